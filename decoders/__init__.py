@@ -1,0 +1,1 @@
+"""Bytes to Arrow columns and back, driven by the declarations in ``schemas``; no Spark here."""

@@ -1,0 +1,300 @@
+"""Records of ``__consumer_offsets``, bytes in and columns out: what each record type becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from decoders.buffers import Buffer, Slots
+from decoders.reader import Reader, join_notes
+from schemas.columns import arrow_schema
+from schemas.messages import record_types
+from schemas.silver import decoded_columns, quarantine_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from schemas.messages import Message, RecordType
+
+    Ints = NDArray[np.int64]
+
+_POSITION = ("record_partition", "record_offset", "record_timestamp")
+_NO_TYPE = -(2**31)  # of a key too short to hold one
+
+
+@dataclass
+class Decoded:
+    """What a batch of records became: each record is one row of exactly one of these batches."""
+
+    tables: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    quarantined: list[pa.RecordBatch] = field(default_factory=list)
+
+
+def decode(batch: pa.RecordBatch) -> Decoded:
+    """Decode a batch of records.
+
+    Args:
+        batch: columns record_partition, record_offset, record_timestamp, key and value.
+
+    Returns:
+        By silver table the rows that its records became, in the order of their layouts, and the
+        quarantined rest with the reasons.
+    """
+    return _Batch(batch).decode()
+
+
+class _Batch:
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._keys, self._key_start, self._key_end = Buffer.of(batch.column("key"))
+        self._values, self._value_start, self._value_end = Buffer.of(batch.column("value"))
+        self._has_value = _not_null(batch.column("value"))
+        self._out = Decoded()
+
+    def decode(self) -> Decoded:
+        """Decode each record by the type that its key starts with."""
+        types = _leading_int16(self._keys, self._key_start, self._key_end)
+        for number in np.unique(types):
+            rows = np.flatnonzero(types == number)
+            if number == _NO_TYPE:
+                self._quarantine_without_type(rows)
+            elif (record_type := record_types().get(int(number))) is None:
+                errors = [f"unknown record type {number}"] * rows.size
+                self._quarantine(rows, errors, record_type=int(number))
+            else:
+                self._decode_type(record_type, rows)
+        return self._out
+
+    def _quarantine_without_type(self, rows: Ints) -> None:
+        keys = self._batch.column("key").take(pa.array(rows)).to_pylist()
+        errors = [
+            "key is null"
+            if key is None
+            else f"key: needs 2 bytes for the record type, has {len(key)}"
+            for key in keys
+        ]
+        self._quarantine(rows, errors, record_type=None)
+
+    def _decode_type(self, record_type: RecordType, rows: Ints) -> None:
+        start = self._key_start[rows]
+        reader = Reader(self._keys, start, flexible=False)
+        slots = Slots(np.arange(rows.size), start + 2, self._key_end[rows], 0)
+        keys = _Part(rows, reader.message(record_type.key, slots), reader.notes)
+        failed = np.flatnonzero(reader.failures.mask)
+        if failed.size:
+            errors = [f"key.{reader.failures.text(int(row))}" for row in failed]
+            self._quarantine(rows[failed], errors, record_type=record_type.id)
+            keys = keys.take(np.flatnonzero(~reader.failures.mask))
+        has_value = self._has_value[keys.rows]
+        if not has_value.all():
+            dead = keys.take(np.flatnonzero(~has_value))
+            self._emit(record_type, dead, {}, None, {})
+            keys = keys.take(np.flatnonzero(has_value))
+        if keys.rows.size:
+            self._decode_values(record_type, keys)
+
+    def _decode_values(self, record_type: RecordType, keys: _Part) -> None:
+        start, end = self._value_start[keys.rows], self._value_end[keys.rows]
+        version = _leading_int16(self._values, start, end)
+        known = np.zeros(version.size, np.bool_)
+        for is_flexible in (False, True):
+            valid = _valid(record_type.value, version)
+            flexible = _flexible(record_type.value, version)
+            chosen = np.flatnonzero(valid & (flexible == is_flexible))
+            if chosen.size:
+                known[chosen] = True
+                whole = chosen.size == version.size
+                self._decode_layouts(
+                    record_type,
+                    keys if whole else keys.take(chosen),
+                    version[chosen],
+                    flexible=is_flexible,
+                )
+        rest = np.flatnonzero(~known)
+        if rest.size:
+            errors = [
+                f"value: needs 2 bytes for its version, has {end[i] - start[i]}"
+                if version[i] == _NO_TYPE
+                else f"value version {version[i]} of {record_type.name} is not known "
+                f"(known: {record_type.value.valid})"
+                for i in rest
+            ]
+            self._quarantine(
+                keys.rows[rest], errors, record_type=record_type.id, version=version[rest]
+            )
+
+    def _decode_layouts(
+        self, record_type: RecordType, keys: _Part, version: Ints, *, flexible: bool
+    ) -> None:
+        """Decode values by today's layout, and what does not fit it by the former ones."""
+        errors: dict[int, str] = {}
+        for layout in record_type.value_layouts:
+            if not keys.rows.size:
+                return
+            reader = Reader(self._values, self._value_start[keys.rows], flexible=flexible)
+            columns = reader.message(layout, self._value_slots(keys, version))
+            failed = reader.failures.mask
+            notes = reader.notes
+            if layout.layout is not None:
+                for row in np.flatnonzero(~failed):
+                    notes.setdefault(int(row), []).insert(0, f"layout: {layout.layout}")
+            if not failed.any():
+                self._emit(record_type, keys, columns, version, notes)
+                return
+            if layout is record_type.value:
+                errors = {
+                    int(keys.rows[row]): f"value.{reader.failures.text(int(row))}"
+                    for row in np.flatnonzero(failed)
+                }
+            good = np.flatnonzero(~failed)
+            if good.size:
+                part = _Part(np.arange(failed.size), columns, notes).take(good)
+                self._emit(record_type, keys.take(good), part.columns, version[good], part.notes)
+            bad = np.flatnonzero(failed)
+            keys, version = keys.take(bad), version[bad]
+        self._quarantine(
+            keys.rows,
+            [errors[int(row)] for row in keys.rows],
+            record_type=record_type.id,
+            version=version,
+        )
+
+    def _value_slots(self, keys: _Part, version: Ints) -> Slots:
+        uniform = int(version[0]) if (version == version[0]).all() else version
+        return Slots(
+            np.arange(keys.rows.size),
+            self._value_start[keys.rows] + 2,
+            self._value_end[keys.rows],
+            uniform,
+        )
+
+    def _emit(
+        self,
+        record_type: RecordType,
+        keys: _Part,
+        columns: dict[str, pa.Array],
+        version: Ints | None,
+        notes: dict[int, list[str]],
+    ) -> None:
+        """Add rows to the table of their type; without a version they are tombstones."""
+        count = keys.rows.size
+        schema = arrow_schema(decoded_columns(record_type.table))
+        whole = count == len(self._batch)
+        index = None if whole else pa.array(keys.rows)
+        found = {
+            name: self._batch.column(name)
+            if index is None
+            else self._batch.column(name).take(index)
+            for name in _POSITION
+        }
+        found["key_version"] = pa.array(np.full(count, record_type.id, np.int16))
+        found["is_tombstone"] = pa.array(np.full(count, version is None))
+        if version is not None:
+            found["value_version"] = pa.array(version.astype(np.int16))
+        for row, texts in keys.notes.items():
+            notes.setdefault(row, [])[:0] = texts
+        if notes:
+            found["decode_notes"] = join_notes(notes, range(count))
+        found = {**columns, **keys.columns, **found}
+        arrays = [
+            _conform(found[f.name], f.type) if f.name in found else pa.nulls(count, f.type)
+            for f in schema
+        ]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self._out.tables.setdefault(record_type.table, []).append(rows)
+
+    def _quarantine(
+        self,
+        rows: Ints,
+        errors: list[str],
+        *,
+        record_type: int | None,
+        version: Ints | None = None,
+    ) -> None:
+        index = pa.array(rows)
+        count = len(errors)
+        found = {
+            name: self._batch.column(name).take(index) for name in (*_POSITION, "key", "value")
+        }
+        found["record_type"] = pa.array([record_type] * count, pa.int16())
+        if version is None:
+            found["value_version"] = pa.nulls(count, pa.int16())
+        else:
+            unread = version == _NO_TYPE
+            readable = np.where(unread, 0, version).astype(np.int16)
+            found["value_version"] = pa.array(readable, mask=unread)
+        found["error"] = pa.array(errors, pa.string())
+        schema = arrow_schema(quarantine_columns())
+        self._out.quarantined.append(
+            pa.RecordBatch.from_arrays([found[f.name] for f in schema], schema=schema)
+        )
+
+
+@dataclass
+class _Part:
+    """Some records of the batch: their row numbers there, columns read so far, and remarks."""
+
+    rows: Ints
+    columns: dict[str, pa.Array]
+    notes: dict[int, list[str]]
+
+    def take(self, index: Ints) -> _Part:
+        """Keep the records at `index`."""
+        if index.size == self.rows.size:
+            return self
+        places = pa.array(index)
+        notes = {
+            new: self.notes[int(old)] for new, old in enumerate(index) if int(old) in self.notes
+        }
+        columns = {name: array.take(places) for name, array in self.columns.items()}
+        return _Part(self.rows[index], columns, notes)
+
+
+def _not_null(array: pa.Array) -> NDArray[np.bool_]:
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    valid: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _leading_int16(buffer: Buffer, start: Ints, end: Ints) -> Ints:
+    """Read the number that a key or a value starts with, `_NO_TYPE` where it is too short."""
+    # Without the cast NumPy would fit _NO_TYPE into 16 bits, which makes it 0.
+    numbers = buffer.numbers("int16", start).astype(np.int64)
+    return np.where(end - start >= 2, numbers, _NO_TYPE)  # noqa: PLR2004 - an int16
+
+
+def _valid(message: Message, version: Ints) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (version >= message.valid.low) & (version <= message.valid.high)
+    return inside
+
+
+def _flexible(message: Message, version: Ints) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (version >= message.flexible.low) & (
+        version <= message.flexible.high
+    )
+    return inside
+
+
+def _conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Give a column the table's type: a former layout lacks some fields of nested structs."""
+    if array.type == wanted:
+        return array
+    if pa.types.is_list(wanted):
+        values = _conform(array.values, wanted.value_type)
+        return pa.ListArray.from_arrays(
+            array.offsets, values, type=wanted, mask=array.is_null() if array.null_count else None
+        )
+    if pa.types.is_struct(wanted):
+        children = [
+            _conform(array.field(f.name), f.type)
+            if array.type.get_field_index(f.name) >= 0
+            else pa.nulls(len(array), f.type)
+            for f in wanted
+        ]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    return array.cast(wanted)

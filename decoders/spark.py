@@ -1,0 +1,76 @@
+"""The decoder's one seam to Spark: record batches pass through ``mapInArrow`` as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, partial
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from decoders.records import decode
+from schemas.silver import decoded_columns, quarantine_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
+
+DECODER_RELEASE = 1
+"""Counts up whenever the code, not a declaration, learns to read what it refused before."""
+
+
+@cache
+def decoder_id() -> str:
+    """Name this decoder: another id may read what one refused, and gets to try."""
+    folder = resources.files("schemas") / "kafka"
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        digest.update(file.read_bytes())
+    return f"{DECODER_RELEASE}-{digest.hexdigest()[:12]}"
+
+
+def record_type() -> Column:
+    """Give the number that a record's key starts with, as an unsigned INT; null without one."""
+    first_two = F.when(F.length("key") >= 2, F.substring(F.col("key"), 1, 2))  # noqa: PLR2004
+    return F.conv(F.hex(first_two), 16, 10).cast("int")
+
+
+def decoded(records: DataFrame, table: str, schema: StructType) -> DataFrame:
+    """Decode records into the rows of one silver table; what does not go there is left out.
+
+    Args:
+        records: columns record_partition, record_offset, record_timestamp, key and value.
+        table: the silver table: ``offset_commits``.
+        schema: Spark's type of its rows, see `schemas.silver.decoded_columns`.
+    """
+    names = [c.name for c in decoded_columns(table)]
+    rows = records.select(*_INPUT).mapInArrow(partial(_table_rows, table), schema)
+    return rows.select(*names)
+
+
+def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
+    """Give the records that cannot be decoded, with the reasons.
+
+    Args:
+        records: columns record_partition, record_offset, record_timestamp, key and value.
+        schema: Spark's type of the rows, see `schemas.silver.quarantine_columns`.
+    """
+    names = [c.name for c in quarantine_columns()]
+    rows = records.select(*_INPUT).mapInArrow(_quarantined_rows, schema)
+    return rows.select(*names)
+
+
+def _table_rows(table: str, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    for batch in batches:
+        yield from decode(batch).tables.get(table, ())
+
+
+def _quarantined_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    for batch in batches:
+        yield from decode(batch).quarantined

@@ -1,0 +1,1 @@
+"""The jobs: thin scripts that read tables, call transforms and write tables."""

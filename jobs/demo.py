@@ -1,0 +1,28 @@
+"""`./spark-submit.sh demo`: the pipeline on a recording of a real broker's topic."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.pipeline import pipeline
+from jobs.runtime.runner import run_job
+
+if TYPE_CHECKING:
+    from jobs.runtime.runner import Run
+
+RECORDING = "examples/recordings/4.3.1-storm.parquet"
+
+
+def demo(run: Run) -> None:
+    """Run the pipeline on the bundled recording."""
+    checkout = Path(os.environ.get("GROUPLEDGER_HOME", Path(__file__).parents[1]))
+    run.options = dataclasses.replace(run.options, records=str(checkout / RECORDING))
+    pipeline(run)
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(demo, sys.argv[1:]))

@@ -1,0 +1,26 @@
+"""`./spark-submit.sh pipeline`: ingest, decode, and a summary."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from jobs.runtime.decode import decode
+from jobs.runtime.ingest import ingest
+from jobs.runtime.runner import run_job
+from jobs.runtime.summary import show_summary
+
+if TYPE_CHECKING:
+    from jobs.runtime.runner import Run
+
+
+def pipeline(run: Run) -> None:
+    """Take the data all the way, from its source to the last table."""
+    ingest(run)
+    decode(run)
+    with run.step("summary"):
+        show_summary(run)
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(pipeline, sys.argv[1:]))

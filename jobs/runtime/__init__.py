@@ -1,0 +1,1 @@
+"""What every job needs: options, session, sources, tables, and the launcher."""

@@ -1,0 +1,215 @@
+"""Source to bronze: finds what is new, appends it once, accounts for every offset."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from schemas.tables import COVERAGE, RECORDS
+from sources import kafka, parquet
+from sources.coverage import Range, coverage, extents
+from storage.errors import SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.options import Options
+    from jobs.runtime.runner import Run
+    from sources.coverage import Extent, Position
+    from storage.tables import Lakehouse
+
+_APPLICATION = "ingest"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a source has that the lakehouse has not: the records and their ranges."""
+
+    records: DataFrame
+    ranges: list[Range]
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the lakehouse has got.
+
+    Attributes:
+        run: number of the last ingest run that wrote records.
+        positions: by partition, the offset behind the last one accounted for.
+        topic_ids: by topic, its id when it was last read.
+    """
+
+    run: int
+    positions: dict[Position, int]
+    topic_ids: dict[str, str]
+
+
+def ingest(run: Run) -> None:
+    """Bring what is new into bronze.records, and account for it in bronze.coverage."""
+    lakehouse = run.lakehouse
+    lakehouse.ensure(RECORDS)
+    lakehouse.ensure(COVERAGE)
+    with run.step("looking for new records"):
+        # The number is read before the positions: whatever another run commits after this moment
+        # makes the write below fail instead of adding records twice.
+        last_run = lakehouse.last_write(RECORDS, _APPLICATION)
+        _recover(lakehouse)
+        state = _state(lakehouse, last_run)
+        source = _source(run, state)
+    added = 0
+    if source.ranges:
+        with run.step("writing bronze.records"):
+            added = _write(lakehouse, source, state.run + 1)
+    run.summary["records_ingested"] = added
+
+
+def _source(run: Run, state: State) -> Source:
+    if run.options.records is not None:
+        return _from_files(run, run.options.records, state)
+    return _from_cluster(run, run.options, state)
+
+
+def _from_cluster(run: Run, options: Options, state: State) -> Source:
+    properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
+    cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
+    topic = kafka.describe(run.spark, cluster, options.topic)
+    ranges = kafka.new_ranges(topic, cluster, state.positions, state.topic_ids.get(topic.name))
+    return Source(kafka.read(run.spark, cluster, ranges), ranges)
+
+
+def _from_files(run: Run, path: str, state: State) -> Source:
+    records = parquet.read(run.spark, path)
+    found = extents(records)
+    held = run.lakehouse.read(RECORDS)
+    if any(e.first_offset < state.positions.get(p, 0) for p, e in found.items()):
+        _refuse(parquet.conflicting(records, held), path, run.options.cluster)
+        records = parquet.not_held(records, held)
+        found = extents(records)
+    if any(e.distinct_offsets < e.records for e in found.values()):
+        _refuse_within(parquet.repeated_with_other_bytes(records), path)
+        records = parquet.once(records)
+    ranges = [_file_range(p, e, state.positions.get(p, 0)) for p, e in sorted(found.items())]
+    return Source(records, ranges)
+
+
+def _file_range(position: Position, extent: Extent, held_until: int) -> Range:
+    topic, partition = position
+    return Range(
+        topic=topic,
+        record_partition=partition,
+        from_offset=min(held_until, extent.first_offset),
+        next_offset=extent.last_offset + 1,
+        first_offset_available=extent.first_offset,
+        last_offset_available=extent.last_offset,
+        source="parquet",
+    )
+
+
+def _refuse(conflicts: DataFrame, path: str, cluster: str) -> None:
+    conflict = conflicts.first()
+    if conflict is not None:
+        raise SourceError(
+            f"--records {path}: {conflict.topic}-{conflict.record_partition} at offset "
+            f"{conflict.record_offset} has other bytes than cluster {cluster} of the lakehouse has "
+            "there, so it is another topic: give it a name of its own with --cluster"
+        )
+
+
+def _refuse_within(conflicts: DataFrame, path: str) -> None:
+    conflict = conflicts.first()
+    if conflict is not None:
+        raise SourceError(
+            f"--records {path}: holds {conflict.topic}-{conflict.record_partition} at offset "
+            f"{conflict.record_offset} twice with different bytes: it mixes several topics; ingest "
+            "them one by one, each with its own --cluster"
+        )
+
+
+def _write(lakehouse: Lakehouse, source: Source, number: int) -> int:
+    """Append the records, then account for them; give their number."""
+    now = dt.datetime.now(dt.timezone.utc)
+    rows = source.records.withColumns(
+        {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
+    )
+    lakehouse.append_first(RECORDS, rows, _APPLICATION, number)
+    return _account(lakehouse, source.ranges, number, now)
+
+
+def _account(lakehouse: Lakehouse, ranges: list[Range], number: int, now: dt.datetime) -> int:
+    """Write the coverage of an ingest run from the records it has written."""
+    records = lakehouse.read(RECORDS)
+    added = records.where(F.col("ingest_run") == number)
+    found = extents(added)
+    new_records = {position: extent.records for position, extent in found.items()}
+    held = added
+    if any(_is_backfill(r, found) for r in ranges):
+        # Offsets between the new records may have been held before.
+        held = _within(records, ranges)
+        found = extents(held)
+    rows = coverage(held, ranges, found, new_records=new_records).withColumns(
+        {"observed_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
+    )
+    lakehouse.append(COVERAGE, rows, _APPLICATION, number)
+    return sum(new_records.values())
+
+
+def _is_backfill(r: Range, found: dict[Position, Extent]) -> bool:
+    extent = found.get((r.topic, r.record_partition))
+    return extent is not None and extent.first_offset == r.from_offset and not extent.is_complete
+
+
+def _within(records: DataFrame, ranges: list[Range]) -> DataFrame:
+    bounds = records.sparkSession.createDataFrame(
+        [(r.topic, r.record_partition, r.from_offset, r.next_offset) for r in ranges],
+        "topic STRING, record_partition INT, low BIGINT, high BIGINT",
+    )
+    inside = (F.col("record_offset") >= F.col("low")) & (F.col("record_offset") < F.col("high"))
+    joined = records.join(F.broadcast(bounds), ["topic", "record_partition"], how="inner")
+    return joined.where(inside).select("topic", "record_partition", "record_offset")
+
+
+def _recover(lakehouse: Lakehouse) -> None:
+    """Account for records that a run wrote before it was killed."""
+    recorded = _last_recorded(lakehouse)
+    left = lakehouse.read(RECORDS).where(F.col("ingest_run") > recorded)
+    runs = sorted(row.ingest_run for row in left.select("ingest_run").distinct().collect())
+    for number in runs:
+        state = _state(lakehouse, number)
+        found = extents(left.where(F.col("ingest_run") == number))
+        ranges = [
+            Range(
+                topic=topic,
+                record_partition=partition,
+                from_offset=min(state.positions.get((topic, partition), 0), extent.first_offset),
+                next_offset=extent.last_offset + 1,
+            )
+            for (topic, partition), extent in sorted(found.items())
+        ]
+        _account(lakehouse, ranges, number, dt.datetime.now(dt.timezone.utc))
+
+
+def _last_recorded(lakehouse: Lakehouse) -> int:
+    row = lakehouse.read(COVERAGE).agg(F.max("ingest_run").alias("run")).first()
+    return -1 if row is None or row.run is None else int(row.run)
+
+
+def _state(lakehouse: Lakehouse, run: int) -> State:
+    rows = (
+        lakehouse.read(COVERAGE)
+        .groupBy("topic", "record_partition")
+        .agg(
+            F.max("next_offset").alias("next_offset"),
+            F.max_by("topic_id", F.when(F.col("topic_id").isNotNull(), F.col("ingest_run"))).alias(
+                "topic_id"
+            ),
+        )
+        .collect()
+    )
+    return State(
+        run=run,
+        positions={(row.topic, row.record_partition): row.next_offset for row in rows},
+        topic_ids={row.topic: row.topic_id for row in rows if row.topic_id is not None},
+    )

@@ -1,0 +1,187 @@
+"""Fetches JARs with the Ivy that pyspark ships, so that no Maven is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class JarsError(Exception):
+    """JARs could not be fetched; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """What to fetch, in words that Ivy's command line understands.
+
+    Attributes:
+        name: Prefix of the folder that holds the JARs.
+        arguments: Ivy's options that name the modules.
+        key: What decides the content; another key is another folder.
+        pattern: Name of each JAR in the folder, as an Ivy pattern.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    key: bytes
+    pattern: str = "[artifact]-[revision](-[classifier]).[ext]"
+
+    @classmethod
+    def from_file(cls, ivy_file: Path, *, name: str = "jars") -> JarSet:
+        """Returns the set that an Ivy file lists."""
+        return cls(name, ("-ivy", str(ivy_file)), ivy_file.read_bytes())
+
+    @classmethod
+    def from_module(cls, organisation: str, module: str, revision: str) -> JarSet:
+        """Returns one module with everything it needs at run time."""
+        coordinates = (organisation, module, revision)
+        return cls(module, ("-dependency", *coordinates), "\0".join(coordinates).encode())
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the set's folder in the cache."""
+        return f"{self.name}-{hashlib.sha256(self.key).hexdigest()[:16]}"
+
+
+def spark_jars() -> JarSet:
+    """Returns the JARs that Spark needs beside its own, as `conf/jars.xml` lists them."""
+    return JarSet.from_file(CHECKOUT / "conf" / "jars.xml")
+
+
+def cache_folder() -> Path:
+    """Returns the folder for what can be fetched or built again."""
+    if chosen := os.environ.get("GROUPLEDGER_CACHE"):
+        return Path(chosen).absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base).absolute() if base else Path.home() / ".cache") / "groupledger"
+
+
+def pyspark_home() -> Path:
+    """Returns the folder of the installed pyspark, which is a whole Spark, without importing it.
+
+    Raises:
+        JarsError: pyspark is not installed.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsError("pyspark is not installed in this Python; start jobs by ./spark-submit.sh")
+    return Path(spec.origin).parent
+
+
+def fetch(jars: JarSet, cache: Path | None = None) -> list[Path]:
+    """Returns the JARs of a set, sorted by name; downloads them the first time.
+
+    Safe against interruption (a folder appears complete or not at all) and against other runs that
+    fetch at the same time (the second waits).
+
+    Args:
+        jars: What to fetch.
+        cache: Folder to keep them in, `cache_folder()` unless given.
+
+    Raises:
+        JarsError: The cache is not writable, or Ivy could not get every JAR.
+    """
+    cache = cache or cache_folder()
+    folder = cache / jars.folder_name
+    if not folder.is_dir():
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            # One lock for all sets: they share Ivy's own cache.
+            with _locked(cache / "ivy.lock"):
+                if not folder.is_dir():
+                    _download(jars, cache, folder)
+        except OSError as error:
+            raise JarsError(
+                f"cannot keep JARs in {cache}: {error.strerror}. "
+                "Set GROUPLEDGER_CACHE to a writable folder."
+            ) from error
+    return sorted(folder.glob("*.jar"))
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(jars: JarSet, cache: Path, folder: Path) -> None:
+    sys.stderr.write(f"groupledger: fetching JARs into {folder} (once) ...\n")
+    sys.stderr.flush()
+    for leftover in cache.glob(f"{jars.folder_name}.*.part"):  # of an interrupted run
+        shutil.rmtree(leftover, ignore_errors=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{jars.folder_name}.", suffix=".part", dir=cache))
+    log = cache / f"{jars.folder_name}.log"
+    command = [
+        _java(),
+        "-jar",
+        str(_ivy_jar()),
+        "-settings",
+        str(CHECKOUT / "conf" / "ivysettings.xml"),
+        "-cache",  # Ivy's default lies in the home folder, whatever the user chose
+        str(cache / "ivy"),
+        *jars.arguments,
+        "-retrieve",
+        # A $ or a bracket in the path would be read as part of the pattern: Ivy runs in the folder.
+        jars.pattern,
+    ]
+    try:
+        with log.open("wb") as output:
+            status = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=part,
+                check=False,
+            ).returncode
+        if status != 0 or not any(part.glob("*.jar")):
+            raise JarsError(f"{_reason(log)} (all output: {log}). Mend that and run again.")
+        part.chmod(0o755)  # mkdtemp's folders are closed to the user that a cluster runs as
+        part.rename(folder)
+        log.unlink()
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def _ivy_jar() -> Path:
+    for path in sorted((pyspark_home() / "jars").glob("ivy-*.jar")):
+        return path
+    raise JarsError("pyspark has no Ivy JAR; reinstall it (remove .venv and run again)")
+
+
+def _reason(log: Path) -> str:
+    """Says in a few words why Ivy failed: what it names as not found, else its first complaint."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    missing = [
+        line.removeprefix(":: ").split(":")[0]
+        for line in lines
+        if line.startswith(":: ") and line.endswith(": not found")
+    ]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"cannot download {missing[0]}{more}: not found, or the network is not reachable"
+    for line in lines:
+        if "error" in line.lower() or "exception" in line.lower():
+            return f"cannot download the JARs: {line}"
+    return "cannot download the JARs"

@@ -1,0 +1,245 @@
+"""Turns `./spark-submit.sh JOB [options]` into the process that runs the job.
+
+Starts no JVM before the options are known to be right, and ends by becoming that process, so that
+signals and the exit status are the job's own:
+
+- On a Spark that the user chose, it becomes spark-submit, which runs the job as its child.
+- In one process on this machine, it becomes the job, which runs spark-submit as its child
+  (pyspark does that, with the arguments in PYSPARK_SUBMIT_ARGS). The other way round, spark-submit
+  would merge the job's stderr into stdout, cut it off from the terminal, and leave it running when
+  spark-submit is killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shlex
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from jobs.runtime import jars, options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CONF = jars.CHECKOUT / "conf"
+
+# Top-level packages that no job needs.
+NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "tests"})
+
+# Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
+LOCAL_DRIVER_MEMORY = "4g"
+
+# The oldest time that a zip can tell: every build of the same code gives the same bytes.
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The Spark that runs a job.
+
+    Attributes:
+        master: Where it runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`.
+        spark_home: The Spark that the user chose, or None for the one that pip installed.
+    """
+
+    master: str
+    spark_home: Path | None
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether driver and executors all run here, with our Python at hand."""
+        return self.master.startswith("local")
+
+    @property
+    def sees_checkout(self) -> bool:
+        """Whether the job runs in one process, by our own Spark, and so needs no code shipped."""
+        # A local-cluster has executors in processes of their own, as Spark's own tests do.
+        in_one_process = self.is_this_machine and not self.master.startswith("local-cluster")
+        return in_one_process and self.spark_home is None
+
+    @property
+    def home(self) -> Path:
+        """Folder whose `bin/spark-submit` is used."""
+        return self.spark_home or jars.pyspark_home()
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Becomes the job or its spark-submit.
+
+    Args:
+        argv: The job and its options, as the user wrote them.
+
+    Raises:
+        SystemExit: 0 after help, 2 after wrong usage, 1 when the job cannot be started.
+    """
+    chosen = options.parse(list(argv))
+    target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
+    try:
+        command, env = job_process(target, chosen.job, argv, chosen.spark_conf)
+        os.execve(command[0], command, env)  # noqa: S606 - the module says why
+    except (jars.JarsError, OSError) as error:
+        sys.exit(f"groupledger: cannot start {chosen.job}: {error}")
+
+
+def job_process(
+    target: Target, job: str, argv: Sequence[str], user_conf: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Returns the command line and the environment that run a job.
+
+    Args:
+        target: The Spark to run it on.
+        job: Name of the job.
+        argv: The job and its options, which the job parses again.
+        user_conf: Spark properties that win over ours.
+
+    Raises:
+        JarsError: JARs are missing and could not be fetched.
+        OSError: The cache folder is not writable.
+    """
+    env = environment(target, os.environ)
+    script = [str(jars.CHECKOUT / "jobs" / f"{job}.py"), *argv]
+    found_jars = jars.fetch(jars.spark_jars())
+    if target.sees_checkout:
+        arguments = spark_arguments(target, user_conf, found_jars, archive=None)
+        env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+        return [sys.executable, *script], env
+    archive = build_archive(jars.cache_folder())
+    arguments = spark_arguments(target, user_conf, found_jars, archive)
+    submit = target.home / "bin" / "spark-submit"
+    if not submit.is_file():
+        raise FileNotFoundError(f"no {submit}; set SPARK_HOME to a Spark 4.1, or unset it")
+    return [str(submit), *arguments, *script], env
+
+
+def choose_target(master: str | None, env: Mapping[str, str]) -> Target:
+    """Returns the Spark to use: the user's by SPARK_HOME or --master, else all cores here."""
+    chosen_home = env.get("SPARK_HOME")
+    if not chosen_home:
+        return Target(master or "local[*]", None)
+    home = Path(chosen_home).absolute()
+    if master is None:
+        conf_folder = Path(env.get("SPARK_CONF_DIR") or home / "conf")
+        defaults = conf_folder / "spark-defaults.conf"
+        site = read_properties(defaults) if defaults.is_file() else {}
+        master = site.get("spark.master", "local[*]")
+    return Target(master, home)
+
+
+def spark_arguments(
+    target: Target, user_conf: Mapping[str, str], found_jars: Sequence[Path], archive: Path | None
+) -> list[str]:
+    """Returns spark-submit's own options, the user's properties last so that they win."""
+    conf = read_properties(CONF / "spark-defaults.conf")
+    if target.is_this_machine:
+        conf |= read_properties(CONF / "spark-local.conf")
+        conf["spark.driver.memory"] = LOCAL_DRIVER_MEMORY
+    conf |= user_conf
+    # Set here rather than by SPARK_CONF_DIR alone, which a cluster's own settings may need.
+    log_option = f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}"
+    java_options = conf.get("spark.driver.extraJavaOptions", "")
+    if "log4j2.configurationFile" not in java_options:
+        conf["spark.driver.extraJavaOptions"] = f"{log_option} {java_options}".strip()
+
+    conf.pop("spark.master", None)
+    arguments = ["--master", target.master]
+    every_jar = [str(path) for path in found_jars]
+    if from_user := conf.pop("spark.jars", ""):
+        every_jar.append(from_user)
+    arguments += ["--jars", ",".join(every_jar)]
+    if archive:
+        files = [str(archive)]
+        if from_user := conf.pop("spark.submit.pyFiles", ""):
+            files.append(from_user)
+        arguments += ["--py-files", ",".join(files)]
+    for key, value in conf.items():
+        arguments += ["--conf", f"{key}={value}"]
+    return arguments
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Reads a Spark properties file: a key and a value on each line, `#` for comments."""
+    pairs = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, _, value = line.strip().replace("\t", " ").partition(" ")
+            pairs[key] = value.strip()
+    return pairs
+
+
+def environment(target: Target, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of the job."""
+    result = dict(env)
+    result["SPARK_HOME"] = str(target.home)  # spares spark-submit the search for it
+    result["GROUPLEDGER_HOME"] = str(jars.CHECKOUT)  # where conf/ is, also when the code is a zip
+    result["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    result["GX_ANALYTICS_ENABLED"] = "False"  # nothing calls home
+    result.setdefault("PYTHONWARNINGS", "ignore")  # for developers: the tests make them errors
+    result["TZ"] = "UTC"  # Python sees TIMESTAMP columns in the local zone
+    # Modules in the user's working directory must not shadow ours (Python 3.11+).
+    result["PYTHONSAFEPATH"] = "1"
+    if target.sees_checkout:
+        result["PYTHONPATH"] = str(jars.CHECKOUT)
+    else:
+        result.pop("PYTHONPATH", None)  # the zip is the code, for the driver too
+    if target.is_this_machine:
+        result["PYSPARK_PYTHON"] = sys.executable
+        result["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that does not resolve does no harm
+    if target.spark_home is None:
+        # Settings of another Spark on this machine are not for ours.
+        result["SPARK_CONF_DIR"] = str(CONF)
+    if not _is_utf8(env):
+        # In another locale the JVM would turn every letter beyond ASCII in the options into "?".
+        result["LC_ALL"] = "C.UTF-8"
+    return result
+
+
+def build_archive(cache: Path) -> Path:
+    """Packs our packages for `--py-files`; the same code gives the same file.
+
+    Args:
+        cache: Folder to keep the archive in.
+
+    Returns:
+        A zip whose name carries the hash of its content, so that two versions never meet.
+
+    Raises:
+        OSError: The folder is not writable.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in _shipped_files(jars.CHECKOUT):
+            entry = zipfile.ZipInfo(path.relative_to(jars.CHECKOUT).as_posix(), ZIP_EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+    content = buffer.getvalue()
+    target = cache / "code" / f"groupledger-{hashlib.sha256(content).hexdigest()[:16]}.zip"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(f".{os.getpid()}.part")
+        part.write_bytes(content)
+        part.replace(target)
+    return target
+
+
+def _shipped_files(root: Path) -> list[Path]:
+    packages = [
+        init.parent for init in root.glob("*/__init__.py") if init.parent.name not in NOT_SHIPPED
+    ]
+    return sorted(
+        path
+        for package in packages
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+
+
+def _is_utf8(env: Mapping[str, str]) -> bool:
+    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    return "utf8" in locale.lower().replace("-", "")

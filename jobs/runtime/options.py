@@ -1,0 +1,260 @@
+"""The options of every job: command line beats file beats defaults.
+
+Nothing here needs Spark or a third-party package, so that help and usage errors come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+JOBS = {
+    "demo": "run the pipeline on a bundled recording of a real broker's topic",
+    "ingest": "read what is new from a cluster or from Parquet files into bronze",
+    "decode": "decode what is new in bronze into silver",
+    "pipeline": "ingest, then decode: this is what gets scheduled",
+}
+_WITH_SOURCE = {"ingest", "pipeline"}
+_ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+_DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
+_CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+_EPILOG = """\
+examples:
+  ./spark-submit.sh demo
+  ./spark-submit.sh pipeline --bootstrap-servers broker1:9092 --lakehouse /data/groups
+  ./spark-submit.sh pipeline --records backup.parquet --cluster staging
+
+exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a job was asked to do.
+
+    Attributes:
+        job: name of the job.
+        lakehouse: folder or URI of the lakehouse.
+        cluster: name of the Kafka cluster.
+        master: Spark master to submit to; None for this machine or what SPARK_HOME says.
+        spark_conf: Spark properties the user set.
+        json: print a JSON summary as the last line.
+        verbose: show tracebacks.
+        bootstrap_servers: brokers to ask first; None if the source is files.
+        kafka_config: file of Kafka client properties.
+        isolation_level: read_committed or read_uncommitted.
+        records: Parquet file or folder; None if the source is a cluster.
+        topic: the topic to read.
+    """
+
+    job: str
+    lakehouse: str = "./lakehouse"
+    cluster: str = "default"
+    master: str | None = None
+    spark_conf: dict[str, str] = field(default_factory=dict)
+    json: bool = False
+    verbose: bool = False
+    bootstrap_servers: str | None = None
+    kafka_config: str | None = None
+    isolation_level: str = "read_committed"
+    records: str | None = None
+    topic: str = "__consumer_offsets"
+
+
+def parse(argv: list[str]) -> Options:
+    """Read a command line: the job, then its options.
+
+    Raises:
+        SystemExit: 0 after printing help, 2 after a line that says what is wrong.
+    """
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        _print_overview()
+        raise SystemExit(0 if argv else 2)
+    job, rest = argv[0], argv[1:]
+    if job not in JOBS:
+        _fail(f"unknown job {job!r}; the jobs are {', '.join(JOBS)}")
+    parser = _parser(job)
+    given = vars(parser.parse_args(rest))
+    config_file = given.pop("config", None)
+    from_file = _from_file(config_file, parser) if config_file else {}
+    spark_conf = from_file.pop("conf", {}) | dict(given.pop("conf", []))
+    options = Options(job=job, spark_conf=spark_conf, **_DEFAULTS.get(job, {}) | from_file | given)
+    _check(options)
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _fail(f"{self.prog.split()[-1]}: {message}; see --help")
+
+
+def _parser(job: str) -> _Parser:
+    parser = _Parser(
+        prog=f"./spark-submit.sh {job}",
+        description=f"{JOBS[job][0].upper()}{JOBS[job][1:]}.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--lakehouse",
+        metavar="PATH_OR_URI",
+        help="folder of the Delta tables: a path, s3a://, abfss://, gs:// or hdfs:// "
+        f"(default {'./demo-lakehouse' if job == 'demo' else Options.lakehouse})",
+    )
+    if job != "demo":
+        parser.add_argument(
+            "--cluster",
+            metavar="NAME",
+            help="name of the Kafka cluster; one lakehouse holds many (default: default)",
+        )
+    if job in _WITH_SOURCE:
+        _add_source(parser)
+    parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
+    parser.add_argument(
+        "--conf", action="append", type=_pair, metavar="KEY=VALUE", help="Spark property"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark master to submit to (default: this machine)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON summary as the last line of stdout"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _add_source(parser: _Parser) -> None:
+    source = parser.add_argument_group("source (one of --bootstrap-servers and --records)")
+    source.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="the live cluster")
+    source.add_argument(
+        "--kafka-config",
+        metavar="FILE",
+        help="Kafka client properties (SASL, TLS); ${env:NAME} stands for an environment variable",
+    )
+    source.add_argument(
+        "--isolation-level",
+        choices=_ISOLATION_LEVELS,
+        help="read_uncommitted also reads commits of transactions that were aborted "
+        "(default read_committed)",
+    )
+    source.add_argument(
+        "--topic", metavar="TOPIC", help="the topic on the cluster (default __consumer_offsets)"
+    )
+    source.add_argument(
+        "--records",
+        metavar="PATH",
+        help="Parquet file or folder with columns topic, partition, offset, timestamp, "
+        "timestampType, key, value",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return key, value
+
+
+def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
+    """Read options from a TOML file: the long names, and a table [conf] of Spark properties."""
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        _fail(f"--config {name}: cannot be read: {getattr(error, 'strerror', None) or error}")
+    try:
+        found = _toml(text)
+    except ValueError as error:
+        _fail(f"--config {name}: is not TOML: {error}")
+    known = {
+        action.dest: action
+        for action in parser._actions  # noqa: SLF001 - argparse has no public list of its options
+        if action.dest not in {"help", "config"}
+    }
+    every = set(known) | {
+        "bootstrap_servers",
+        "kafka_config",
+        "isolation_level",
+        "records",
+        "topic",
+    }
+    merged: dict[str, Any] = {}
+    for key, value in found.items():
+        dest = key.replace("-", "_")
+        if dest not in every:
+            _fail(f"--config {name}: unknown option {key!r}")
+        action = known.get(dest)
+        if action is None:  # a file serves all jobs; this one does not use the option
+            continue
+        if dest == "conf":
+            if not isinstance(value, dict):
+                _fail(f"--config {name}: conf has to be a table of Spark properties")
+            merged["conf"] = {k: _property(v) for k, v in value.items()}
+            continue
+        wanted = bool if action.nargs == 0 else str
+        if not isinstance(value, wanted):
+            _fail(f"--config {name}: {key} has to be a {'boolean' if wanted is bool else 'string'}")
+        if action.choices and value not in action.choices:
+            _fail(f"--config {name}: {key} has to be one of {', '.join(action.choices)}")
+        merged[dest] = value
+    return merged
+
+
+def _property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _toml(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415
+    else:
+        import tomli as tomllib  # noqa: PLC0415
+    found: dict[str, Any] = tomllib.loads(text)
+    return found
+
+
+def _check(options: Options) -> None:
+    if not re.fullmatch(_CLUSTER_NAME, options.cluster):
+        _fail(
+            f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
+            "underscores, a letter or digit first"
+        )
+    if options.job not in _WITH_SOURCE:
+        return
+    sources = [options.bootstrap_servers, options.records]
+    if sum(source is not None for source in sources) != 1:
+        _fail("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")
+    if options.bootstrap_servers is None:
+        if options.kafka_config is not None:
+            _fail("--kafka-config goes with --bootstrap-servers, not with --records")
+        return
+    for server in options.bootstrap_servers.split(","):
+        if not re.fullmatch(r"\s*\S+:\d{1,5}\s*", server):
+            _fail(f"--bootstrap-servers: {server!r} is not of the form HOST:PORT")
+    if options.kafka_config is not None and not os.access(options.kafka_config, os.R_OK):
+        _fail(f"--kafka-config {options.kafka_config}: no such file, or not readable")
+
+
+def _print_overview() -> None:
+    width = max(map(len, JOBS))
+    lines = [f"  {name:<{width}}  {about}" for name, about in JOBS.items()]
+    print(
+        "usage: ./spark-submit.sh JOB [options]\n\n"
+        "groupledger: the full history of every Kafka consumer group, as Delta tables.\n\njobs:\n"
+        + "\n".join(lines)
+        + "\n\n./spark-submit.sh JOB --help shows the options of a job.\n\n"
+        + _EPILOG,
+        end="",
+    )
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"groupledger: {message}\n")
+    raise SystemExit(2)

@@ -1,0 +1,130 @@
+"""Runs a job: options, session, progress, summary, one line for an error, the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.console import Console
+
+from jobs.runtime import options
+from jobs.runtime.session import make_session
+from storage.errors import GroupledgerError
+from storage.tables import Lakehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from jobs.runtime.options import Options
+
+Figure: TypeAlias = "int | float | str | dict[str, int] | dict[str, float] | list[str]"
+
+
+@dataclass
+class Run:
+    """What a job works with, and what it has to tell.
+
+    Attributes:
+        summary: figures for the JSON summary, by name.
+        seconds: how long each step took.
+    """
+
+    spark: SparkSession
+    options: Options
+    lakehouse: Lakehouse
+    out: Console
+    err: Console
+    summary: dict[str, Figure] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Show progress on stderr, and note how long the step takes."""
+        started = time.monotonic()
+        with self.err.status(f"{name} …"):
+            yield
+        taken = time.monotonic() - started
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + taken, 3)
+        self.say(f"{name}: {taken:.1f} s")
+
+    def say(self, text: str) -> None:
+        """Print a line of progress on stderr."""
+        self.err.print(text, style="dim", markup=False, highlight=False)
+
+
+def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
+    """Run `job` with the options in `argv`, its own name first.
+
+    Returns:
+        The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage.
+    """
+    try:
+        chosen = options.parse(argv)
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
+    err = Console(stderr=True)
+    started = time.monotonic()
+    try:
+        spark = make_session(chosen)
+        run = Run(
+            spark=spark,
+            options=chosen,
+            lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
+            out=Console(),
+            err=err,
+        )
+        run.seconds["start"] = round(time.monotonic() - started, 3)
+        job(run)
+    except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
+        return _report(error, err, verbose=chosen.verbose)
+    except KeyboardInterrupt:
+        err.print("groupledger: interrupted; run again to go on", markup=False)
+        return 1
+    if chosen.json:
+        run.summary["seconds"] = run.seconds
+        print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **run.summary}))
+    return 0
+
+
+def _report(error: Exception, err: Console, *, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exception(error)
+    if isinstance(error, GroupledgerError):
+        text = str(error)
+    else:
+        text = f"{_explanation(error)} (--verbose shows where)"
+    sys.stdout.flush()
+    err.print(f"groupledger: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return 1
+
+
+def _explanation(error: Exception) -> str:
+    """Give the first line that says something, of an error nobody foresaw."""
+    text = str(error)
+    for sign, advice in _KNOWN:
+        if sign in text:
+            return advice
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        while java.getCause() is not None:
+            java = java.getCause()
+        text = java.toString()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+
+
+# Signs of what the machine or the user can mend, by words of Hadoop's and Spark's messages.
+_KNOWN = (
+    ("Permission denied", "the lakehouse cannot be written: permission denied for --lakehouse"),
+    ("Mkdirs failed", "the lakehouse cannot be written: no folder can be made at --lakehouse"),
+    ("Parent path is not a directory", "--lakehouse lies below a file, it has to be a folder"),
+    ("No space left on device", "the disk is full; nothing half-written counts, run again"),
+    ("No FileSystem for scheme", "--lakehouse: no file system for this scheme; add its JARs"),
+)

@@ -1,0 +1,1 @@
+"""What the data looks like: Kafka's messages and our tables, each declared once."""

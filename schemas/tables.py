@@ -1,0 +1,173 @@
+"""Our tables, each declared once: what one row is, its columns, what is kept for skipping files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from schemas.columns import ArrayOf, Column, StructOf, column
+from schemas.silver import decoded_columns, quarantine_columns, silver_tables
+
+FORMAT_VERSION = 1
+"""Version of the tables' layout as a whole; a lakehouse of a later one is refused."""
+
+_CLUSTER = column("cluster", "string", "Name of the Kafka cluster, as given by --cluster.")
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One Delta table.
+
+    Attributes:
+        name: layer and table: ``bronze.records``.
+        grain: what one row is.
+        columns: all columns, `cluster` first; the tables are partitioned by it.
+        key: the columns that no two rows share.
+        skipping: columns whose least and greatest value Delta keeps a file, to skip files by.
+    """
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    skipping: tuple[str, ...]
+
+
+RECORDS = TableSpec(
+    name="bronze.records",
+    grain="One row per record of __consumer_offsets, as read.",
+    columns=(
+        _CLUSTER,
+        column("topic", "string", "Topic the record was read from."),
+        column("record_partition", "int", "Partition of the topic."),
+        column("record_offset", "bigint", "Offset of the record in its partition."),
+        column(
+            "record_timestamp",
+            "timestamp",
+            "Time the broker gave the record; null in records of brokers before 0.10.",
+        ),
+        column(
+            "timestamp_type",
+            "string",
+            "What the time is, in Kafka's words: CreateTime, LogAppendTime or NoTimestampType.",
+        ),
+        column("key", "binary", "The key's bytes; null if the record has none."),
+        column("value", "binary", "The value's bytes; null for a tombstone."),
+        column("ingested_at", "timestamp", "Start of the ingest run that brought the record."),
+        column("ingest_run", "bigint", "Number of that run; rises by one with each of a cluster."),
+    ),
+    key=("cluster", "topic", "record_partition", "record_offset"),
+    skipping=("record_partition", "record_offset", "record_timestamp", "ingest_run"),
+)
+
+COVERAGE = TableSpec(
+    name="bronze.coverage",
+    grain="One row per ingest run and partition that had something new.",
+    columns=(
+        _CLUSTER,
+        column("topic", "string", "Topic that was read."),
+        column("record_partition", "int", "Partition of the topic."),
+        column("ingest_run", "bigint", "Number of the ingest run."),
+        column("observed_at", "timestamp", "Start of the run."),
+        column("source", "string", "Where the records came from: kafka or parquet."),
+        column(
+            "isolation_level",
+            "string",
+            "read_committed or read_uncommitted; null for files, which do not tell.",
+        ),
+        column("topic_id", "string", "Id of the topic as Kafka prints it; null for files."),
+        column(
+            "first_offset_available",
+            "bigint",
+            "First offset that the source still had.",
+        ),
+        column(
+            "last_offset_available",
+            "bigint",
+            "Last offset that the source had and a reader of this isolation level may see.",
+        ),
+        column("from_offset", "bigint", "First offset of the range that this run accounts for."),
+        column("next_offset", "bigint", "Offset behind that range: where the next run starts."),
+        column("record_count", "bigint", "Records of the range that this run added."),
+        column("first_offset_read", "bigint", "Offset of the first of them; null without any."),
+        column("last_offset_read", "bigint", "Offset of the last of them; null without any."),
+        Column(
+            "holes",
+            ArrayOf(
+                StructOf(
+                    (
+                        column("start_offset", "bigint", "First offset of the hole."),
+                        column("end_offset", "bigint", "Last offset of the hole."),
+                        column(
+                            "reason",
+                            "string",
+                            "compacted: no record there, removed by compaction or taken by a"
+                            " transaction marker or an aborted transaction; truncated: deleted"
+                            " from the log before it could be read; not read: not in the source.",
+                        ),
+                    )
+                )
+            ),
+            "Offsets of the range without a record in the lakehouse; empty if it is complete.",
+        ),
+    ),
+    key=("cluster", "topic", "record_partition", "ingest_run"),
+    skipping=("record_partition", "ingest_run", "observed_at"),
+)
+
+_DECODE_RUN = column(
+    "decode_run", "bigint", "Number of the decode run that brought the row; rises by one."
+)
+
+DECODE_RUNS = TableSpec(
+    name="silver.decode_runs",
+    grain="One row per step of a decode run: planned, then done.",
+    columns=(
+        _CLUSTER,
+        column("decode_run", "bigint", "Number of the run."),
+        column("step", "string", "planned: the range is fixed; done: all tables have it."),
+        column("at", "timestamp", "When the step was taken."),
+        column("after_ingest_run", "bigint", "The run decodes what came after this ingest run,"),
+        column("to_ingest_run", "bigint", "up to and with this one."),
+        column("decoder", "string", "Release and declarations of the decoder."),
+        column("decoded", "bigint", "Records decoded; null while planned."),
+        column("quarantined", "bigint", "Records put into quarantine; null while planned."),
+    ),
+    key=("cluster", "decode_run", "step"),
+    skipping=("decode_run",),
+)
+
+QUARANTINE = TableSpec(
+    name="silver.quarantine",
+    grain="One row per record that could not be decoded, with its bytes and the reason.",
+    columns=(
+        _CLUSTER,
+        *quarantine_columns(),
+        column("decoder", "string", "Release and declarations of the decoder that refused it."),
+        _DECODE_RUN,
+    ),
+    key=("cluster", "record_partition", "record_offset"),
+    skipping=("record_partition", "record_offset", "record_timestamp", "decode_run"),
+)
+
+
+@cache
+def decoded_table(table: str) -> TableSpec:
+    """Give the silver table that records of some types decode into: ``offset_commits``."""
+    skipping = ["record_partition", "record_offset", "record_timestamp", "decode_run"]
+    skipping += [c.name for c in decoded_columns(table) if c.name == "group_id"]
+    return TableSpec(
+        name=f"silver.{table}",
+        grain=silver_tables()[table][-1].grain,
+        columns=(_CLUSTER, *decoded_columns(table), _DECODE_RUN),
+        key=("cluster", "record_partition", "record_offset"),
+        skipping=tuple(skipping),
+    )
+
+
+@cache
+def all_tables() -> dict[str, TableSpec]:
+    """Give every table of a lakehouse by its name, in the order of the data's way."""
+    silver = (decoded_table(name) for name in silver_tables())
+    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE)
+    return {spec.name: spec for spec in specs}

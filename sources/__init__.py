@@ -1,0 +1,1 @@
+"""Where records come from: a live cluster or Parquet files; both give the rows of bronze."""

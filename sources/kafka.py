@@ -1,0 +1,276 @@
+"""Records from a live cluster, read without leaving a trace in it.
+
+Offsets and partitions come from Kafka's own admin client in the driver's JVM, so that every client
+property (SASL, TLS, OAuth, Kerberos) means here what it means to the source that reads the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import functions as F
+
+from sources.coverage import Range
+from storage.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sources.coverage import Position
+
+_TIMEOUTS = {"request.timeout.ms": "10000", "default.api.timeout.ms": "20000"}
+_TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+# What a user can do about an error, by the simple name of its class in Kafka.
+_ADVICE = {
+    "TimeoutException": "no broker answered within 20 s: check the addresses, that the brokers"
+    " run, and that the listener's security protocol is the one in --kafka-config",
+    "SaslAuthenticationException": "the brokers refused the credentials: check --kafka-config",
+    "SslAuthenticationException": "the TLS handshake failed: check the truststore and, if the"
+    " brokers ask for one, the client's certificate in --kafka-config",
+    "UnknownTopicOrPartitionException": "there is no such topic. Brokers make __consumer_offsets"
+    " when the first group uses them: check --topic and --bootstrap-servers",
+    "TopicAuthorizationException": "not authorized: the user needs the ACLs READ and DESCRIBE on"
+    " the topic",
+    "ClusterAuthorizationException": "not authorized: the user needs the ACLs READ and DESCRIBE"
+    " on the topic",
+    "UnsupportedVersionException": "the brokers are too old for this client",
+    "ConfigException": "a property in --kafka-config is wrong",
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Kafka cluster to read from.
+
+    `properties` are Kafka client properties; they may hold secrets and are never shown.
+    """
+
+    bootstrap_servers: str
+    properties: Mapping[str, str]
+    isolation_level: str
+
+    def __repr__(self) -> str:
+        """Show the address, not the properties."""
+        return f"Cluster({self.bootstrap_servers})"
+
+
+@dataclass(frozen=True)
+class Log:
+    """The offsets that one partition has: `first` up to `end` - 1."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as its cluster describes it."""
+
+    name: str
+    topic_id: str | None
+    logs: dict[int, Log]
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """Read Kafka client properties from a file in Java's properties format.
+
+    ``${env:NAME}`` in a value stands for the environment variable NAME.
+
+    Raises:
+        SourceError: the file cannot be read, a line is no property, or a variable is not set.
+            The message holds no value.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"--kafka-config {path}: cannot be read") from error
+    properties = {}
+    for number, line in _logical_lines(text):
+        match = re.match(r"([^\s=:]+)\s*[=:\s]\s*(.*)", line)
+        if match is None:
+            raise SourceError(f"--kafka-config {path}: line {number} is no property (key=value)")
+        key, value = match.groups()
+        properties[key] = _with_variables(value.strip(), f"--kafka-config {path}: line {number}")
+    return properties
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """Join lines that end in a backslash, and leave out comments and empty lines."""
+    pending = ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not pending and (not line or line.startswith(("#", "!"))):
+            continue
+        if line.endswith("\\"):
+            pending += line[:-1]
+            continue
+        yield number, pending + line
+        pending = ""
+    if pending:
+        yield number, pending
+
+
+def _with_variables(value: str, where: str) -> str:
+    def variable(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None:
+            raise SourceError(f"{where} names the environment variable {match[1]}, not set here")
+        return found
+
+    return re.sub(r"\$\{env:([^}]+)\}", variable, value)
+
+
+def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
+    """Ask the cluster for the partitions of a topic and their offsets.
+
+    With read committed, a log ends where its oldest open transaction starts.
+
+    Raises:
+        SourceError: no broker answers, or it refuses.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - Kafka's client is a Java library
+    properties = jvm.java.util.Properties()
+    for key, value in {**_TIMEOUTS, **cluster.properties}.items():
+        properties.setProperty(key, value)
+    properties.setProperty("bootstrap.servers", cluster.bootstrap_servers)
+    admin = None
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+        return _describe(jvm, admin, cluster, topic)
+    except Py4JJavaError as error:
+        raise SourceError(f"{cluster.bootstrap_servers}, topic {topic}: {_reason(error)}") from None
+    finally:
+        if admin is not None:
+            admin.close(jvm.java.time.Duration.ZERO)
+
+
+def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # noqa: ANN401 - Java
+    names = jvm.java.util.ArrayList()
+    names.add(topic)
+    description = admin.describeTopics(names).allTopicNames().get().get(topic)
+    clients = jvm.org.apache.kafka.clients.admin
+    isolation = getattr(jvm.org.apache.kafka.common.IsolationLevel, cluster.isolation_level.upper())
+    options = clients.ListOffsetsOptions(isolation)
+
+    def offsets(spec: Any) -> dict[int, int]:  # noqa: ANN401 - Java
+        wanted = jvm.java.util.HashMap()
+        for info in description.partitions():
+            wanted.put(jvm.org.apache.kafka.common.TopicPartition(topic, info.partition()), spec)
+        found = admin.listOffsets(wanted, options).all().get()
+        return {entry.getKey().partition(): entry.getValue().offset() for entry in found.entrySet()}
+
+    first = offsets(clients.OffsetSpec.earliest())
+    end = offsets(clients.OffsetSpec.latest())
+    topic_id = description.topicId().toString()
+    return Topic(
+        name=topic,
+        # A broker without topic ids gives one of zeros.
+        topic_id=None if set(topic_id) == {"A"} else topic_id,
+        logs={partition: Log(first[partition], end[partition]) for partition in sorted(first)},
+    )
+
+
+def _reason(error: Py4JJavaError) -> str:
+    cause = error.java_exception
+    while cause.getCause() is not None and cause.getClass().getSimpleName() not in _ADVICE:
+        cause = cause.getCause()
+    name = cause.getClass().getSimpleName()
+    # Kafka's own message may quote a property's value, so it is not shown.
+    return _ADVICE.get(name, f"Kafka's client failed with {name}")
+
+
+def new_ranges(
+    topic: Topic, cluster: Cluster, positions: Mapping[Position, int], topic_id: str | None
+) -> list[Range]:
+    """Tell what to read: of each partition what lies behind the lakehouse's position.
+
+    Args:
+        topic: what the cluster has.
+        cluster: where it was read from.
+        positions: by partition, the offset behind the last one accounted for.
+        topic_id: the topic's id as last seen, or None.
+
+    Raises:
+        SourceError: the topic is another one than the lakehouse holds.
+    """
+    another = topic_id is not None and topic.topic_id is not None and topic.topic_id != topic_id
+    shorter = [p for p, log in topic.logs.items() if log.end < positions.get((topic.name, p), 0)]
+    if another or (shorter and topic_id is None):
+        raise SourceError(
+            f"topic {topic.name} was made anew since the last run: its offsets start again, and "
+            "the lakehouse holds the old one's. Keep the new one under another --cluster name"
+        )
+    if shorter:
+        p = shorter[0]
+        raise SourceError(
+            f"{topic.name}-{p} ends at offset {topic.logs[p].end}, before "
+            f"{positions[topic.name, p]}, up to which it was read: the log lost records (unclean "
+            "leader election?). Keep what follows under another --cluster name"
+        )
+    ranges = []
+    for partition, log in topic.logs.items():
+        start = positions.get((topic.name, partition), 0)
+        if log.end > start:
+            ranges.append(
+                Range(
+                    topic=topic.name,
+                    record_partition=partition,
+                    from_offset=start,
+                    next_offset=log.end,
+                    first_offset_available=log.first,
+                    last_offset_available=log.end - 1,
+                    source="kafka",
+                    isolation_level=cluster.isolation_level,
+                    topic_id=topic.topic_id,
+                    leading="truncated",
+                )
+            )
+    return ranges
+
+
+def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFrame:
+    """Read the records of `ranges`, in the shape of bronze.
+
+    Partitions are assigned, never subscribed to: subscribing would join a group, and so write to
+    the very topic that is read.
+    """
+    by_topic: dict[str, dict[str, tuple[int, int]]] = {}
+    for r in ranges:
+        start = max(r.from_offset, r.first_offset_available or 0)
+        by_topic.setdefault(r.topic, {})[str(r.record_partition)] = (start, r.next_offset)
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "kafka.isolation.level": cluster.isolation_level,
+        "assign": json.dumps({t: [int(p) for p in ps] for t, ps in by_topic.items()}),
+        "startingOffsets": json.dumps(_side(by_topic, 0)),
+        "endingOffsets": json.dumps(_side(by_topic, 1)),
+        # The log may be cut while it is read; coverage accounts for what is missing.
+        "failOnDataLoss": "false",
+    }
+    properties = {f"kafka.{key}": value for key, value in cluster.properties.items()}
+    rows = spark.read.format("kafka").options(**{**properties, **options}).load()
+    kinds = F.create_map([F.lit(x) for pair in _TIMESTAMP_TYPES.items() for x in pair])
+    is_time = F.col("timestampType") >= 0
+    return rows.select(
+        "topic",
+        F.col("partition").alias("record_partition"),
+        F.col("offset").alias("record_offset"),
+        F.when(is_time, F.col("timestamp")).alias("record_timestamp"),
+        kinds[F.col("timestampType")].alias("timestamp_type"),
+        "key",
+        "value",
+    )
+
+
+def _side(
+    by_topic: Mapping[str, Mapping[str, tuple[int, int]]], side: int
+) -> dict[str, dict[str, int]]:
+    return {t: {p: bounds[side] for p, bounds in ps.items()} for t, ps in by_topic.items()}

@@ -1,0 +1,206 @@
+"""Makes, reads and writes the Delta tables of one lakehouse.
+
+Each write names an application and a version (Delta's ``txnAppId`` and ``txnVersion``, kept in the
+table's own log, in the same commit as the rows): a write that is tried again is done once.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from schemas.columns import ArrayOf, Primitive
+from schemas.tables import FORMAT_VERSION, all_tables
+from storage.errors import ConflictError, LakehouseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from schemas.columns import Column, ColumnType
+    from schemas.tables import TableSpec
+
+_FORMAT_PROPERTY = "groupledger.format"
+_PRIMITIVES: dict[str, T.DataType] = {
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "double": T.DoubleType(),
+    "timestamp": T.TimestampType(),
+}
+
+
+def spark_schema(columns: Iterable[Column]) -> T.StructType:
+    """Give Spark's type of rows of `columns`, their comments with them."""
+    return T.StructType(
+        [T.StructField(c.name, _spark_type(c.type), True, {"comment": c.comment}) for c in columns]  # noqa: FBT003
+    )
+
+
+def _spark_type(declared: ColumnType) -> T.DataType:
+    if isinstance(declared, Primitive):
+        return _PRIMITIVES[declared.name]
+    if isinstance(declared, ArrayOf):
+        return T.ArrayType(_spark_type(declared.element))
+    return spark_schema(declared.columns)
+
+
+class Lakehouse:
+    """The tables of one lakehouse, as one cluster's jobs see them.
+
+    Reads give the rows of this cluster only, and every row written is this cluster's.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, cluster: str) -> None:
+        self.spark = spark
+        self.root = root.rstrip("/")
+        self.cluster = cluster
+        self._known: set[str] = set()
+
+    def path(self, spec: TableSpec) -> str:
+        """Give the folder of a table."""
+        return f"{self.root}/{spec.name.replace('.', '/')}"
+
+    def exists(self, spec: TableSpec) -> bool:
+        """Tell whether a table has been made.
+
+        Raises:
+            LakehouseError: it was made by a release whose layout this one does not know.
+        """
+        if spec.name in self._known:
+            return True
+        if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
+            return False
+        detail = DeltaTable.forPath(self.spark, self.path(spec)).detail()
+        properties = detail.select("properties").first()
+        found = (properties[0] if properties else {}).get(_FORMAT_PROPERTY)
+        if found != str(FORMAT_VERSION):
+            raise LakehouseError(
+                f"{self.path(spec)} has lakehouse format {found or 'unknown'}, this release of "
+                f"groupledger knows format {FORMAT_VERSION}: use the release that wrote it, or "
+                "another --lakehouse"
+            )
+        self._known.add(spec.name)
+        return True
+
+    def existing(self) -> list[TableSpec]:
+        """List the tables that have been made, in the order of the data's way."""
+        return [spec for spec in all_tables().values() if self.exists(spec)]
+
+    def ensure(self, spec: TableSpec) -> None:
+        """Make a table unless it is there."""
+        if self.exists(spec):
+            return
+        builder = (
+            DeltaTable.createIfNotExists(self.spark)
+            .location(self.path(spec))
+            .comment(spec.grain)
+            .partitionedBy("cluster")
+            .property(_FORMAT_PROPERTY, str(FORMAT_VERSION))
+            .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
+        )
+        builder.addColumns(spark_schema(spec.columns)).execute()
+        self._known.add(spec.name)
+
+    def read(self, spec: TableSpec) -> DataFrame:
+        """Read this cluster's rows of a table; none if the table has not been made."""
+        if not self.exists(spec):
+            return self.spark.createDataFrame([], spark_schema(spec.columns))
+        rows = self.spark.read.format("delta").load(self.path(spec))
+        return rows.where(F.col("cluster") == self.cluster)
+
+    def last_write(self, spec: TableSpec, application: str) -> int:
+        """Give the version of this cluster's last write of `application` to a table, or -1."""
+        if not self.exists(spec):
+            return -1
+        jvm = self.spark._jvm  # noqa: SLF001 - Delta offers its transactions to Scala only
+        if jvm is None:
+            raise LakehouseError("groupledger needs a classic Spark session, not Spark Connect")
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            self.spark._jsparkSession,  # noqa: SLF001
+            self.path(spec),
+        )
+        found = log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())  # noqa: FBT003
+        version = found.transactions().get(self._application(application))
+        return int(version.get()) if version.isDefined() else -1
+
+    def append(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> None:
+        """Append rows to a table, once for each `version` of `application`.
+
+        A write whose version, or a later one, is there already does nothing.
+        """
+        self.ensure(spec)
+        try:
+            self._write(spec, rows, application, version, note="")
+        except ConflictError:
+            # The same write of another run came first: what was to be written is written.
+            return
+
+    def append_first(
+        self, spec: TableSpec, rows: DataFrame, application: str, version: int
+    ) -> None:
+        """Append rows to a table if nobody else has written this `version` of `application`.
+
+        Raises:
+            ConflictError: somebody has; nothing was written.
+        """
+        self.ensure(spec)
+        note = f"{application} {version} {uuid.uuid4()}"
+        self._write(spec, rows, application, version, note=note)
+        # Delta passes over a version that it has seen without saying so.
+        history = DeltaTable.forPath(self.spark, self.path(spec)).history(20)
+        if history.where(F.col("userMetadata") == note).isEmpty():
+            raise ConflictError(_conflict(application, self.cluster))
+
+    def _write(
+        self, spec: TableSpec, rows: DataFrame, application: str, version: int, *, note: str
+    ) -> None:
+        columns = [F.lit(self.cluster).alias("cluster")]
+        columns += [F.col(c.name) for c in spec.columns if c.name != "cluster"]
+        writer = rows.select(*columns).write.format("delta").mode("append")
+        options = {
+            "txnAppId": self._application(application),
+            "txnVersion": str(version),
+            # A later release may have added columns.
+            "mergeSchema": "true",
+        }
+        if note:
+            options["userMetadata"] = note
+        try:
+            writer.options(**options).save(self.path(spec))
+        except Exception as error:
+            if "ConcurrentTransactionException" in str(error):
+                raise ConflictError(_conflict(application, self.cluster)) from error
+            raise
+
+    def _application(self, application: str) -> str:
+        return f"groupledger/{application}/{self.cluster}"
+
+
+def _conflict(application: str, cluster: str) -> str:
+    return (
+        f"another {application} of cluster {cluster} was faster and has done this work; this one "
+        "wrote nothing. Let one run end before the next starts"
+    )
+
+
+def check_cluster_name(name: str) -> None:
+    """Check that a cluster's name can be part of a path.
+
+    Raises:
+        LakehouseError: it cannot.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise LakehouseError(
+            f"--cluster {name!r}: use up to 100 letters, digits, dots, dashes and underscores"
+        )
