@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _PADDING = 16
 _INLINE = 12  # a string_view holds so many bytes itself
 _DTYPES = {
-    "bool": ">i1",
-    "int8": ">i1",
-    "int16": ">i2",
-    "uint16": ">u2",
-    "int32": ">i4",
-    "int64": ">i8",
+    "bool": "i1",
+    "int8": "i1",
+    "int16": "i2",
+    "uint16": "u2",
+    "int32": "i4",
+    "int64": "i8",
 }
 _VIEW = np.dtype([("length", "<i4"), ("prefix", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
 _INLINE_VIEW = np.dtype([("length", "<i4"), ("bytes", f"V{_INLINE}")])
@@ -52,13 +52,11 @@ class Buffer:
 
     @classmethod
     def of(cls, array: pa.Array) -> tuple[Buffer, Ints, Ints]:
-        """Take over a binary column.
+        """Take over a column of type binary.
 
         Returns:
             The buffer, and where each record's bytes start and end in it. A null has no bytes.
         """
-        if array.type != pa.binary():
-            array = array.cast(pa.binary())
         count = len(array)
         _, offsets_buffer, data_buffer = array.buffers()
         offsets = np.zeros(1, np.int32)
@@ -84,8 +82,7 @@ class Buffer:
 
     def numbers(self, kind: str, pos: Ints) -> NDArray[np.signedinteger]:
         """Read one big-endian number at each position, as Kafka's type `kind`."""
-        values = self._views[kind][pos]
-        return values.astype(values.dtype.newbyteorder("="))
+        return self._views[kind][pos].byteswap(inplace=True)
 
     def unsigned_bytes(self, pos: Ints) -> Ints:
         """Read one byte at each position, 0 to 255."""

@@ -17,12 +17,13 @@ from schemas.silver import decoded_columns, quarantine_columns
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from schemas.messages import Message, RecordType
+    from schemas.messages import RecordType
 
     Ints = NDArray[np.int64]
 
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _NO_TYPE = -(2**31)  # of a key too short to hold one
+_TOMBSTONE = _NO_TYPE - 1  # in the place of a version: there is no value
 
 
 @dataclass
@@ -48,10 +49,13 @@ def decode(batch: pa.RecordBatch) -> Decoded:
 
 class _Batch:
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-        self._keys, self._key_start, self._key_end = Buffer.of(batch.column("key"))
-        self._values, self._value_start, self._value_end = Buffer.of(batch.column("value"))
-        self._has_value = _not_null(batch.column("value"))
+        keys, values = (batch.column(name).cast(pa.binary()) for name in ("key", "value"))
+        self._columns = {name: batch.column(name) for name in _POSITION}
+        self._columns |= {"key": keys, "value": values}
+        self._count = batch.num_rows
+        self._keys, self._key_start, self._key_end = Buffer.of(keys)
+        self._values, self._value_start, self._value_end = Buffer.of(values)
+        self._has_value = _not_null(values)
         self._out = Decoded()
 
     def decode(self) -> Decoded:
@@ -69,7 +73,7 @@ class _Batch:
         return self._out
 
     def _quarantine_without_type(self, rows: Ints) -> None:
-        keys = self._batch.column("key").take(pa.array(rows)).to_pylist()
+        keys = self._columns["key"].take(pa.array(rows)).to_pylist()
         errors = [
             "key is null"
             if key is None
@@ -79,63 +83,60 @@ class _Batch:
         self._quarantine(rows, errors, record_type=None)
 
     def _decode_type(self, record_type: RecordType, rows: Ints) -> None:
+        """Decode records of one type, those of one version together."""
+        start, end = self._value_start[rows], self._value_end[rows]
+        has_value = self._has_value[rows]
+        version = np.where(has_value, _leading_int16(self._values, start, end), _TOMBSTONE)
+        known = record_type.value.valid
+        inside = (version >= known.low) & (version <= known.high)
+        for number in (_TOMBSTONE, *range(known.low, known.high + 1)):
+            chosen = version == number
+            if chosen.any():
+                keys = self._keys_of(record_type, rows if chosen.all() else rows[chosen])
+                if number == _TOMBSTONE:
+                    self._emit(record_type, keys, {}, None, {})
+                elif keys.rows.size:
+                    self._decode_layouts(record_type, keys, number)
+        rest = np.flatnonzero(has_value & ~inside)
+        if rest.size:
+            self._quarantine_unknown_versions(record_type, rows[rest])
+
+    def _keys_of(self, record_type: RecordType, rows: Ints) -> _Part:
+        """Read the keys of some records; a record whose key is refused is none of the result."""
         start = self._key_start[rows]
         reader = Reader(self._keys, start, flexible=False)
         slots = Slots(np.arange(rows.size), start + 2, self._key_end[rows], 0)
         keys = _Part(rows, reader.message(record_type.key, slots), reader.notes)
+        if not reader.failures.any:
+            return keys
         failed = np.flatnonzero(reader.failures.mask)
-        if failed.size:
-            errors = [f"key.{reader.failures.text(int(row))}" for row in failed]
-            self._quarantine(rows[failed], errors, record_type=record_type.id)
-            keys = keys.take(np.flatnonzero(~reader.failures.mask))
-        has_value = self._has_value[keys.rows]
-        if not has_value.all():
-            dead = keys.take(np.flatnonzero(~has_value))
-            self._emit(record_type, dead, {}, None, {})
-            keys = keys.take(np.flatnonzero(has_value))
-        if keys.rows.size:
-            self._decode_values(record_type, keys)
+        errors = [f"key.{reader.failures.text(int(row))}" for row in failed]
+        self._quarantine(rows[failed], errors, record_type=record_type.id)
+        return keys.take(np.flatnonzero(~reader.failures.mask))
 
-    def _decode_values(self, record_type: RecordType, keys: _Part) -> None:
-        start, end = self._value_start[keys.rows], self._value_end[keys.rows]
+    def _quarantine_unknown_versions(self, record_type: RecordType, rows: Ints) -> None:
+        rows = self._keys_of(record_type, rows).rows
+        start, end = self._value_start[rows], self._value_end[rows]
         version = _leading_int16(self._values, start, end)
-        known = np.zeros(version.size, np.bool_)
-        for is_flexible in (False, True):
-            valid = _valid(record_type.value, version)
-            flexible = _flexible(record_type.value, version)
-            chosen = np.flatnonzero(valid & (flexible == is_flexible))
-            if chosen.size:
-                known[chosen] = True
-                whole = chosen.size == version.size
-                self._decode_layouts(
-                    record_type,
-                    keys if whole else keys.take(chosen),
-                    version[chosen],
-                    flexible=is_flexible,
-                )
-        rest = np.flatnonzero(~known)
-        if rest.size:
-            errors = [
-                f"value: needs 2 bytes for its version, has {end[i] - start[i]}"
-                if version[i] == _NO_TYPE
-                else f"value version {version[i]} of {record_type.name} is not known "
-                f"(known: {record_type.value.valid})"
-                for i in rest
-            ]
-            self._quarantine(
-                keys.rows[rest], errors, record_type=record_type.id, version=version[rest]
-            )
+        errors = [
+            f"value: needs 2 bytes for its version, has {length}"
+            if number == _NO_TYPE
+            else f"value version {number} of {record_type.name} is not known "
+            f"(known: {record_type.value.valid})"
+            for number, length in zip(version, end - start, strict=True)
+        ]
+        self._quarantine(rows, errors, record_type=record_type.id, version=version)
 
-    def _decode_layouts(
-        self, record_type: RecordType, keys: _Part, version: Ints, *, flexible: bool
-    ) -> None:
+    def _decode_layouts(self, record_type: RecordType, keys: _Part, version: int) -> None:
         """Decode values by today's layout, and what does not fit it by the former ones."""
         errors: dict[int, str] = {}
         for layout in record_type.value_layouts:
             if not keys.rows.size:
                 return
-            reader = Reader(self._values, self._value_start[keys.rows], flexible=flexible)
-            columns = reader.message(layout, self._value_slots(keys, version))
+            start = self._value_start[keys.rows]
+            reader = Reader(self._values, start, flexible=version in layout.flexible)
+            slots = Slots(np.arange(keys.rows.size), start + 2, self._value_end[keys.rows], version)
+            columns = reader.message(layout, slots)
             failed = reader.failures.mask
             notes = reader.notes
             if layout.layout is not None:
@@ -152,23 +153,13 @@ class _Batch:
             good = np.flatnonzero(~failed)
             if good.size:
                 part = _Part(np.arange(failed.size), columns, notes).take(good)
-                self._emit(record_type, keys.take(good), part.columns, version[good], part.notes)
-            bad = np.flatnonzero(failed)
-            keys, version = keys.take(bad), version[bad]
+                self._emit(record_type, keys.take(good), part.columns, version, part.notes)
+            keys = keys.take(np.flatnonzero(failed))
         self._quarantine(
             keys.rows,
             [errors[int(row)] for row in keys.rows],
             record_type=record_type.id,
-            version=version,
-        )
-
-    def _value_slots(self, keys: _Part, version: Ints) -> Slots:
-        uniform = int(version[0]) if (version == version[0]).all() else version
-        return Slots(
-            np.arange(keys.rows.size),
-            self._value_start[keys.rows] + 2,
-            self._value_end[keys.rows],
-            uniform,
+            version=np.full(keys.rows.size, version),
         )
 
     def _emit(
@@ -176,24 +167,22 @@ class _Batch:
         record_type: RecordType,
         keys: _Part,
         columns: dict[str, pa.Array],
-        version: Ints | None,
+        version: int | None,
         notes: dict[int, list[str]],
     ) -> None:
         """Add rows to the table of their type; without a version they are tombstones."""
         count = keys.rows.size
         schema = arrow_schema(decoded_columns(record_type.table))
-        whole = count == len(self._batch)
+        whole = count == self._count
         index = None if whole else pa.array(keys.rows)
         found = {
-            name: self._batch.column(name)
-            if index is None
-            else self._batch.column(name).take(index)
+            name: self._columns[name] if index is None else self._columns[name].take(index)
             for name in _POSITION
         }
         found["key_version"] = pa.array(np.full(count, record_type.id, np.int16))
         found["is_tombstone"] = pa.array(np.full(count, version is None))
         if version is not None:
-            found["value_version"] = pa.array(version.astype(np.int16))
+            found["value_version"] = pa.array(np.full(count, version, np.int16))
         for row, texts in keys.notes.items():
             notes.setdefault(row, [])[:0] = texts
         if notes:
@@ -216,9 +205,7 @@ class _Batch:
     ) -> None:
         index = pa.array(rows)
         count = len(errors)
-        found = {
-            name: self._batch.column(name).take(index) for name in (*_POSITION, "key", "value")
-        }
+        found = {name: column.take(index) for name, column in self._columns.items()}
         found["record_type"] = pa.array([record_type] * count, pa.int16())
         if version is None:
             found["value_version"] = pa.nulls(count, pa.int16())
@@ -246,9 +233,11 @@ class _Part:
         if index.size == self.rows.size:
             return self
         places = pa.array(index)
-        notes = {
-            new: self.notes[int(old)] for new, old in enumerate(index) if int(old) in self.notes
-        }
+        notes: dict[int, list[str]] = {}
+        if self.notes:  # else a look at each record is the most that this costs
+            for new, old in enumerate(index):
+                if int(old) in self.notes:
+                    notes[new] = self.notes[int(old)]
         columns = {name: array.take(places) for name, array in self.columns.items()}
         return _Part(self.rows[index], columns, notes)
 
@@ -265,18 +254,6 @@ def _leading_int16(buffer: Buffer, start: Ints, end: Ints) -> Ints:
     # Without the cast NumPy would fit _NO_TYPE into 16 bits, which makes it 0.
     numbers = buffer.numbers("int16", start).astype(np.int64)
     return np.where(end - start >= 2, numbers, _NO_TYPE)  # noqa: PLR2004 - an int16
-
-
-def _valid(message: Message, version: Ints) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = (version >= message.valid.low) & (version <= message.valid.high)
-    return inside
-
-
-def _flexible(message: Message, version: Ints) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = (version >= message.flexible.low) & (
-        version <= message.flexible.high
-    )
-    return inside
 
 
 def _conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:

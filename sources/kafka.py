@@ -252,8 +252,9 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
         "assign": json.dumps({t: [int(p) for p in ps] for t, ps in by_topic.items()}),
         "startingOffsets": json.dumps(_side(by_topic, 0)),
         "endingOffsets": json.dumps(_side(by_topic, 1)),
-        # The log may be cut while it is read; coverage accounts for what is missing.
-        "failOnDataLoss": "false",
+        # False would silently pass over offsets that are cut off while they are read.
+        "failOnDataLoss": "true",
+        "kafkaConsumer.pollTimeoutMs": "30000",
     }
     properties = {f"kafka.{key}": value for key, value in cluster.properties.items()}
     rows = spark.read.format("kafka").options(**{**properties, **options}).load()

@@ -6,11 +6,12 @@ table's own log, in the same commit as the rows): a write that is tried again is
 
 from __future__ import annotations
 
-import re
 import uuid
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -21,9 +22,10 @@ from storage.errors import ConflictError, LakehouseError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
-    from schemas.columns import Column, ColumnType
+    from schemas.columns import Column as DeclaredColumn
+    from schemas.columns import ColumnType
     from schemas.tables import TableSpec
 
 _FORMAT_PROPERTY = "groupledger.format"
@@ -40,7 +42,7 @@ _PRIMITIVES: dict[str, T.DataType] = {
 }
 
 
-def spark_schema(columns: Iterable[Column]) -> T.StructType:
+def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
     """Give Spark's type of rows of `columns`, their comments with them."""
     return T.StructType(
         [T.StructField(c.name, _spark_type(c.type), True, {"comment": c.comment}) for c in columns]  # noqa: FBT003
@@ -77,20 +79,20 @@ class Lakehouse:
         Raises:
             LakehouseError: it was made by a release whose layout this one does not know.
         """
-        if spec.name in self._known:
-            return True
-        if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
-            return False
-        detail = DeltaTable.forPath(self.spark, self.path(spec)).detail()
-        properties = detail.select("properties").first()
-        found = (properties[0] if properties else {}).get(_FORMAT_PROPERTY)
-        if found != str(FORMAT_VERSION):
-            raise LakehouseError(
-                f"{self.path(spec)} has lakehouse format {found or 'unknown'}, this release of "
-                f"groupledger knows format {FORMAT_VERSION}: use the release that wrote it, or "
-                "another --lakehouse"
-            )
-        self._known.add(spec.name)
+        if spec.name not in self._known:
+            snapshot = self._snapshot(spec)
+            if snapshot.version() < 0:
+                return False
+            properties = snapshot.metadata().configuration()
+            found = properties.get(_FORMAT_PROPERTY)
+            version = found.get() if found.isDefined() else "unknown"
+            if version != str(FORMAT_VERSION):
+                raise LakehouseError(
+                    f"{self.path(spec)} has lakehouse format {version}, this release of "
+                    f"groupledger knows format {FORMAT_VERSION}: use the release that wrote it, or "
+                    "another --lakehouse"
+                )
+            self._known.add(spec.name)
         return True
 
     def existing(self) -> list[TableSpec]:
@@ -123,16 +125,24 @@ class Lakehouse:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
         if not self.exists(spec):
             return -1
-        jvm = self.spark._jvm  # noqa: SLF001 - Delta offers its transactions to Scala only
-        if jvm is None:
-            raise LakehouseError("groupledger needs a classic Spark session, not Spark Connect")
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-            self.spark._jsparkSession,  # noqa: SLF001
-            self.path(spec),
-        )
-        found = log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())  # noqa: FBT003
-        version = found.transactions().get(self._application(application))
+        version = self._snapshot(spec).transactions().get(self._application(application))
         return int(version.get()) if version.isDefined() else -1
+
+    def counts(self, specs: Iterable[TableSpec], condition: Column) -> dict[str, int]:
+        """Count the rows of some tables that meet a condition, in one query.
+
+        Returns:
+            By name of the table, those without such a row left out.
+        """
+        parts = [
+            self.read(spec).where(condition).select(F.lit(spec.name).alias("name"))
+            for spec in specs
+            if self.exists(spec)
+        ]
+        if not parts:
+            return {}
+        rows = reduce(DataFrame.unionByName, parts).groupBy("name").count().collect()
+        return {row["name"]: row["count"] for row in rows}
 
     def append(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> None:
         """Append rows to a table, once for each `version` of `application`.
@@ -183,6 +193,19 @@ class Lakehouse:
                 raise ConflictError(_conflict(application, self.cluster)) from error
             raise
 
+    def _snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
+        """Read the newest state of a table's log; its version is -1 if there is no table.
+
+        Delta shows a table's transactions to Scala only, and this asks less of Spark than SQL.
+        """
+        jvm: Any = self.spark._jvm  # noqa: SLF001
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            self.spark._jsparkSession,  # noqa: SLF001
+            self.path(spec),
+        )
+        none = jvm.scala.Option.empty()
+        return log.update(False, none, none)  # noqa: FBT003
+
     def _application(self, application: str) -> str:
         return f"groupledger/{application}/{self.cluster}"
 
@@ -192,15 +215,3 @@ def _conflict(application: str, cluster: str) -> str:
         f"another {application} of cluster {cluster} was faster and has done this work; this one "
         "wrote nothing. Let one run end before the next starts"
     )
-
-
-def check_cluster_name(name: str) -> None:
-    """Check that a cluster's name can be part of a path.
-
-    Raises:
-        LakehouseError: it cannot.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise LakehouseError(
-            f"--cluster {name!r}: use up to 100 letters, digits, dots, dashes and underscores"
-        )

@@ -7,6 +7,7 @@ again with the same range, and Delta passes over the tables that have its rows a
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from storage.tables import Lakehouse
 
 _APPLICATION = "decode"
+# Most tables get few rows, so that starting and committing a write is most of it.
+_TABLES_AT_ONCE = 4
 _PLAN = "decode plan"
 _DONE = "decode done"
 
@@ -96,10 +99,19 @@ def _decode(run: Run, plan: Plan) -> None:
         table: [t.id for t in types if t.id in in_type] for table, types in silver_tables().items()
     }
     by_table = {table: ids for table, ids in by_table.items() if ids}
-    written: dict[str, int] = {}
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        jobs = [
+            pool.submit(_decode_table, lakehouse, plan, batch, table, ids)
+            for table, ids in by_table.items()
+        ]
+        for job in jobs:
+            job.result()
+    counts = lakehouse.counts(
+        [decoded_table(table) for table in by_table], F.col("decode_run") == plan.number
+    )
+    written = {table: counts.get(decoded_table(table).name, 0) for table in by_table}
     refused: set[int | None] = set(in_type) - {i for ids in by_table.values() for i in ids}
     for table, ids in by_table.items():
-        written[table] = _decode_table(lakehouse, plan, batch, table, ids)
         if written[table] < sum(in_type[i] for i in ids):
             refused.update(ids)
     read = sum(in_type.values())
@@ -139,15 +151,15 @@ def _batch(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
 
 def _decode_table(
     lakehouse: Lakehouse, plan: Plan, batch: DataFrame, table: str, ids: list[int]
-) -> int:
-    """Write the rows of one silver table; give their number."""
+) -> None:
+    """Write the rows of one silver table."""
     spec = decoded_table(table)
-    if lakehouse.last_write(spec, _APPLICATION) < plan.number:
-        records = batch.where(record_type().isin(ids))
-        rows = decoded(records, table, spark_schema(decoded_columns(table)))
-        rows = rows.withColumn("decode_run", F.lit(plan.number).cast("bigint"))
-        lakehouse.append(spec, rows, _APPLICATION, plan.number)
-    return lakehouse.read(spec).where(F.col("decode_run") == plan.number).count()
+    if lakehouse.last_write(spec, _APPLICATION) >= plan.number:
+        return
+    records = batch.where(record_type().isin(ids))
+    rows = decoded(records, table, spark_schema(decoded_columns(table)))
+    rows = rows.withColumn("decode_run", F.lit(plan.number).cast("bigint"))
+    lakehouse.append(spec, rows, _APPLICATION, plan.number)
 
 
 def _quarantine(

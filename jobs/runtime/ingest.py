@@ -37,7 +37,7 @@ class State:
     """How far the lakehouse has got.
 
     Attributes:
-        run: number of the last ingest run that wrote records.
+        run: number of the last ingest run that is accounted for.
         positions: by partition, the offset behind the last one accounted for.
         topic_ids: by topic, its id when it was last read.
     """
@@ -56,13 +56,15 @@ def ingest(run: Run) -> None:
         # The number is read before the positions: whatever another run commits after this moment
         # makes the write below fail instead of adding records twice.
         last_run = lakehouse.last_write(RECORDS, _APPLICATION)
-        _recover(lakehouse)
-        state = _state(lakehouse, last_run)
+        state = _state(lakehouse)
+        for number in range(state.run + 1, last_run + 1):
+            _recover(lakehouse, number, state)
+            state = _state(lakehouse)
         source = _source(run, state)
     added = 0
     if source.ranges:
         with run.step("writing bronze.records"):
-            added = _write(lakehouse, source, state.run + 1)
+            added = _write(lakehouse, source, last_run + 1)
     run.summary["records_ingested"] = added
 
 
@@ -171,45 +173,35 @@ def _within(records: DataFrame, ranges: list[Range]) -> DataFrame:
     return joined.where(inside).select("topic", "record_partition", "record_offset")
 
 
-def _recover(lakehouse: Lakehouse) -> None:
-    """Account for records that a run wrote before it was killed."""
-    recorded = _last_recorded(lakehouse)
-    left = lakehouse.read(RECORDS).where(F.col("ingest_run") > recorded)
-    runs = sorted(row.ingest_run for row in left.select("ingest_run").distinct().collect())
-    for number in runs:
-        state = _state(lakehouse, number)
-        found = extents(left.where(F.col("ingest_run") == number))
-        ranges = [
-            Range(
-                topic=topic,
-                record_partition=partition,
-                from_offset=min(state.positions.get((topic, partition), 0), extent.first_offset),
-                next_offset=extent.last_offset + 1,
-            )
-            for (topic, partition), extent in sorted(found.items())
-        ]
-        _account(lakehouse, ranges, number, dt.datetime.now(dt.timezone.utc))
+def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
+    """Account for what a run wrote before it was killed."""
+    found = extents(lakehouse.read(RECORDS).where(F.col("ingest_run") == number))
+    ranges = [
+        Range(
+            topic=topic,
+            record_partition=partition,
+            from_offset=min(state.positions.get((topic, partition), 0), extent.first_offset),
+            next_offset=extent.last_offset + 1,
+        )
+        for (topic, partition), extent in sorted(found.items())
+    ]
+    _account(lakehouse, ranges, number, dt.datetime.now(dt.timezone.utc))
 
 
-def _last_recorded(lakehouse: Lakehouse) -> int:
-    row = lakehouse.read(COVERAGE).agg(F.max("ingest_run").alias("run")).first()
-    return -1 if row is None or row.run is None else int(row.run)
-
-
-def _state(lakehouse: Lakehouse, run: int) -> State:
+def _state(lakehouse: Lakehouse) -> State:
+    read_at = F.when(F.col("topic_id").isNotNull(), F.col("ingest_run"))
     rows = (
         lakehouse.read(COVERAGE)
         .groupBy("topic", "record_partition")
         .agg(
             F.max("next_offset").alias("next_offset"),
-            F.max_by("topic_id", F.when(F.col("topic_id").isNotNull(), F.col("ingest_run"))).alias(
-                "topic_id"
-            ),
+            F.max("ingest_run").alias("ingest_run"),
+            F.max_by("topic_id", read_at).alias("topic_id"),
         )
         .collect()
     )
     return State(
-        run=run,
+        run=max((row.ingest_run for row in rows), default=-1),
         positions={(row.topic, row.record_partition): row.next_offset for row in rows},
         topic_ids={row.topic: row.topic_id for row in rows if row.topic_id is not None},
     )

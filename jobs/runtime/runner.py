@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.console import Console
 
 from jobs.runtime import options
-from jobs.runtime.session import make_session
+from jobs.runtime.session import session
 from storage.errors import GroupledgerError
 from storage.tables import Lakehouse
 
@@ -72,16 +72,16 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     err = Console(stderr=True)
     started = time.monotonic()
     try:
-        spark = make_session(chosen)
-        run = Run(
-            spark=spark,
-            options=chosen,
-            lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
-            out=Console(),
-            err=err,
-        )
-        run.seconds["start"] = round(time.monotonic() - started, 3)
-        job(run)
+        with session(chosen) as spark:
+            run = Run(
+                spark=spark,
+                options=chosen,
+                lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
+                out=Console(),
+                err=err,
+            )
+            run.seconds["start"] = round(time.monotonic() - started, 3)
+            job(run)
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
         return _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:
@@ -126,5 +126,9 @@ _KNOWN = (
     ("Mkdirs failed", "the lakehouse cannot be written: no folder can be made at --lakehouse"),
     ("Parent path is not a directory", "--lakehouse lies below a file, it has to be a folder"),
     ("No space left on device", "the disk is full; nothing half-written counts, run again"),
+    (
+        "Some data may have been lost",
+        "the log was cut while it was read (retention?); nothing was written, run again",
+    ),
     ("No FileSystem for scheme", "--lakehouse: no file system for this scheme; add its JARs"),
 )

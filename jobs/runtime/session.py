@@ -3,25 +3,67 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
 
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jobs.runtime.options import Options
 
 # An Arrow batch of so many rows keeps numpy busy and, with the bytes bounded, memory small.
-_ARROW_ROWS = "65536"
+_ARROW_ROWS = ("spark.sql.execution.arrow.maxRecordsPerBatch", "10000", "65536")
+
+# The JVM says so at every start, because Spark asks for the module; nobody can do anything with it.
+_NO_NEWS = b"Using incubator modules"
+
+# They print a query error's stack trace as JSON, also of an error that is handled.
+_LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
-def make_session(options: Options) -> SparkSession:
-    """Make the session, or take the one that is there.
+@contextmanager
+def session(options: Options) -> Iterator[SparkSession]:
+    """Give the session of a job: the one that is there, or a new one that ends with the job.
 
     What the launcher passes to spark-submit is not repeated here; it wins.
     """
+    given = SparkSession.getActiveSession()
+    if given is not None:
+        yield given
+        return
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    builder = SparkSession.builder.appName(f"groupledger {options.job} {options.cluster}")
-    spark = builder.getOrCreate()
-    if spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000":
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ARROW_ROWS)
-    return spark
+    for name in _LOUD_LOGGERS:
+        logging.getLogger(name).disabled = True
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started the JVM otherwise
+        _start_jvm()
+    name = f"groupledger {options.job} {options.cluster}"
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    key, default, ours = _ARROW_ROWS
+    if spark.conf.get(key) == default:
+        spark.conf.set(key, ours)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _start_jvm() -> None:
+    gateway: Any = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+    stderr = gateway.proc.stderr
+    threading.Thread(target=_pass_on, args=(stderr,), daemon=True).start()
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - pyspark has no public way
+
+
+def _pass_on(lines: IO[bytes]) -> None:
+    for line in lines:
+        if _NO_NEWS not in line:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()

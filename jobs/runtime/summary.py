@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.tables import Lakehouse
 
 _SHOWN_GROUPS = 12
-_MAX_NAME = 28
+_MAX_NAME = 20
 
 
 def show_summary(run: Run) -> None:
@@ -95,17 +95,13 @@ def _tables(lakehouse: Lakehouse) -> Table:
     table.add_column("table")
     table.add_column("records", justify="right")
     table.add_column("of them tombstones", justify="right")
-    for name in silver_tables():
-        spec = decoded_table(name)
-        if not lakehouse.exists(spec):
-            continue
-        counts = lakehouse.read(spec).agg(
-            F.count(F.lit(1)).alias("records"), F.count_if("is_tombstone").alias("tombstones")
-        )
-        row = counts.first()
-        if row is not None and row.records:
-            table.add_row(spec.name, f"{row.records:,}", f"{row.tombstones:,}")
-    table.add_row(QUARANTINE.name, f"{lakehouse.read(QUARANTINE).count():,}", "")
+    specs = [decoded_table(name) for name in silver_tables()]
+    records = lakehouse.counts(specs, F.lit(1) == 1)
+    tombstones = lakehouse.counts(specs, F.col("is_tombstone"))
+    for name, count in records.items():
+        table.add_row(name, f"{count:,}", f"{tombstones.get(name, 0):,}")
+    in_quarantine = lakehouse.read(QUARANTINE).count()
+    table.add_row(QUARANTINE.name, f"{in_quarantine:,}", "")
     return table
 
 
@@ -128,18 +124,18 @@ def _groups(lakehouse: Lakehouse) -> Table:
         box=box.SIMPLE_HEAD,
     )
     table.add_column("group", no_wrap=True)
-    for name in ("generations", "commits", "most members"):
-        table.add_column(name, justify="right")
-    table.add_column("records from (UTC)", no_wrap=True)
-    table.add_column("to", no_wrap=True)
+    for name in ("generations", "commits", "members"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("first record", no_wrap=True)
+    table.add_column("last (UTC)", no_wrap=True)
     for row in rows[:_SHOWN_GROUPS]:
         table.add_row(
             printable(row.group_id),
             f"{row.generations:,}",
             f"{row.commits:,}",
             f"{row.members:,}",
-            f"{row.first_at:%m-%d %H:%M:%S}" if row.first_at else "",
-            f"{row.last_at:%m-%d %H:%M:%S}" if row.last_at else "",
+            f"{row.first_at:%m-%d %H:%M}" if row.first_at else "",
+            f"{row.last_at:%m-%d %H:%M}" if row.last_at else "",
         )
     return table
 

@@ -1,0 +1,1 @@
+"""How fast the decoder is, and the plain decoder that it is measured and checked against."""

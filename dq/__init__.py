@@ -1,0 +1,1 @@
+"""What must hold of the tables, as queries that give the rows that break it."""

@@ -1,0 +1,337 @@
+"""Ingest from Parquet files, and the pipeline on bundled recordings."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F
+
+from jobs.runtime import decode as decode_job
+from jobs.runtime import ingest as ingest_job
+from schemas.tables import COVERAGE, QUARANTINE, RECORDS, all_tables
+from storage.tables import Lakehouse
+from tests.conftest import RECORDINGS
+from tests.support.jobs import contents, is_balanced, run, succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+STORM = RECORDINGS / "4.3.1-storm.parquet"
+MODERN = RECORDINGS / "4.3.1-modern.parquet"
+
+
+def write(path: Path, records: pa.Table) -> Path:
+    pq.write_table(records, path)
+    return path
+
+
+def record(
+    offset: int, key: bytes | None, value: bytes | None, *, partition: int = 0
+) -> dict[str, object]:
+    return {
+        "topic": "__consumer_offsets",
+        "partition": partition,
+        "offset": offset,
+        "timestamp": 1_700_000_000_000 + offset,
+        "timestampType": "CreateTime",
+        "key": key,
+        "value": value,
+    }
+
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("timestampType", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+
+class Recordings(NamedTuple):
+    spark: SparkSession
+    root: str
+    done: dict[str, tuple[Path, dict[str, Any]]]
+
+
+def accounts_for_every_offset(spark: SparkSession, root: str, cluster: str = "default") -> bool:
+    """Each range of coverage is the records held there and the holes, nothing twice."""
+    coverage = table(spark, root, COVERAGE.name, cluster)
+    held = F.expr(
+        "aggregate(holes, 0L, (sum, hole) -> sum + hole.end_offset - hole.start_offset + 1)"
+    )
+    wrong = coverage.where(
+        F.col("next_offset") - F.col("from_offset") != F.col("record_count") + held
+    )
+    return not coverage.isEmpty() and wrong.isEmpty()
+
+
+@pytest.fixture(scope="module")
+def recordings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+    """Every bundled recording, each a cluster of one lakehouse."""
+    root = str(tmp_path_factory.mktemp("recordings") / "lakehouse")
+    done = {}
+    for path in sorted(RECORDINGS.glob("*.parquet")):
+        cluster = path.name.removesuffix(".parquet")
+        options = ("--records", path, "--lakehouse", root, "--cluster", cluster)
+        done[cluster] = (path, succeed("pipeline", *options))
+    return Recordings(spark, root, done)
+
+
+def test_recordings_are_decoded_completely(recordings: Recordings) -> None:
+    assert len(recordings.done) == 7
+    for cluster, (path, summary) in recordings.done.items():
+        expected = pq.read_metadata(path).num_rows
+        assert summary["records_ingested"] == summary["decoded"] == expected, cluster
+        assert summary["quarantined"] == 0, cluster
+        assert is_balanced(recordings.spark, recordings.root, cluster), cluster
+        assert accounts_for_every_offset(recordings.spark, recordings.root, cluster), cluster
+
+
+def test_a_second_run_changes_nothing(recordings: Recordings) -> None:
+    spark, root, cluster = recordings.spark, recordings.root, "4.3.1-modern"
+    before = contents(spark, root, cluster)
+    coverage = table(spark, root, COVERAGE.name, cluster).count()
+    summary = succeed("pipeline", "--records", MODERN, "--lakehouse", root, "--cluster", cluster)
+    assert summary["records_ingested"] == summary["records_read"] == 0
+    assert contents(spark, root, cluster) == before
+    assert table(spark, root, COVERAGE.name, cluster).count() == coverage
+
+
+def test_another_topic_under_the_same_name_is_refused(recordings: Recordings) -> None:
+    spark, root, cluster = recordings.spark, recordings.root, "4.3.1-storm"
+    before = contents(spark, root, cluster)
+    outcome = run("ingest", "--records", MODERN, "--lakehouse", root, "--cluster", cluster)
+    assert outcome.status == 1
+    assert "--cluster" in outcome.complaint
+    assert "has other bytes" in outcome.complaint
+    assert contents(spark, root, cluster) == before
+
+
+def test_any_split_into_runs_gives_the_same_tables(
+    recordings: Recordings, tmp_path: Path, lakehouse_path: str
+) -> None:
+    records = pq.read_table(STORM)
+    chooser = random.Random(7)  # noqa: S311 - any split will do
+    part = pa.array([chooser.randrange(3) for _ in range(records.num_rows)])
+    for number in range(3):  # not in the order of offsets: later files fill holes of earlier ones
+        some = records.filter(pa.compute.equal(part, number))
+        path = write(tmp_path / f"{number}.parquet", some)
+        succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    cluster = "4.3.1-storm"
+    whole = contents(recordings.spark, recordings.root, cluster)
+    split = contents(recordings.spark, lakehouse_path)
+    assert {t: [r.replace(cluster, "default") for r in rows] for t, rows in whole.items()} == split
+
+
+def test_a_folder_that_grows_adds_what_is_new(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    records = pq.read_table(STORM).sort_by([("timestamp", "ascending"), ("offset", "ascending")])
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    write(folder / "1.parquet", records.slice(0, 1000))
+    first = succeed("ingest", "--records", folder, "--lakehouse", lakehouse_path)
+    write(folder / "2.parquet", records.slice(900))  # backups overlap
+    second = succeed("ingest", "--records", folder, "--lakehouse", lakehouse_path)
+    assert first["records_ingested"] == 1000
+    assert second["records_ingested"] == records.num_rows - 1000
+    assert accounts_for_every_offset(spark, lakehouse_path)
+
+
+def test_files_that_contradict_each_other_are_refused(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    rows = [record(0, b"\0\2\0\1a", None), record(0, b"\0\2\0\1b", None)]
+    path = write(tmp_path / "two.parquet", pa.Table.from_pylist(rows, SCHEMA))
+    outcome = run("ingest", "--records", path, "--lakehouse", lakehouse_path)
+    assert outcome.status == 1
+    assert "twice with different bytes" in outcome.complaint
+    assert table(spark, lakehouse_path, RECORDS.name).isEmpty()
+
+
+def test_odd_records_are_kept(spark: SparkSession, tmp_path: Path, lakehouse_path: str) -> None:
+    long_group = ("é" * 16_383).encode()
+    rows = [
+        record(0, None, b"x"),
+        record(1, b"", b"x"),
+        record(2, b"\0", None),
+        record(3, b"\0\2\0\0", None),  # the empty group
+        record(4, b"\0\2" + len(long_group).to_bytes(2, "big") + long_group, None),
+        record(5, b"\0\2\0\4\xf0\x9f\x9a\x80", None),
+        record(6, b"\0\2\0\2\xff\xfe", None),  # no UTF-8
+        record(7, b"\x7f\xff", None),
+        record(8, b"\xff\xfb", None),
+        record(9, b"\0\2\0\1a", b"\x7f\xff"),
+        record(10, b"\0\2\0\1a", b"\xff\xff"),
+        record(11, b"\0\2\0\1a", b""),
+    ]
+    path = write(tmp_path / "odd.parquet", pa.Table.from_pylist(rows, SCHEMA))
+    summary = succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    assert (summary["decoded"], summary["quarantined"]) == (4, 8)
+    assert is_balanced(spark, lakehouse_path)
+    refused = table(spark, lakehouse_path, QUARANTINE.name).orderBy("record_offset").collect()
+    assert [row.error for row in refused] == [
+        "key is null",
+        "key: needs 2 bytes for the record type, has 0",
+        "key: needs 2 bytes for the record type, has 1",
+        "unknown record type 32767",
+        "unknown record type -5",
+        "value version 32767 of GroupMetadata is not known (known: 0 to 4)",
+        "value version -1 of GroupMetadata is not known (known: 0 to 4)",
+        "value: needs 2 bytes for its version, has 0",
+    ]
+    groups = (
+        table(spark, lakehouse_path, "silver.group_metadata").orderBy("record_offset").collect()
+    )
+    assert [row.group_id for row in groups] == ["", "é" * 16_383, "🚀", "\ufffd\ufffd"]
+    assert [row.decode_notes for row in groups][-1] == ["group is not valid UTF-8"]
+
+
+def test_an_empty_file_gives_empty_tables(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    path = write(tmp_path / "empty.parquet", pa.Table.from_pylist([], SCHEMA))
+    summary = succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    assert summary["records_ingested"] == summary["decoded"] == 0
+    assert is_balanced(spark, lakehouse_path)
+
+
+def test_timestamps_of_old_brokers_are_null(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    row = record(0, b"\0\2\0\1a", None) | {"timestamp": -1, "timestampType": "NoTimestampType"}
+    path = write(tmp_path / "old.parquet", pa.Table.from_pylist([row], SCHEMA))
+    succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    (kept,) = table(spark, lakehouse_path, RECORDS.name).collect()
+    assert (kept.record_timestamp, kept.timestamp_type) == (None, "NoTimestampType")
+
+
+class TestInterrupted:
+    """A run that ends between two commits is made good by the next."""
+
+    def test_ingest_before_coverage(
+        self, spark: SparkSession, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def killed(*_: object) -> int:
+            raise KeyboardInterrupt
+
+        options = ("--records", STORM, "--lakehouse", lakehouse_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(ingest_job, "_account", killed)
+            assert run("ingest", *options).status == 1
+        assert table(spark, lakehouse_path, RECORDS.name).count() == 1671
+        assert table(spark, lakehouse_path, COVERAGE.name).isEmpty()
+        assert succeed("pipeline", *options)["records_ingested"] == 0
+        assert accounts_for_every_offset(spark, lakehouse_path)
+        assert is_balanced(spark, lakehouse_path)
+
+    def test_decode_between_two_tables(
+        self,
+        spark: SparkSession,
+        tmp_path: Path,
+        lakehouse_path: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        original = decode_job._decode_table
+        calls = []
+
+        def killed_at_the_third(*arguments: object) -> int:
+            calls.append(arguments)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return original(*arguments)  # type: ignore[arg-type]
+
+        records = pq.read_table(MODERN)
+        first = write(
+            tmp_path / "1.parquet", records.filter(pa.compute.less(records["offset"], 40))
+        )
+        succeed("ingest", "--records", first, "--lakehouse", lakehouse_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(decode_job, "_decode_table", killed_at_the_third)
+            assert run("decode", "--lakehouse", lakehouse_path).status == 1
+        # Bronze grows before the run is done again.
+        succeed("pipeline", "--records", MODERN, "--lakehouse", lakehouse_path)
+        succeed("decode", "--lakehouse", lakehouse_path)
+        assert is_balanced(spark, lakehouse_path)
+
+
+def test_what_an_older_decoder_refused_is_tried_again(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    rows = [record(0, b"\0\2\0\1a", None), record(1, b"\0\x63", None)]
+    path = write(tmp_path / "r.parquet", pa.Table.from_pylist(rows, SCHEMA))
+    succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    # As if the decoder that ran had known neither of the types.
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    bronze = lakehouse.read(RECORDS)
+    for name in ("silver.group_metadata", QUARANTINE.name):
+        DeltaTable.forPath(spark, lakehouse.path(all_tables()[name])).delete()
+    refused = bronze.selectExpr(
+        "record_partition", "record_offset", "record_timestamp", "2S AS record_type",
+        "null AS value_version", "key", "value", "'unknown record type' AS error",
+        "'0-older' AS decoder", "0L AS decode_run",
+    )  # fmt: skip
+    lakehouse.append(QUARANTINE, refused, "test", 0)
+
+    summary = succeed("decode", "--lakehouse", lakehouse_path)
+    assert (summary["decoded"], summary["quarantined"]) == (1, 1)
+    assert is_balanced(spark, lakehouse_path)
+    (left,) = table(spark, lakehouse_path, QUARANTINE.name).collect()
+    assert left.error == "unknown record type 99"
+    assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
+
+
+@pytest.mark.usefixtures("spark")
+class TestBadInput:
+    """One clear line, status 1, and nothing half-written."""
+
+    def complaint(self, lakehouse_path: str, path: object) -> str:
+        outcome = run("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+        assert outcome.status == 1
+        return outcome.complaint
+
+    def test_missing_file(self, lakehouse_path: str) -> None:
+        assert "no such file or folder" in self.complaint(lakehouse_path, "/nowhere/x.parquet")
+
+    def test_not_parquet(self, lakehouse_path: str) -> None:
+        assert "is not a Parquet file" in self.complaint(lakehouse_path, __file__)
+
+    def test_empty_folder(self, tmp_path: Path, lakehouse_path: str) -> None:
+        folder = tmp_path / "none"
+        folder.mkdir()
+        assert "no Parquet file in it" in self.complaint(lakehouse_path, folder)
+
+    def test_missing_columns(self, tmp_path: Path, lakehouse_path: str) -> None:
+        path = write(tmp_path / "x.parquet", pq.read_table(STORM).drop_columns(["key", "offset"]))
+        assert "has no column offset, key" in self.complaint(lakehouse_path, path)
+
+    def test_column_of_another_type(self, tmp_path: Path, lakehouse_path: str) -> None:
+        records = pq.read_table(STORM)
+        text = records["value"].cast(pa.large_binary()).combine_chunks()
+        bad = records.set_column(6, "value", pa.array([str(v) for v in text.to_pylist()]))
+        path = write(tmp_path / "x.parquet", bad)
+        assert "column value is string" in self.complaint(lakehouse_path, path)
+
+    def test_lakehouse_below_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("x")
+        line = self.complaint(str(tmp_path / "file" / "lakehouse"), STORM)
+        assert "--lakehouse" in line
+
+    def test_lakehouse_of_another_format(self, spark: SparkSession, lakehouse_path: str) -> None:
+        succeed("ingest", "--records", STORM, "--lakehouse", lakehouse_path)
+        records = Lakehouse(spark, lakehouse_path, "default").path(RECORDS)
+        spark.sql(f"ALTER TABLE delta.`{records}` SET TBLPROPERTIES ('groupledger.format' = '999')")
+        line = self.complaint(lakehouse_path, STORM)
+        assert "lakehouse format 999" in line

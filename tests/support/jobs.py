@@ -1,0 +1,83 @@
+"""Runs jobs in the session of the tests, and looks at what they wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dq.balance import unbalanced
+from jobs.demo import demo
+from jobs.pipeline import pipeline
+from jobs.runtime.decode import decode
+from jobs.runtime.ingest import ingest
+from jobs.runtime.runner import run_job
+from schemas.silver import silver_tables
+from schemas.tables import QUARANTINE, RECORDS, all_tables, decoded_table
+from storage.tables import Lakehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_JOBS = {"demo": demo, "pipeline": pipeline, "decode": decode, "ingest": ingest}
+
+
+@dataclass
+class Outcome:
+    """What a job said: its exit status, its lines on stderr, its summary."""
+
+    status: int
+    out: str
+    err: str
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def complaint(self) -> str:
+        """The one line that a failed job ends with."""
+        lines = [line for line in self.err.splitlines() if line.startswith("groupledger:")]
+        assert len(lines) == 1, self.err
+        return lines[0]
+
+
+def run(job: str, *options: object) -> Outcome:
+    """Run a job with options, as ./spark-submit.sh would."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = run_job(_JOBS[job], [job, *map(str, options), "--json"])
+    text = out.getvalue()
+    summary = json.loads(text.splitlines()[-1]) if status == 0 else {}
+    return Outcome(status, text, err.getvalue(), summary)
+
+
+def succeed(job: str, *options: object) -> dict[str, Any]:
+    """Run a job that has to end well; give its summary."""
+    outcome = run(job, *options)
+    assert outcome.status == 0, outcome.err
+    return outcome.summary
+
+
+def table(spark: SparkSession, root: str, name: str, cluster: str = "default") -> DataFrame:
+    """Read a table of a lakehouse by its name: ``bronze.records``."""
+    return Lakehouse(spark, root, cluster).read(all_tables()[name])
+
+
+def is_balanced(spark: SparkSession, root: str, cluster: str = "default") -> bool:
+    """Tell whether every record of bronze is in exactly one table of silver."""
+    lakehouse = Lakehouse(spark, root, cluster)
+    decoded = [lakehouse.read(decoded_table(name)) for name in silver_tables()]
+    bronze = lakehouse.read(RECORDS)
+    return unbalanced(bronze, [*decoded, lakehouse.read(QUARANTINE)]).isEmpty()
+
+
+def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, list[str]]:
+    """Give every table's rows but for what tells one run from another, in order, to compare."""
+    lakehouse = Lakehouse(spark, root, cluster)
+    names = [RECORDS.name, QUARANTINE.name, *(decoded_table(t).name for t in silver_tables())]
+    of_run = ("ingested_at", "ingest_run", "decode_run")
+    found = {}
+    for name in names:
+        rows = lakehouse.read(all_tables()[name]).drop(*of_run)
+        found[name] = sorted(repr(row) for row in rows.collect())
+    return found
