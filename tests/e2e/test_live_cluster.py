@@ -1,0 +1,276 @@
+"""The pipeline against a real broker: what clients did is what the tables say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from kafka import TopicPartition
+from pyspark.sql import functions as F
+
+from schemas.tables import COVERAGE, RECORDS
+from tests.support import clients
+from tests.support.jobs import contents, is_balanced, run, succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.broker import Broker
+
+OFFSETS = "__consumer_offsets"
+
+
+def source(broker: Broker, lakehouse_path: str) -> tuple[str, ...]:
+    return ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+
+
+def committed(spark: SparkSession, root: str, group: str) -> dict[TopicPartition, int]:
+    """Give the last committed offset of each partition of a group, from silver."""
+    rows = (
+        table(spark, root, "silver.offset_commits")
+        .where(F.col("group_id") == group)
+        .groupBy("topic", "topic_partition")
+        .agg(F.max_by(F.struct("is_tombstone", "committed_offset"), "record_offset").alias("last"))
+        .collect()
+    )
+    return {
+        TopicPartition(r.topic, r.topic_partition): r.last.committed_offset
+        for r in rows
+        if not r.last.is_tombstone
+    }
+
+
+@pytest.fixture(scope="module")
+def topic(broker: Broker) -> str:
+    clients.create_topic(broker.bootstrap, "orders", partitions=3)
+    for partition in range(3):
+        clients.produce(broker.bootstrap, "orders", 20, partition=partition)
+    return "orders"
+
+
+def test_what_members_did_is_in_the_tables(
+    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+) -> None:
+    group = "payments 💶/eu"
+    partitions = {TopicPartition(topic, p): 10 + p for p in range(3)}
+    with (
+        clients.GroupMember(broker.bootstrap, group, [topic]) as first,
+        clients.GroupMember(broker.bootstrap, group, [topic]) as second,
+    ):
+        generation = clients.wait_stable(first, second)
+        for member in (first, second):
+            member.commit({p: partitions[p] for p in member.assignment}, metadata="né")
+        succeed("pipeline", *source(broker, lakehouse_path))
+        described = clients.describe_group(broker.bootstrap, group)
+        listed = clients.list_group_offsets(broker.bootstrap, group)
+        members = {first.member_id, second.member_id}
+
+    assert committed(spark, lakehouse_path, group) == partitions
+    assert {p: o.offset for p, o in listed.items()} == partitions
+    latest = (
+        table(spark, lakehouse_path, "silver.group_metadata")
+        .where(F.col("group_id") == group)
+        .orderBy(F.desc("record_offset"))
+        .first()
+    )
+    assert latest is not None
+    assert latest.generation == generation
+    assert {m.member_id for m in latest.members} == members
+    assert {m["member_id"] for m in described["members"]} == members
+    owned = [
+        TopicPartition(part.topic, p)
+        for member in latest.members
+        for part in member.assignment.partitions
+        for p in part.partitions
+    ]
+    assert sorted(owned) == sorted(partitions)
+
+
+def test_a_run_adds_exactly_what_came_since_the_last(
+    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+) -> None:
+    first = succeed("pipeline", *source(broker, lakehouse_path))
+    assert first["records_ingested"] == first["decoded"] > 0
+    before = contents(spark, lakehouse_path)
+    again = succeed("pipeline", *source(broker, lakehouse_path))
+    assert again["records_ingested"] == again["records_read"] == 0
+    assert contents(spark, lakehouse_path) == before
+    tp = TopicPartition(topic, 0)
+    for offset in range(5):
+        clients.commit(broker.bootstrap, "late", {tp: offset})
+    more = succeed("pipeline", *source(broker, lakehouse_path))
+    new = table(spark, lakehouse_path, "silver.offset_commits").where(F.col("group_id") == "late")
+    assert [r.committed_offset for r in new.orderBy("record_offset").collect()] == [0, 1, 2, 3, 4]
+    # A simple consumer's first commit may also bring a record of its new group.
+    assert 5 <= more["records_ingested"] <= 6
+    assert is_balanced(spark, lakehouse_path)
+
+
+def test_everything_the_cluster_says_is_there_was_read(
+    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+) -> None:
+    """Spark shows no row of an internal topic, and no error, unless it is told otherwise."""
+    clients.commit(broker.bootstrap, "seen", {TopicPartition(topic, 1): 7})
+    ends = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_committed")
+    succeed("ingest", *source(broker, lakehouse_path))
+    theirs = {
+        (r.partition, r.offset): (r.key, r.value)
+        for r in clients.read_records(broker.bootstrap, isolation="read_committed")
+    }
+    ours = {
+        (r.record_partition, r.record_offset): (
+            None if r.key is None else bytes(r.key),
+            None if r.value is None else bytes(r.value),
+        )
+        for r in table(spark, lakehouse_path, RECORDS.name).collect()
+    }
+    assert ours == theirs
+    assert ours
+    covered = table(spark, lakehouse_path, COVERAGE.name).collect()
+    assert {r.record_partition: r.next_offset for r in covered} == {
+        p: end for p, end in ends.items() if end > 0
+    }
+    assert len({r.topic_id for r in covered}) == 1
+
+
+def test_reading_leaves_no_trace(broker: Broker, topic: str, lakehouse_path: str) -> None:
+    clients.commit(broker.bootstrap, "quiet", {TopicPartition(topic, 2): 1})
+    before = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_uncommitted")
+    succeed("pipeline", *source(broker, lakehouse_path))
+    after = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_uncommitted")
+    assert after == before
+
+
+def test_aborted_commits_are_not_read(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    tp = TopicPartition(topic, 0)
+    clients.Transaction(broker.bootstrap, "committed-tx", {tp: 11}).commit()
+    clients.Transaction(broker.bootstrap, "aborted-tx", {tp: 12}).abort()
+    groups = {}
+    for isolation in ("read_committed", "read_uncommitted"):
+        root = str(tmp_path / isolation)
+        succeed("pipeline", *source(broker, root), "--isolation-level", isolation)
+        rows = table(spark, root, "silver.offset_commits").select("group_id").distinct()
+        groups[isolation] = {r.group_id for r in rows.collect()}
+    assert "committed-tx" in groups["read_committed"]
+    assert groups["read_uncommitted"] - groups["read_committed"] == {"aborted-tx"}
+
+
+def test_a_deleted_group_leaves_tombstones(
+    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+) -> None:
+    with clients.GroupMember(broker.bootstrap, "doomed", [topic]) as member:
+        clients.wait_stable(member)
+        member.commit({TopicPartition(topic, 0): 3})
+    clients.wait_until(
+        lambda: clients.group_state(broker.bootstrap, "doomed") == "Empty", what="group is empty"
+    )
+    clients.delete_group(broker.bootstrap, "doomed")
+    succeed("pipeline", *source(broker, lakehouse_path))
+    for name in ("silver.offset_commits", "silver.group_metadata"):
+        last = (
+            table(spark, lakehouse_path, name)
+            .where(F.col("group_id") == "doomed")
+            .orderBy(F.desc("record_offset"))
+            .first()
+        )
+        assert last is not None
+        assert last.is_tombstone, name
+
+
+class TestSecurity:
+    """SASL and TLS properties pass through, and no secret shows."""
+
+    def options(
+        self, path: Path, address: str, properties: dict[str, str], root: str
+    ) -> tuple[str, ...]:
+        path.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        return ("--bootstrap-servers", address, "--kafka-config", str(path), "--lakehouse", root)
+
+    @pytest.mark.usefixtures("topic")
+    @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+    def test_sasl(
+        self, spark: SparkSession, broker: Broker, tmp_path: Path, mechanism: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        properties = broker.sasl_properties(mechanism)
+        assert broker.credentials is not None
+        password = broker.credentials.password
+        monkeypatch.setenv("LEDGER_PASSWORD", password)
+        properties = {
+            k: v.replace(password, "${env:LEDGER_PASSWORD}") for k, v in properties.items()
+        }
+        root = str(tmp_path / "lakehouse")
+        outcome = run(
+            "ingest", *self.options(tmp_path / "c", broker.sasl_bootstrap, properties, root)
+        )
+        assert outcome.status == 0, outcome.err
+        assert not table(spark, root, RECORDS.name).isEmpty()
+        assert password not in outcome.out + outcome.err
+        for file in (tmp_path / "lakehouse").rglob("*"):
+            assert file.is_dir() or password.encode() not in file.read_bytes()
+
+    @pytest.mark.usefixtures("spark")
+    def test_wrong_password(self, broker: Broker, tmp_path: Path) -> None:
+        properties = broker.sasl_properties(password="wrong-canary")  # noqa: S106
+        options = self.options(
+            tmp_path / "c", broker.sasl_bootstrap, properties, str(tmp_path / "l")
+        )
+        outcome = run("ingest", *options)
+        assert outcome.status == 1
+        assert "refused the credentials" in outcome.complaint
+        assert "wrong-canary" not in outcome.out + outcome.err
+
+    @pytest.mark.usefixtures("topic")
+    def test_tls(self, spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+        root = str(tmp_path / "l")
+        options = self.options(tmp_path / "c", broker.ssl_bootstrap, broker.ssl_properties(), root)
+        assert succeed("ingest", *options)["records_ingested"] > 0
+        assert not table(spark, root, RECORDS.name).isEmpty()
+
+    @pytest.mark.usefixtures("spark")
+    def test_untrusted_certificate(self, broker: Broker, tmp_path: Path) -> None:
+        properties = {"security.protocol": "SSL"}
+        options = self.options(
+            tmp_path / "c", broker.ssl_bootstrap, properties, str(tmp_path / "l")
+        )
+        outcome = run("ingest", *options)
+        assert outcome.status == 1
+        assert "TLS handshake failed" in outcome.complaint
+
+    @pytest.mark.usefixtures("spark")
+    def test_variable_that_is_not_set(self, broker: Broker, tmp_path: Path) -> None:
+        properties = {"sasl.jaas.config": "${env:LEDGER_NOT_SET}"}
+        options = self.options(tmp_path / "c", broker.bootstrap, properties, str(tmp_path / "l"))
+        assert "LEDGER_NOT_SET, not set here" in run("ingest", *options).complaint
+
+
+@pytest.mark.usefixtures("spark")
+class TestNoCluster:
+    def test_no_broker(self, lakehouse_path: str) -> None:
+        options = ("--bootstrap-servers", "127.0.0.1:9", "--lakehouse", lakehouse_path)
+        assert "no broker answered" in run("ingest", *options).complaint
+
+    def test_unknown_host(self, lakehouse_path: str) -> None:
+        options = (
+            "--bootstrap-servers",
+            "no-such-host.invalid:9092",
+            "--lakehouse",
+            lakehouse_path,
+        )
+        outcome = run("ingest", *options)
+        assert outcome.status == 1
+        assert "no-such-host.invalid:9092" in outcome.complaint
+
+    def test_no_such_topic(self, broker: Broker, lakehouse_path: str) -> None:
+        outcome = run("ingest", *source(broker, lakehouse_path), "--topic", "nowhere")
+        assert outcome.status == 1
+        assert "there is no such topic" in outcome.complaint
+
+    def test_empty_topic(self, broker: Broker, lakehouse_path: str) -> None:
+        clients.create_topic(broker.bootstrap, "empty-topic", partitions=2)
+        options = (*source(broker, lakehouse_path), "--topic", "empty-topic")
+        assert succeed("pipeline", *options)["records_ingested"] == 0
