@@ -1,0 +1,123 @@
+"""Options: what is accepted, what is refused, which of line, file and default wins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from jobs.runtime import options
+
+ROOT = Path(__file__).parents[2]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    with pytest.raises(SystemExit) as exit_:
+        options.parse(list(argv))
+    assert exit_.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_defaults() -> None:
+    chosen = options.parse(["ingest", "--records", "x.parquet"])
+    assert (chosen.lakehouse, chosen.cluster, chosen.isolation_level) == (
+        "./lakehouse",
+        "default",
+        "read_committed",
+    )
+
+
+def test_the_line_beats_the_file_and_the_file_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "groupledger.toml"
+    file.write_text(
+        'lakehouse = "/data/l"\ncluster = "blue"\nbootstrap-servers = "a:1"\n'
+        '[conf]\n"spark.ui.enabled" = true\n"spark.x" = "file"\n'
+    )
+    line = ["--cluster", "green", "--conf", "spark.x=line"]
+    chosen = options.parse(["pipeline", "--config", str(file), *line])
+    assert (chosen.lakehouse, chosen.cluster, chosen.bootstrap_servers) == (
+        "/data/l",
+        "green",
+        "a:1",
+    )
+    assert chosen.spark_conf == {"spark.ui.enabled": "true", "spark.x": "line"}
+
+
+def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
+    file = tmp_path / "groupledger.toml"
+    file.write_text('records = "x"\ncluster = "blue"\n')
+    assert options.parse(["decode", "--config", str(file)]).cluster == "blue"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["tidy"], "unknown job 'tidy'; the jobs are demo, ingest"),
+        (["ingest"], "exactly one source"),
+        (["ingest", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
+        (["ingest", "--bootstrap-servers", "a"], "not of the form HOST:PORT"),
+        (["ingest", "--records", "x", "--kafka-config", "y"], "goes with --bootstrap-servers"),
+        (["ingest", "--bootstrap-servers", "a:1", "--kafka-config", "/no"], "no such file"),
+        (["ingest", "--record", "x"], "--record"),
+        (["decode", "--records", "x"], "--records"),
+        (["decode", "--cluster", "../up"], "letters, digits, dots"),
+        (["decode", "--conf", "nonsense"], "not of the form key=value"),
+        (["decode", "--config", "/no/such.toml"], "cannot be read"),
+        (["ingest", "--records", "x", "--isolation-level", "dirty"], "invalid choice"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_usage_is_one_line(
+    capsys: pytest.CaptureFixture[str], argv: list[str], words: str
+) -> None:
+    assert words in refusal(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("colour = 1", "unknown option 'colour'"),
+        ("cluster = 5", "cluster has to be a string"),
+        ('json = "yes"', "json has to be a boolean"),
+        ('isolation-level = "dirty"', "has to be one of"),
+        ("conf = 5", "conf has to be a table"),
+        ("cluster =", "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "groupledger.toml"
+    file.write_text(text)
+    line = refusal(capsys, "ingest", "--records", "x", "--config", str(file))
+    assert words in line
+
+
+@pytest.mark.parametrize(("argv", "status"), [([], 2), (["--help"], 0), (["ingest", "-h"], 0)])
+def test_help(capsys: pytest.CaptureFixture[str], argv: list[str], status: int) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        options.parse(argv)
+    assert exit_.value.code == status
+    assert "--lakehouse" in capsys.readouterr().out or not argv[1:]
+
+
+def test_options_need_no_third_party_package() -> None:
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import jobs.runtime.options"
+    subprocess.run([sys.executable, "-I", "-S", "-c", program, str(ROOT)], check=True)
+
+
+def test_every_job_has_a_script_and_the_other_way_round() -> None:
+    scripts = {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"__init__"}
+    assert scripts == set(options.JOBS)
+
+
+def test_no_job_hides_a_module() -> None:
+    """`spark-submit jobs/x.py` puts jobs/ first on the path of every import."""
+    taken = set(sys.stdlib_module_names) | set(packages_distributions())
+    own = {"jobs", "decoders", "schemas", "sources", "storage", "dq"}
+    assert not (set(options.JOBS) | {"runtime"}) & (taken - own)
