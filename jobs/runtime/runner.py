@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs.runtime import options
@@ -96,10 +97,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
 def _report(error: Exception, err: Console, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
-    if isinstance(error, GroupledgerError):
-        text = str(error)
-    else:
-        text = f"{_explanation(error)} (--verbose shows where)"
+    text = str(error) if isinstance(error, GroupledgerError) else _explanation(error)
     sys.stdout.flush()
     err.print(f"groupledger: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
     return 1
@@ -111,24 +109,35 @@ def _explanation(error: Exception) -> str:
     for sign, advice in _KNOWN:
         if sign in text:
             return advice
-    java = getattr(error, "java_exception", None)
-    if java is not None:
-        while java.getCause() is not None:
-            java = java.getCause()
-        text = java.toString()
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        text = cause.toString()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    reason = lines[0] if lines else "no reason given"
+    return f"{type(error).__name__}: {reason} (--verbose shows where)"
 
+
+_NO_FILE_SYSTEM = (
+    "--lakehouse: Spark has no file system for this scheme; give its JARs with --conf spark.jars"
+)
 
 # Signs of what the machine or the user can mend, by words of Hadoop's and Spark's messages.
 _KNOWN = (
-    ("Permission denied", "the lakehouse cannot be written: permission denied for --lakehouse"),
-    ("Mkdirs failed", "the lakehouse cannot be written: no folder can be made at --lakehouse"),
+    ("Permission denied", "--lakehouse cannot be written: permission denied"),
+    ("Mkdirs failed", "--lakehouse cannot be written: no folder can be made there"),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "--lakehouse cannot be written: no folder can be made there"),
     ("Parent path is not a directory", "--lakehouse lies below a file, it has to be a folder"),
+    (
+        "DELTA_MISSING_DELTA_TABLE",
+        "--lakehouse holds files that are no Delta table where a table has to go: name another",
+    ),
     ("No space left on device", "the disk is full; nothing half-written counts, run again"),
+    ("No FileSystem for scheme", _NO_FILE_SYSTEM),
+    ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
     (
         "Some data may have been lost",
         "the log was cut while it was read (retention?); nothing was written, run again",
     ),
-    ("No FileSystem for scheme", "--lakehouse: no file system for this scheme; add its JARs"),
 )

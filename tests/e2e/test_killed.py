@@ -1,4 +1,4 @@
-"""A pipeline killed by SIGKILL at telling moments, then run to its end, leaves what one run does."""
+"""A pipeline killed by SIGKILL at telling moments, then run to its end, leaves what one run has."""
 
 from __future__ import annotations
 
