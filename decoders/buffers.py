@@ -82,7 +82,8 @@ class Buffer:
 
     def numbers(self, kind: str, pos: Ints) -> NDArray[np.signedinteger]:
         """Read one big-endian number at each position, as Kafka's type `kind`."""
-        return self._views[kind][pos].byteswap(inplace=True)
+        values: NDArray[np.signedinteger] = self._views[kind][pos].byteswap(inplace=True)
+        return values
 
     def unsigned_bytes(self, pos: Ints) -> Ints:
         """Read one byte at each position, 0 to 255."""

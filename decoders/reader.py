@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from decoders.buffers import Buffer, Slots, spread
 from decoders.failures import Failures, Reason
+from decoders.walker import Walker
 from schemas.columns import field_columns, scalar_type, struct_columns
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Columns = dict[str, pa.Array]
 
 _MAX_STRING = 32767
+_FEW = 16  # slots: so many arrays are passed over one after the other
 _VARINT_SHIFTS = (7, 14, 21, 28)
 _MORE = 0x80  # the bit of a varint's byte that says another follows
 _FALSE = pa.scalar(value=False)
@@ -316,7 +318,17 @@ class Reader:
         place = offsets[active]
         failed_before = int(np.count_nonzero(self.failures.mask)) if self.failures.any else 0
         failed = failed_before
+        one_by_one = True
         while active.size:
+            if active.size <= _FEW and one_by_one:
+                one_by_one = False
+                done = self._walk_few(field, cursor, remaining, place, starts)
+                remaining, place = remaining - done, place + done
+                going = remaining > 0
+                slots.pos[active[~going]] = cursor.pos[~going]
+                active, remaining, place = active[going], remaining[going], place[going]
+                cursor = cursor.take(going)
+                continue
             if starts is not None:
                 starts[place] = cursor.pos
             self._skip_element(field, cursor)
@@ -333,6 +345,31 @@ class Reader:
                 active, remaining, place = active[going], remaining[going], place[going]
                 cursor = cursor.take(going)
         return failed != failed_before
+
+    def _walk_few(
+        self, field: Field, cursor: Slots, counts: Ints, places: Ints, starts: Ints | None
+    ) -> Ints:
+        """Pass over the elements of a few slots, slot by slot; give how many of each."""
+        done = np.zeros(len(cursor), np.int64)
+        for slot in range(len(cursor)):
+            walker = Walker(
+                self._buffer.data,
+                end=int(cursor.end[slot]),
+                version=cursor.version
+                if isinstance(cursor.version, int)
+                else int(cursor.version[slot]),
+                flexible=self._flexible,
+            )
+            ends = walker.ends(field, int(cursor.pos[slot]), int(counts[slot]))
+            done[slot] = len(ends)
+            if not ends:
+                continue
+            if starts is not None:
+                first = places[slot]
+                starts[first] = cursor.pos[slot]
+                starts[first + 1 : first + len(ends)] = np.frombuffer(ends, np.int64)[:-1]
+            cursor.pos[slot] = ends[-1]
+        return done
 
     # -- passing over what is not read ----------------------------------------------------------
 

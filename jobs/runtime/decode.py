@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _APPLICATION = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
+_FREQUENT = ("offset_commits", "group_metadata")
 _PLAN = "decode plan"
 _DONE = "decode done"
 
@@ -99,13 +100,19 @@ def _decode(run: Run, plan: Plan) -> None:
         table: [t.id for t in types if t.id in in_type] for table, types in silver_tables().items()
     }
     by_table = {table: ids for table, ids in by_table.items() if ids}
+    frequent = [t.id for table in _FREQUENT for t in silver_tables()[table]]
+    # Rare records are picked out once, not by each of their many tables.
+    rare = batch.where(~record_type().isin(frequent)).persist()
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         jobs = [
-            pool.submit(_decode_table, lakehouse, plan, batch, table, ids)
+            pool.submit(
+                _decode_table, lakehouse, plan, batch if table in _FREQUENT else rare, table, ids
+            )
             for table, ids in by_table.items()
         ]
         for job in jobs:
             job.result()
+    rare.unpersist()
     counts = lakehouse.counts(
         [decoded_table(table) for table in by_table], F.col("decode_run") == plan.number
     )

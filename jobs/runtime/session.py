@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
 
-# An Arrow batch of so many rows keeps numpy busy and, with the bytes bounded, memory small.
-_ARROW_ROWS = ("spark.sql.execution.arrow.maxRecordsPerBatch", "10000", "65536")
+# An Arrow batch of so many small records keeps numpy busy; one of so many bytes of large ones stays
+# in the processor's caches (group metadata decoded in a third of the time of Spark's 64 MiB).
+_ARROW_BATCH = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": ("10000", "65536"),
+    "spark.sql.execution.arrow.maxBytesPerBatch": ("67108864", str(8 * 2**20)),
+}
 
 # The JVM says so at every start, because Spark asks for the module; nobody can do anything with it.
 _NO_NEWS = b"Using incubator modules"
@@ -46,13 +50,18 @@ def session(options: Options) -> Iterator[SparkSession]:
         _start_jvm()
     name = f"groupledger {options.job} {options.cluster}"
     spark = SparkSession.builder.appName(name).getOrCreate()
-    key, default, ours = _ARROW_ROWS
-    if spark.conf.get(key) == default:
-        spark.conf.set(key, ours)
+    for key, (default, ours) in _ARROW_BATCH.items():
+        if _number(spark.conf.get(key)) == default:
+            spark.conf.set(key, ours)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _number(value: str | None) -> str:
+    """Leave out the unit that Spark may show a number of bytes with."""
+    return (value or "").rstrip("bB")
 
 
 def _start_jvm() -> None:

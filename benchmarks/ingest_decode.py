@@ -1,0 +1,344 @@
+"""Measures ingest and decode against the least that any pipeline has to do, in one Spark session.
+
+The floor is a copy of the raw records to a Delta table: whoever keeps the bytes pays that. Run it
+by ``benchmarks/run.sh``, which takes the options of `benchmarks.generate` too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import generate
+from benchmarks.row_decoder import DecodedRow, decode_record
+from decoders.records import decode as decode_batch
+from decoders.spark import decoded, record_type
+from jobs.runtime import jars, launch
+from jobs.runtime.decode import decode
+from jobs.runtime.ingest import ingest
+from jobs.runtime.runner import run_job
+from jobs.runtime.session import session
+from schemas.silver import decoded_columns, silver_tables
+from sources import parquet
+from storage.tables import spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+_WARM_UP = 50_000
+_MAIN_TABLES = ("offset_commits", "group_metadata")
+_POSITION = ("record_partition", "record_offset", "record_timestamp")
+_ARROW_ROWS = 65_536  # of a batch in the product
+_SAMPLE_INTERVAL = 0.25
+_GIB = 2**30
+
+
+@dataclass
+class Figure:
+    """What one way of doing it took."""
+
+    name: str
+    records: int
+    seconds: float
+    peak_gib: float
+    note: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+
+@dataclass
+class Memory:
+    """Watches the memory of this process and all below it: JVM and Python workers."""
+
+    peak: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self) -> None:
+        """Look at it until `stop` is called."""
+        me = psutil.Process()
+        while not self._stop.wait(_SAMPLE_INTERVAL):
+            everyone = [me, *me.children(recursive=True)]
+            self.peak = max(self.peak, sum(map(_resident, everyone)))
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+
+
+def _resident(process: psutil.Process) -> int:
+    """Give the memory of a process; what forked processes share is shared out, where known."""
+    try:
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
+    except psutil.Error:  # it has ended, or lets nobody look
+        return 0
+
+
+@dataclass
+class Bench:
+    """One session, one input, and what was measured so far."""
+
+    spark: SparkSession
+    memory: Memory
+    work: Path
+    figures: list[Figure] = field(default_factory=list)
+
+    def measure(self, name: str, records: int, action: Callable[[], None], note: str = "") -> None:
+        """Run something once, with its time and the most memory at a time."""
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        self.memory.peak = 0
+        started = time.monotonic()
+        action()
+        seconds = time.monotonic() - started
+        self.figures.append(Figure(name, records, seconds, self.memory.peak / _GIB, note))
+
+    def folder(self, name: str) -> str:
+        """Give a folder that is not there yet."""
+        path = self.work / name
+        shutil.rmtree(path, ignore_errors=True)
+        return str(path)
+
+
+# -- ways to do it --------------------------------------------------------------------------------
+
+
+def read_only(spark: SparkSession, path: str) -> None:
+    """Read every column, and forget it."""
+    _forget(spark.read.parquet(path))
+
+
+def copy_raw(spark: SparkSession, path: str, out: str) -> None:
+    """Copy the recording to a Delta table as it is: the floor."""
+    spark.read.parquet(path).write.format("delta").save(out)
+
+
+def run_product(lakehouse: str, path: str | None) -> dict[str, object]:
+    """Run the product's own job on a lakehouse: ingest with a path, else decode."""
+    job, name = (decode, "decode") if path is None else (ingest, "ingest")
+    argv = [name, "--lakehouse", lakehouse, "--json"]
+    if path is not None:
+        argv += ["--records", path]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = run_job(job, argv)
+    if status:
+        raise RuntimeError(err.getvalue())
+    summary: dict[str, object] = json.loads(out.getvalue().splitlines()[-1])
+    return summary
+
+
+def decode_vectorised(spark: SparkSession, path: str) -> None:
+    """Decode commits and group metadata by the product's decoder, and forget the rows."""
+    for table in _MAIN_TABLES:
+        schema = spark_schema(decoded_columns(table))
+        _forget(decoded(_records_of(spark, path, table), table, schema))
+
+
+def decode_row_by_row(spark: SparkSession, path: str) -> None:
+    """Decode the same by a Python function of one record, as most would write it first."""
+    for table in _MAIN_TABLES:
+        columns = [c for c in decoded_columns(table) if c.name not in _POSITION]
+        function = F.udf(_row, spark_schema(columns), useArrow=False)
+        rows = _records_of(spark, path, table)
+        _forget(rows.select(*_POSITION, function("key", "value").alias("row")))
+
+
+def _row(key: bytearray | None, value: bytearray | None) -> dict[str, object] | None:
+    row = decode_record(key and bytes(key), value if value is None else bytes(value))
+    return row.columns if isinstance(row, DecodedRow) else None
+
+
+def _records_of(spark: SparkSession, path: str, table: str) -> DataFrame:
+    types = [t.id for t in silver_tables()[table]]
+    return parquet.read(spark, path).where(record_type().isin(types))
+
+
+def _forget(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def decoder_alone(figures: list[Figure], shape: generate.Shape) -> None:
+    """Decode batches on one core, without Spark."""
+    ten = replace(shape, members=(10, 10), skew=0.9)
+    no_rest = {"commits": 1.0, "group_metadata": 0.0}
+    metadata_only = {"commits": 0.0, "group_metadata": 1.0}
+    for name, chosen, count, rows in (
+        ("offset commits", replace(ten, **no_rest), 500_000, _ARROW_ROWS),
+        ("all records as they come", shape, 300_000, _ARROW_ROWS),
+        ("group metadata, 10 members", replace(ten, **metadata_only), 40_000, 10_000),
+    ):
+        batches = _batches(generate.records(chosen, count), rows)
+        decode_batch(batches[0])
+        started = time.monotonic()
+        for batch in batches:
+            decode_batch(batch)
+        seconds = time.monotonic() - started
+        figures.append(Figure(f"decoder alone, 1 core: {name}", count, seconds, 0.0))
+
+
+def _batches(made: pa.Table, rows: int) -> list[pa.RecordBatch]:
+    times = pc.multiply(made["timestamp"], 1000).cast(pa.timestamp("us", "UTC"))
+    columns = [made["partition"], made["offset"], times, made["key"], made["value"]]
+    table = pa.table(columns, names=[*_POSITION, "key", "value"])
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(rows)
+    return batches
+
+
+# -- the run --------------------------------------------------------------------------------------
+
+
+def run(bench: Bench, path: str, records: int, sample: int) -> dict[str, object]:
+    """Measure every way on one recording.
+
+    Returns:
+        What the product's jobs say they did.
+    """
+    spark = bench.spark
+    bench.measure("read only", records, lambda: read_only(spark, path))
+    floor = bench.folder("floor")
+    bench.measure("floor: raw copy to Delta", records, lambda: copy_raw(spark, path, floor))
+    shutil.rmtree(floor)
+    lakehouse = bench.folder("lakehouse")
+    summaries: dict[str, object] = {}
+    for name, source in (("ingest", path), ("decode", None)):
+        bench.measure(
+            name,
+            records,
+            lambda n=name, s=source: summaries.update({n: run_product(lakehouse, s)}),
+        )
+    bench.figures.append(_sum("ingest + decode", bench.figures[-2:]))
+    bench.measure(
+        "decode only, vectorised", records, lambda: decode_vectorised(spark, path), "no write"
+    )
+    some = bench.folder("sample")
+    fraction = min(sample / records, 1.0)
+    spark.read.parquet(path).sample(fraction, seed=1).repartition(4).write.parquet(some)
+    count = spark.read.parquet(some).count()
+    bench.measure(
+        "decode only, row-at-a-time UDF",
+        count,
+        lambda: decode_row_by_row(spark, some),
+        f"no write, on a sample of {count:,}",
+    )
+    return summaries
+
+
+def _sum(name: str, parts: list[Figure]) -> Figure:
+    seconds = sum(f.seconds for f in parts)
+    return Figure(name, parts[0].records, seconds, max(f.peak_gib for f in parts))
+
+
+def warm_up(bench: Bench, shape: generate.Shape) -> None:
+    """Go every way once, so that no way pays for loading classes or starting workers."""
+    path = bench.folder("warm-up-topic")
+    generate.generate(replace(shape, records=_WARM_UP), Path(path))
+    run(bench, path, _WARM_UP, _WARM_UP // 10)
+    bench.figures.clear()
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """Make the session that ./spark-submit.sh would make, on all cores of this machine."""
+    target = launch.choose_target(None, {})
+    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
+    os.environ.update(launch.environment(target, os.environ))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+    time.tzset()
+    with session(launch.options.Options(job="benchmark")) as spark:
+        yield spark
+
+
+def machine() -> dict[str, object]:
+    """Say what this was measured on."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / _GIB, 1),
+        "driver_memory": launch.LOCAL_DRIVER_MEMORY,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("pyspark", "delta-spark", "pyarrow", "numpy")},
+    }
+
+
+def table_of(figures: list[Figure]) -> Table:
+    """Lay the figures out."""
+    floor = next(f for f in figures if f.name.startswith("floor"))
+    table = Table()
+    for name in ("", "seconds", "records/s", "x floor", "peak GiB"):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_column("")
+    for f in figures:
+        ratio = floor.rate / f.rate
+        table.add_row(
+            f.name,
+            f"{f.seconds:.1f}",
+            f"{f.rate:,.0f}",
+            f"{ratio:.2f}",
+            f"{f.peak_gib:.1f}" if f.peak_gib else "",
+            f.note,
+        )
+    return table
+
+
+def main() -> None:
+    """Measure as the command line says, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    generate.add_options(parser)
+    parser.add_argument("--input", metavar="PATH", help="a recording, instead of a generated one")
+    parser.add_argument("--sample", type=int, default=200_000, help="records for the UDF")
+    parser.add_argument("--work", metavar="PATH", help="folder for what is written (default: tmp)")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    shape = generate.shape_of(given)
+    with tempfile.TemporaryDirectory(dir=given.work) as name, spark_session() as spark:
+        memory = Memory()
+        threading.Thread(target=memory.watch, daemon=True).start()
+        bench = Bench(spark, memory, Path(name))
+        topic = given.input or bench.folder("topic")
+        if not given.input:
+            generate.generate(shape, Path(topic))
+        records = spark.read.parquet(topic).count()
+        warm_up(bench, shape)
+        summaries = run(bench, topic, records, given.sample)
+        memory.stop()
+        decoder_alone(bench.figures, shape)
+    figures = [asdict(f) | {"records_per_second": round(f.rate)} for f in bench.figures]
+    if given.json:
+        print(json.dumps({"machine": machine(), "figures": figures, "jobs": summaries}))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    console.print(table_of(bench.figures))
+    for job, summary in summaries.items():
+        console.print(f"{job}: {summary}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
