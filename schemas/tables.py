@@ -69,7 +69,12 @@ COVERAGE = TableSpec(
         column("record_partition", "int", "Partition of the topic."),
         column("ingest_run", "bigint", "Number of the ingest run."),
         column("observed_at", "timestamp", "Start of the run."),
-        column("source", "string", "Where the records came from: kafka or parquet."),
+        column(
+            "source",
+            "string",
+            "Where the records came from: kafka or parquet; null if the run was killed before it"
+            " could say, and accounted for by the next.",
+        ),
         column(
             "isolation_level",
             "string",
@@ -102,7 +107,8 @@ COVERAGE = TableSpec(
                             "reason",
                             "string",
                             "compacted: no record there, removed by compaction or taken by a"
-                            " transaction marker or an aborted transaction; truncated: deleted"
+                            " transaction marker or an aborted transaction, or left out of the"
+                            " files; truncated: deleted"
                             " from the log before it could be read; not read: not in the source.",
                         ),
                     )
@@ -129,6 +135,7 @@ DECODE_RUNS = TableSpec(
         column("at", "timestamp", "When the step was taken."),
         column("after_ingest_run", "bigint", "The run decodes what came after this ingest run,"),
         column("to_ingest_run", "bigint", "up to and with this one."),
+        column("retried", "bigint", "Quarantined records of another decoder that it tries again."),
         column("decoder", "string", "Release and declarations of the decoder."),
         column("decoded", "bigint", "Records decoded; null while planned."),
         column("quarantined", "bigint", "Records put into quarantine; null while planned."),

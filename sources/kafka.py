@@ -37,10 +37,10 @@ _ADVICE = {
     " brokers ask for one, the client's certificate in --kafka-config",
     "UnknownTopicOrPartitionException": "there is no such topic. Brokers make __consumer_offsets"
     " when the first group uses them: check --topic and --bootstrap-servers",
-    "TopicAuthorizationException": "not authorized: the user needs the ACLs READ and DESCRIBE on"
-    " the topic",
-    "ClusterAuthorizationException": "not authorized: the user needs the ACLs READ and DESCRIBE"
-    " on the topic",
+    "TopicAuthorizationException": "not authorized: the user needs the ACL READ on the topic,"
+    " and DESCRIBE on groups whose names start with spark-kafka-relation",
+    "ClusterAuthorizationException": "not authorized: the user needs the ACL READ on the topic,"
+    " and DESCRIBE on groups whose names start with spark-kafka-relation",
     "UnsupportedVersionException": "the brokers are too old for this client",
     "ConfigException": "a property in --kafka-config is wrong",
 }
@@ -80,7 +80,7 @@ class Topic:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Read Kafka client properties from a file in Java's properties format.
+    """Read Kafka client properties from a file: key=value lines, as Java's but without escapes.
 
     ``${env:NAME}`` in a value stands for the environment variable NAME.
 

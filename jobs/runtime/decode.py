@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
@@ -30,6 +31,7 @@ _APPLICATION = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
+_RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 _PLAN = "decode plan"
 _DONE = "decode done"
 
@@ -39,13 +41,15 @@ class Plan:
     """One decode run: the ingest runs behind `after`, up to and with `to`.
 
     Attributes:
-        again: there are records that an older decoder refused; this run tries them again.
+        retried: records in quarantine that another decoder refused, which this run tries again.
+        decoder: the decoder that planned the run; after an upgrade another may have to end it.
     """
 
     number: int
     after: int
     to: int
-    again: bool
+    retried: int
+    decoder: str
 
 
 def decode(run: Run) -> None:
@@ -64,29 +68,31 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     """Take up the run that was not ended, or plan one if there is something to do."""
     lakehouse.ensure(DECODE_RUNS)
     lakehouse.ensure(QUARANTINE)
-    rows = (
-        lakehouse.read(DECODE_RUNS)
-        .groupBy("decode_run")
-        .agg(
-            F.max("after_ingest_run").alias("after"),
-            F.max("to_ingest_run").alias("to"),
-            F.bool_or(F.col("step") == "done").alias("is_done"),
-        )
-        .orderBy(F.desc("decode_run"))
-        .limit(1)
-        .collect()
-    )
-    old = F.col("decoder") != decoder_id()
-    again = not lakehouse.read(QUARANTINE).where(old).isEmpty()
-    if rows and not rows[0].is_done:
-        return Plan(rows[0].decode_run, rows[0].after, rows[0].to, again)
-    after = rows[0].to if rows else -1
-    to = lakehouse.last_write(RECORDS, "ingest")
-    if to <= after and not again:
+    last, is_done = _last_plan(lakehouse)
+    if last is not None and not is_done:
+        return last
+    after = last.to if last is not None else -1
+    to = max(after, lakehouse.last_write(RECORDS, "ingest"))
+    retried = lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id()).count()
+    if to == after and retried == 0:
         return None
-    plan = Plan(rows[0].decode_run + 1 if rows else 0, after, max(to, after), again)
-    _note(lakehouse, plan, "planned", _PLAN)
-    return plan
+    number = last.number + 1 if last is not None else 0
+    _note(lakehouse, Plan(number, after, to, retried, decoder_id()), "planned", _PLAN)
+    # Another run may have planned this number first, and then its plan holds.
+    return _last_plan(lakehouse)[0]
+
+
+def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
+    """Read the last plan, and whether it was carried out."""
+    steps = lakehouse.read(DECODE_RUNS).orderBy(F.desc("decode_run")).limit(2).collect()
+    if not steps:
+        return None, False
+    last = steps[0]
+    plan = Plan(
+        last.decode_run, last.after_ingest_run, last.to_ingest_run, last.retried, last.decoder
+    )
+    is_done = any(s.step == "done" and s.decode_run == plan.number for s in steps)
+    return plan, is_done
 
 
 def _decode(run: Run, plan: Plan) -> None:
@@ -121,8 +127,8 @@ def _decode(run: Run, plan: Plan) -> None:
     for table, ids in by_table.items():
         if written[table] < sum(in_type[i] for i in ids):
             refused.update(ids)
-    read = sum(in_type.values())
-    in_quarantine = _quarantine(lakehouse, plan, batch, refused)
+    in_quarantine = _quarantine(lakehouse, plan, batch, refused, list(by_table))
+    read = _new_records(lakehouse, plan).count() + plan.retried
     if sum(written.values()) + in_quarantine != read:
         raise LakehouseError(
             f"decode run {plan.number} read {read} records but has {sum(written.values())} decoded "
@@ -144,16 +150,20 @@ def _decode(run: Run, plan: Plan) -> None:
     }
 
 
+def _new_records(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
+    run = F.col("ingest_run")
+    new = lakehouse.read(RECORDS).where((run > plan.after) & (run <= plan.to))
+    return new.select(*_RECORD)
+
+
 def _batch(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
     """Give the records of a run."""
-    columns = ["record_partition", "record_offset", "record_timestamp", "key", "value"]
-    run = F.col("ingest_run")
-    new = lakehouse.read(RECORDS).where((run > plan.after) & (run <= plan.to)).select(*columns)
-    if not plan.again:
+    new = _new_records(lakehouse, plan)
+    if not plan.retried:
         return new
-    # What an older decoder refused stays in quarantine until the run's last write.
-    old = lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id())
-    return new.unionByName(old.select(*columns))
+    # What another decoder refused stays in quarantine until the run's last write.
+    old = lakehouse.read(QUARANTINE).where(F.col("decoder") != plan.decoder)
+    return new.unionByName(old.select(*_RECORD))
 
 
 def _decode_table(
@@ -170,30 +180,56 @@ def _decode_table(
 
 
 def _quarantine(
-    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, refused: set[int | None]
+    lakehouse: Lakehouse,
+    plan: Plan,
+    batch: DataFrame,
+    refused: set[int | None],
+    tables: list[str],
 ) -> int:
     """Write what could not be decoded; give its number."""
     known = [number for number in refused if number is not None]
     wanted = record_type().isin(known)
     if None in refused:
         wanted |= record_type().isNull()
-    rows = quarantined(batch.where(wanted), spark_schema(quarantine_columns())).withColumns(
+    rows = _refused(lakehouse, plan, batch.where(wanted), tables).withColumns(
         {
-            "decoder": F.lit(decoder_id()),
+            "decoder": F.lit(plan.decoder),
             "decode_run": F.lit(plan.number).cast("bigint"),
             "cluster": F.lit(lakehouse.cluster),
         }
     )
-    if plan.again:
-        _replace_refused(lakehouse, rows)
+    if plan.retried:
+        _replace_refused(lakehouse, plan, rows)
     elif refused and lakehouse.last_write(QUARANTINE, _APPLICATION) < plan.number:
         lakehouse.append(QUARANTINE, rows, _APPLICATION, plan.number)
     return lakehouse.read(QUARANTINE).where(F.col("decode_run") == plan.number).count()
 
 
-def _replace_refused(lakehouse: Lakehouse, rows: DataFrame) -> None:
-    """Put what is refused now in the place of what an older decoder refused, in one commit."""
-    is_old = (F.col("old.cluster") == lakehouse.cluster) & (F.col("old.decoder") != decoder_id())
+def _refused(lakehouse: Lakehouse, plan: Plan, records: DataFrame, tables: list[str]) -> DataFrame:
+    """Give the records that are in no table of this run, with the reasons."""
+    rows = quarantined(records, spark_schema(quarantine_columns()))
+    if plan.decoder == decoder_id():
+        return rows
+    # The run was begun by another release: what that refused, this one may read, but the tables
+    # are written. It waits in quarantine under the other's name, for the next run to retry it.
+    position = ["record_partition", "record_offset"]
+    in_run = F.col("decode_run") == plan.number
+    written = [
+        lakehouse.read(decoded_table(table)).where(in_run).select(*position) for table in tables
+    ]
+    left = reduce(lambda left, t: left.join(t, position, how="left_anti"), written, records)
+    unread = left.join(rows.select(*position), position, how="left_anti").select(
+        *_RECORD,
+        record_type().cast("smallint").alias("record_type"),
+        F.lit(None).cast("smallint").alias("value_version"),
+        F.lit("refused by the release that began the decode run").alias("error"),
+    )
+    return rows.join(left.select(*position), position, how="left_semi").unionByName(unread)
+
+
+def _replace_refused(lakehouse: Lakehouse, plan: Plan, rows: DataFrame) -> None:
+    """Put what is refused now in the place of what another decoder refused, in one commit."""
+    is_old = (F.col("old.cluster") == lakehouse.cluster) & (F.col("old.decoder") != plan.decoder)
     same = (
         (F.col("old.cluster") == F.col("new.cluster"))
         & (F.col("old.record_partition") == F.col("new.record_partition"))
@@ -226,7 +262,8 @@ def _note(
         dt.datetime.now(dt.timezone.utc),
         plan.after,
         plan.to,
-        decoder_id(),
+        plan.retried,
+        plan.decoder,
         decoded_count,
         quarantined_count,
     )

@@ -60,12 +60,23 @@ def ingest(run: Run) -> None:
         for number in range(state.run + 1, last_run + 1):
             _recover(lakehouse, number, state)
             state = _state(lakehouse)
+        _check_topic(state, run.options)
         source = _source(run, state)
     added = 0
     if source.ranges:
         with run.step("writing bronze.records"):
             added = _write(lakehouse, source, last_run + 1)
     run.summary["records_ingested"] = added
+
+
+def _check_topic(state: State, options: Options) -> None:
+    """Refuse a second topic in one cluster: silver tells records apart by their offsets alone."""
+    for topic, _ in state.positions:
+        if topic != options.topic:
+            raise SourceError(
+                f"cluster {options.cluster} of the lakehouse holds topic {topic}: keep "
+                f"{options.topic} under a name of its own with --cluster"
+            )
 
 
 def _source(run: Run, state: State) -> Source:
@@ -83,8 +94,15 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
 
 
 def _from_files(run: Run, path: str, state: State) -> Source:
-    records = parquet.read(run.spark, path)
+    topic = run.options.topic
+    every = parquet.read(run.spark, path)
+    records = every.where(F.col("topic") == topic)
     found = extents(records)
+    if not found and (other := every.select("topic").first()) is not None:
+        raise SourceError(
+            f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
+            "it with --topic"
+        )
     held = run.lakehouse.read(RECORDS)
     if any(e.first_offset < state.positions.get(p, 0) for p, e in found.items()):
         _refuse(parquet.conflicting(records, held), path, run.options.cluster)

@@ -9,7 +9,7 @@ import argparse
 import os
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,6 +83,9 @@ def parse(argv: list[str]) -> Options:
     given = vars(parser.parse_args(rest))
     config_file = given.pop("config", None)
     from_file = _from_file(config_file, parser) if config_file else {}
+    if "records" in given or "bootstrap_servers" in given:  # the line's source beats the file's
+        for name in ("records", "bootstrap_servers", "kafka_config"):
+            from_file.pop(name, None)
     spark_conf = from_file.pop("conf", {}) | dict(given.pop("conf", []))
     options = Options(job=job, spark_conf=spark_conf, **_DEFAULTS.get(job, {}) | from_file | given)
     _check(options)
@@ -146,7 +149,9 @@ def _add_source(parser: _Parser) -> None:
         "(default read_committed)",
     )
     source.add_argument(
-        "--topic", metavar="TOPIC", help="the topic on the cluster (default __consumer_offsets)"
+        "--topic",
+        metavar="TOPIC",
+        help="the topic to read, on the cluster or of the files (default __consumer_offsets)",
     )
     source.add_argument(
         "--records",
@@ -178,13 +183,7 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
         for action in parser._actions  # noqa: SLF001 - argparse has no public list of its options
         if action.dest not in {"help", "config"}
     }
-    every = set(known) | {
-        "bootstrap_servers",
-        "kafka_config",
-        "isolation_level",
-        "records",
-        "topic",
-    }
+    every = set(known) | {f.name for f in fields(Options)} - {"job", "spark_conf"}
     merged: dict[str, Any] = {}
     for key, value in found.items():
         dest = key.replace("-", "_")
@@ -196,7 +195,7 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
         if dest == "conf":
             if not isinstance(value, dict):
                 _fail(f"--config {name}: conf has to be a table of Spark properties")
-            merged["conf"] = {k: _property(v) for k, v in value.items()}
+            merged["conf"] = _properties(value)
             continue
         wanted = bool if action.nargs == 0 else str
         if not isinstance(value, wanted):
@@ -207,8 +206,15 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
     return merged
 
 
-def _property(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _properties(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Give a table's properties; TOML makes tables of dotted keys that are not quoted."""
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= _properties(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
 
 
 def _toml(text: str) -> dict[str, Any]:

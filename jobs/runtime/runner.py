@@ -137,6 +137,10 @@ _KNOWN = (
     ("No FileSystem for scheme", _NO_FILE_SYSTEM),
     ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
     (
+        "GroupAuthorizationException",
+        "not authorized: Spark's reader needs the ACL DESCRIBE on groups spark-kafka-relation…",
+    ),
+    (
         "Some data may have been lost",
         "the log was cut while it was read (retention?); nothing was written, run again",
     ),

@@ -1,4 +1,4 @@
-"""What a run did and what the lakehouse holds, as tables that fit a terminal."""
+"""What the lakehouse holds of a cluster, as tables that fit a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from schemas.silver import silver_tables
-from schemas.tables import COVERAGE, QUARANTINE, decoded_table
+from schemas.tables import COVERAGE, QUARANTINE, RECORDS, decoded_table
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run
@@ -23,7 +23,7 @@ _MAX_NAME = 20
 
 
 def show_summary(run: Run) -> None:
-    """Print what this run brought and what the busiest groups of the cluster are."""
+    """Print what the cluster's tables hold and what its busiest groups are."""
     run.out.print(_tables(run.lakehouse))
     run.out.print(_groups(run.lakehouse))
     for line in _remarks(run):
@@ -142,14 +142,14 @@ def _groups(lakehouse: Lakehouse) -> Table:
 
 def _remarks(run: Run) -> list[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
-    holes = run.lakehouse.read(COVERAGE).select(F.explode("holes").alias("hole"))
-    missing = (
-        holes.groupBy("hole.reason")
-        .agg(F.sum(F.expr("hole.end_offset - hole.start_offset + 1")).alias("offsets"))
-        .orderBy("reason")
-        .collect()
-    )
-    lines = [f"{row.offsets:,} offsets have no record: {row.reason}" for row in missing]
+    ends = run.lakehouse.read(COVERAGE).groupBy("record_partition").agg(F.max("next_offset"))
+    offsets = sum(row[1] for row in ends.collect())
+    missing = offsets - run.lakehouse.read(RECORDS).count()
+    lines = []
+    if missing:
+        lines.append(
+            f"{missing:,} of {offsets:,} offsets have no record here; {COVERAGE.name} says why"
+        )
     refused = (
         run.lakehouse.read(QUARANTINE)
         .groupBy("error")
