@@ -34,7 +34,7 @@ from rich.table import Table
 from benchmarks import generate
 from benchmarks.row_decoder import DecodedRow, decode_record
 from decoders.records import decode as decode_batch
-from decoders.spark import decoded, record_type
+from decoders.spark import decoded, is_of_type
 from jobs.runtime import jars, launch
 from jobs.runtime.decode import decode
 from jobs.runtime.ingest import ingest
@@ -177,7 +177,7 @@ def _row(key: bytearray | None, value: bytearray | None) -> dict[str, object] | 
 
 def _records_of(spark: SparkSession, path: str, table: str) -> DataFrame:
     types = [t.id for t in silver_tables()[table]]
-    return parquet.read(spark, path).where(record_type().isin(types))
+    return parquet.read(spark, path).where(is_of_type(types))
 
 
 def _forget(rows: DataFrame) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from decoders.spark import decoded, decoder_id, quarantined, record_type
+from decoders.spark import decoded, decoder_id, is_of_type, quarantined, type_bytes, type_number
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
 from storage.errors import LakehouseError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _APPLICATION = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
+_TYPE_WIDTH = 2
 _FREQUENT = ("offset_commits", "group_metadata")
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 _PLAN = "decode plan"
@@ -99,8 +100,8 @@ def _decode(run: Run, plan: Plan) -> None:
     lakehouse = run.lakehouse
     batch = _batch(lakehouse, plan)
     in_type = {
-        row.type: row["count"]
-        for row in batch.groupBy(record_type().alias("type")).count().collect()
+        type_number(row.type): row["count"]
+        for row in batch.groupBy(type_bytes().alias("type")).count().collect()
     }
     by_table = {
         table: [t.id for t in types if t.id in in_type] for table, types in silver_tables().items()
@@ -108,7 +109,7 @@ def _decode(run: Run, plan: Plan) -> None:
     by_table = {table: ids for table, ids in by_table.items() if ids}
     frequent = [t.id for table in _FREQUENT for t in silver_tables()[table]]
     # Rare records are picked out once, not by each of their many tables.
-    rare = batch.where(~record_type().isin(frequent)).persist()
+    rare = batch.where(~is_of_type(frequent)).persist()
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         jobs = [
             pool.submit(
@@ -173,7 +174,7 @@ def _decode_table(
     spec = decoded_table(table)
     if lakehouse.last_write(spec, _APPLICATION) >= plan.number:
         return
-    records = batch.where(record_type().isin(ids))
+    records = batch.where(is_of_type(ids))
     rows = decoded(records, table, spark_schema(decoded_columns(table)))
     rows = rows.withColumn("decode_run", F.lit(plan.number).cast("bigint"))
     lakehouse.append(spec, rows, _APPLICATION, plan.number)
@@ -187,10 +188,9 @@ def _quarantine(
     tables: list[str],
 ) -> int:
     """Write what could not be decoded; give its number."""
-    known = [number for number in refused if number is not None]
-    wanted = record_type().isin(known)
+    wanted = is_of_type(number for number in refused if number is not None)
     if None in refused:
-        wanted |= record_type().isNull()
+        wanted |= F.col("key").isNull() | (F.length("key") < _TYPE_WIDTH)
     rows = _refused(lakehouse, plan, batch.where(wanted), tables).withColumns(
         {
             "decoder": F.lit(plan.decoder),
@@ -220,7 +220,7 @@ def _refused(lakehouse: Lakehouse, plan: Plan, records: DataFrame, tables: list[
     left = reduce(lambda left, t: left.join(t, position, how="left_anti"), written, records)
     unread = left.join(rows.select(*position), position, how="left_anti").select(
         *_RECORD,
-        record_type().cast("smallint").alias("record_type"),
+        F.conv(F.hex(type_bytes()), 16, 10).try_cast("smallint").alias("record_type"),
         F.lit(None).cast("smallint").alias("value_version"),
         F.lit("refused by the release that began the decode run").alias("error"),
     )
