@@ -6,8 +6,10 @@ table's own log, in the same commit as the rows): a write that is tried again is
 
 from __future__ import annotations
 
+import re
 import uuid
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -65,7 +67,9 @@ class Lakehouse:
 
     def __init__(self, spark: SparkSession, root: str, cluster: str) -> None:
         self.spark = spark
-        self.root = root.rstrip("/")
+        # Delta takes a relative path for a column's name.
+        is_local = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root) is None
+        self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
         self.cluster = cluster
         self._known: set[str] = set()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.tables import Lakehouse
 
 _SHOWN_GROUPS = 12
-_MAX_NAME = 20
+_MAX_NAME = 16
 
 
 def show_summary(run: Run) -> None:

@@ -199,6 +199,15 @@ def test_odd_records_are_kept(spark: SparkSession, tmp_path: Path, lakehouse_pat
     assert [row.decode_notes for row in groups][-1] == ["group is not valid UTF-8"]
 
 
+def test_a_lakehouse_by_relative_path_with_a_space(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "one.parquet", pa.Table.from_pylist([record(0, None, None)], SCHEMA))
+    succeed("pipeline", "--records", path, "--lakehouse", "./my lake")
+    assert table(spark, str(tmp_path / "my lake"), RECORDS.name).count() == 1
+
+
 def test_an_empty_file_gives_empty_tables(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str
 ) -> None:
