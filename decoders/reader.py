@@ -20,6 +20,7 @@ from decoders.buffers import Buffer, Slots, spread
 from decoders.failures import Failures, Reason
 from decoders.walker import Walker
 from schemas.columns import field_columns, scalar_type, struct_columns
+from schemas.messages import FIXED_WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -504,7 +505,7 @@ class Reader:
 
     def _number(self, kind: str, slots: Slots, path: str) -> NDArray[np.signedinteger]:
         start = slots.pos
-        self._advance(np.dtype(_NUMPY_KINDS[kind]).itemsize, slots, path)
+        self._advance(FIXED_WIDTH[kind], slots, path)
         return self._buffer.numbers(kind, start)
 
     def _advance(self, width: int, slots: Slots, path: str) -> None:
@@ -608,16 +609,6 @@ class Reader:
         notes = self.notes.setdefault(row, [])
         if text not in notes:
             notes.append(text)
-
-
-_NUMPY_KINDS = {
-    "bool": "i1",
-    "int8": "i1",
-    "int16": "i2",
-    "uint16": "u2",
-    "int32": "i4",
-    "int64": "i8",
-}
 
 
 def _within(versions: Versions, version: int | Ints) -> Which:

@@ -137,7 +137,7 @@ def coverage(
     joined = rows.join(F.broadcast(counts), keys, how="left").join(inner, keys, how="left")
     first = F.coalesce("first_offset_read", "next_offset")
     start = F.greatest("from_offset", F.coalesce("first_offset_available", first))
-    leading_end = F.least(first, F.greatest(start, F.col("from_offset")))
+    leading_end = F.least(first, start)
     return joined.select(
         *keys,
         "source",

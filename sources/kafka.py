@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _TIMEOUTS = {"request.timeout.ms": "10000", "default.api.timeout.ms": "20000"}
 _TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+_NOT_AUTHORIZED = (
+    "not authorized: the user needs the ACL READ on the topic, and DESCRIBE on groups whose names"
+    " start with spark-kafka-relation"
+)
 # What a user can do about an error, by the simple name of its class in Kafka.
 _ADVICE = {
     "TimeoutException": "no broker answered within 20 s: check the addresses, that the brokers"
@@ -37,10 +41,8 @@ _ADVICE = {
     " brokers ask for one, the client's certificate in --kafka-config",
     "UnknownTopicOrPartitionException": "there is no such topic. Brokers make __consumer_offsets"
     " when the first group uses them: check --topic and --bootstrap-servers",
-    "TopicAuthorizationException": "not authorized: the user needs the ACL READ on the topic,"
-    " and DESCRIBE on groups whose names start with spark-kafka-relation",
-    "ClusterAuthorizationException": "not authorized: the user needs the ACL READ on the topic,"
-    " and DESCRIBE on groups whose names start with spark-kafka-relation",
+    "TopicAuthorizationException": _NOT_AUTHORIZED,
+    "ClusterAuthorizationException": _NOT_AUTHORIZED,
     "UnsupportedVersionException": "the brokers are too old for this client",
     "ConfigException": "a property in --kafka-config is wrong",
 }

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from schemas.columns import ArrayOf, Primitive
-from schemas.tables import FORMAT_VERSION, all_tables
+from schemas.tables import FORMAT_VERSION
 from storage.errors import ConflictError, LakehouseError
 
 if TYPE_CHECKING:
@@ -98,10 +98,6 @@ class Lakehouse:
                 )
             self._known.add(spec.name)
         return True
-
-    def existing(self) -> list[TableSpec]:
-        """List the tables that have been made, in the order of the data's way."""
-        return [spec for spec in all_tables().values() if self.exists(spec)]
 
     def ensure(self, spec: TableSpec) -> None:
         """Make a table unless it is there."""

@@ -11,6 +11,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from benchmarks.generate import SCHEMA
 from jobs.runtime import decode as decode_job
 from jobs.runtime import ingest as ingest_job
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, all_tables
@@ -44,19 +45,6 @@ def record(
         "key": key,
         "value": value,
     }
-
-
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("timestampType", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
 
 
 class Recordings(NamedTuple):
