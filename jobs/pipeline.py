@@ -1,4 +1,4 @@
-"""`./spark-submit.sh pipeline`: ingest, decode, and a summary."""
+"""`./spark-submit.sh pipeline`: ingest, decode, history, and a summary."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobs.runtime.decode import decode
+from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
@@ -18,6 +19,7 @@ def pipeline(run: Run) -> None:
     """Take the data all the way, from its source to the last table."""
     ingest(run)
     decode(run)
+    history(run)
     with run.step("summary"):
         show_summary(run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from schemas import gold
 from schemas.columns import ArrayOf, Column, StructOf, column
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 
@@ -24,6 +25,7 @@ class TableSpec:
         columns: all columns, `cluster` first; the tables are partitioned by it.
         key: the columns that no two rows share.
         skipping: columns whose least and greatest value Delta keeps a file, to skip files by.
+        partitions: columns whose every value has files of its own.
     """
 
     name: str
@@ -31,6 +33,7 @@ class TableSpec:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     skipping: tuple[str, ...]
+    partitions: tuple[str, ...] = ("cluster",)
 
 
 RECORDS = TableSpec(
@@ -172,9 +175,91 @@ def decoded_table(table: str) -> TableSpec:
     )
 
 
+_OPEN_APART = ("cluster", "is_settled")
+
+GROUP_STATES = TableSpec(
+    name="gold.group_states",
+    grain="One row per interval that a group spent in a state.",
+    columns=(_CLUSTER, *gold.GROUP_STATES),
+    key=("cluster", "group_id", "sequence"),
+    skipping=("group_id", "started_at", "ended_at"),
+    partitions=_OPEN_APART,
+)
+GROUP_GENERATIONS = TableSpec(
+    name="gold.group_generations",
+    grain="One row per generation, or group epoch, of a group.",
+    columns=(_CLUSTER, *gold.GROUP_GENERATIONS),
+    key=("cluster", "group_id", "record_offset"),
+    skipping=("group_id", "join_started_at", "stable_at", "ended_at", "cause"),
+    partitions=_OPEN_APART,
+)
+MEMBER_SESSIONS = TableSpec(
+    name="gold.member_sessions",
+    grain="One row per stay of a member in a group.",
+    columns=(_CLUSTER, *gold.MEMBER_SESSIONS),
+    key=("cluster", "group_id", "member_id", "record_offset"),
+    skipping=("group_id", "joined_at", "left_at", "client_id"),
+    partitions=_OPEN_APART,
+)
+PARTITION_OWNERS = TableSpec(
+    name="gold.partition_owners",
+    grain="One row per time that a member owned a partition.",
+    columns=(_CLUSTER, *gold.PARTITION_OWNERS),
+    key=(
+        "cluster",
+        "group_id",
+        "topic",
+        "topic_id",
+        "topic_partition",
+        "member_id",
+        "record_offset",
+    ),
+    skipping=("group_id", "topic", "topic_partition", "valid_from", "valid_to"),
+    partitions=_OPEN_APART,
+)
+OFFSET_PROGRESS = TableSpec(
+    name="gold.offset_progress",
+    grain="One row per group, topic, partition and hour with a commit.",
+    columns=(_CLUSTER, *gold.OFFSET_PROGRESS),
+    key=("cluster", "group_id", "topic", "topic_partition", "hour"),
+    skipping=("group_id", "topic", "hour"),
+)
+COMMITTED_OFFSETS = TableSpec(
+    name="gold.committed_offsets",
+    grain="One row per group, topic and partition: the last commit.",
+    columns=(_CLUSTER, *gold.COMMITTED_OFFSETS),
+    key=("cluster", "group_id", "topic", "topic_partition"),
+    skipping=("group_id", "topic", "committed_at"),
+)
+GROUP_HEADS = TableSpec(
+    name="gold.group_heads",
+    grain="One row per group: where its history goes on.",
+    columns=(_CLUSTER, *gold.GROUP_HEADS),
+    key=("cluster", "group_id"),
+    skipping=("group_id",),
+)
+HISTORY_RUNS = TableSpec(
+    name="gold.history_runs",
+    grain="One row per step of a history run: planned, then done.",
+    columns=(_CLUSTER, *gold.HISTORY_RUNS),
+    key=("cluster", "history_run", "step"),
+    skipping=("history_run",),
+)
+_GOLD = (
+    GROUP_STATES,
+    GROUP_GENERATIONS,
+    MEMBER_SESSIONS,
+    PARTITION_OWNERS,
+    OFFSET_PROGRESS,
+    COMMITTED_OFFSETS,
+    GROUP_HEADS,
+    HISTORY_RUNS,
+)
+
+
 @cache
 def all_tables() -> dict[str, TableSpec]:
     """Give every table of a lakehouse by its name, in the order of the data's way."""
     silver = (decoded_table(name) for name in silver_tables())
-    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE)
+    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE, *_GOLD)
     return {spec.name: spec for spec in specs}

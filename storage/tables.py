@@ -107,7 +107,7 @@ class Lakehouse:
             DeltaTable.createIfNotExists(self.spark)
             .location(self.path(spec))
             .comment(spec.grain)
-            .partitionedBy("cluster")
+            .partitionedBy(*spec.partitions)
             .property(_FORMAT_PROPERTY, str(FORMAT_VERSION))
             .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
         )
@@ -156,6 +156,32 @@ class Lakehouse:
             # The same write of another run came first: what was to be written is written.
             return
 
+    def replace(
+        self, spec: TableSpec, rows: DataFrame, where: str, application: str, version: int
+    ) -> None:
+        """Put rows in the place of those of this cluster that meet a condition, in one commit.
+
+        The rows themselves need not meet it. Done once for each `version` of `application`.
+
+        Args:
+            spec: the table.
+            rows: all that is to be there instead.
+            where: the condition in SQL; "true" for all rows of the cluster.
+            application: see `append`.
+            version: see `append`.
+        """
+        self.ensure(spec)
+        condition = f"cluster = {sql_text(self.cluster)} AND ({where})"
+        options = {"replaceWhere": condition, "txnAppId": self._application(application)}
+        options["txnVersion"] = str(version)
+        writer = self._with_cluster(spec, rows).write.format("delta").mode("overwrite")
+        try:
+            writer.options(**options).save(self.path(spec))
+        except Exception as error:
+            if "ConcurrentTransactionException" in str(error):
+                return
+            raise
+
     def append_first(
         self, spec: TableSpec, rows: DataFrame, application: str, version: int
     ) -> None:
@@ -175,9 +201,7 @@ class Lakehouse:
     def _write(
         self, spec: TableSpec, rows: DataFrame, application: str, version: int, *, note: str
     ) -> None:
-        columns = [F.lit(self.cluster).alias("cluster")]
-        columns += [F.col(c.name) for c in spec.columns if c.name != "cluster"]
-        writer = rows.select(*columns).write.format("delta").mode("append")
+        writer = self._with_cluster(spec, rows).write.format("delta").mode("append")
         options = {
             "txnAppId": self._application(application),
             "txnVersion": str(version),
@@ -192,6 +216,11 @@ class Lakehouse:
             if "ConcurrentTransactionException" in str(error):
                 raise ConflictError(_conflict(application, self.cluster)) from error
             raise
+
+    def _with_cluster(self, spec: TableSpec, rows: DataFrame) -> DataFrame:
+        columns = [F.lit(self.cluster).alias("cluster")]
+        columns += [F.col(c.name) for c in spec.columns if c.name != "cluster"]
+        return rows.select(*columns)
 
     def _snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
         """Read the newest state of a table's log; its version is -1 if there is no table.
@@ -208,6 +237,11 @@ class Lakehouse:
 
     def _application(self, application: str) -> str:
         return f"groupledger/{application}/{self.cluster}"
+
+
+def sql_text(text: str) -> str:
+    """Give an SQL expression of any text, whatever is in it."""
+    return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
 
 
 def _conflict(application: str, cluster: str) -> str:

@@ -17,7 +17,8 @@ JOBS = {
     "demo": "run the pipeline on a bundled recording of a real broker's topic",
     "ingest": "read what is new from a cluster or from Parquet files into bronze",
     "decode": "decode what is new in bronze into silver",
-    "pipeline": "ingest, then decode: this is what gets scheduled",
+    "history": "tell what became of each group: silver into gold",
+    "pipeline": "ingest, decode, history: this is what gets scheduled",
 }
 _WITH_SOURCE = {"ingest", "pipeline"}
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")

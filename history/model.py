@@ -1,0 +1,193 @@
+"""What the fold reads, keeps and gives: records, the state of a group, rows of the gold tables.
+
+Times are epoch milliseconds throughout, None where the log has none. The state is plain data, so
+that it can be stored as JSON between two runs.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple, TypeAlias
+
+Row: TypeAlias = dict[str, Any]
+
+STATES = "group_states"
+GENERATIONS = "group_generations"
+SESSIONS = "member_sessions"
+OWNERS = "partition_owners"
+
+
+class Record(NamedTuple):
+    """One decoded record that is not an offset commit.
+
+    Attributes:
+        kind: name of its silver table: ``group_metadata``.
+        payload: its columns, as the events frame gives them; None for a tombstone.
+        member_id: from the key, in the tables that have it there.
+    """
+
+    offset: int
+    timestamp: int | None
+    kind: str
+    member_id: str | None
+    payload: Row | None
+
+
+@dataclass
+class Commits:
+    """What the offset commits since the last group record tell about time.
+
+    Attributes:
+        last: time of the last commit.
+        rounds: moments at which the group committed.
+        longest_pause: longest time between two neighbouring commits.
+        by_member: time of the last commit of a partition of each member.
+    """
+
+    last: int | None = None
+    rounds: int = 0
+    longest_pause: int = 0
+    by_member: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Member:
+    """A member as the group knows it.
+
+    Attributes:
+        topics: what it subscribes to; None if its subscription cannot be read.
+        assigned: partitions by topic; None if its assignment cannot be read. The keys are topic ids
+            in groups of the new protocol, and connectors (their tasks as partitions) in Connect.
+    """
+
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    rebalance_timeout_ms: int | None = None
+    session_timeout_ms: int | None = None
+    topics: list[str] | None = None
+    assigned: dict[str, list[int]] | None = None
+
+    @property
+    def identity(self) -> str:
+        """What stays when a static member restarts."""
+        if self.group_instance_id is None:
+            return self.member_id
+        return f"instance {self.group_instance_id}"
+
+
+@dataclass
+class Epochs:
+    """What a group of the new protocol consists of, beside its members.
+
+    Attributes:
+        group: the group epoch.
+        assignment: the epoch of the target assignment.
+        member: epoch of each member's current assignment.
+        is_stable: whether a member's current assignment is in the state STABLE.
+        target: partitions of each member's target assignment, by topic id or subtopology.
+        topology: topology epoch of a streams group, and the one that was validated.
+        sources: source topics of each subtopology.
+    """
+
+    group: int | None = None
+    assignment: int | None = None
+    member: dict[str, int] = field(default_factory=dict)
+    is_stable: dict[str, bool] = field(default_factory=dict)
+    target: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    topology: int | None = None
+    validated: int | None = None
+    sources: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class GroupState:
+    """All that the fold has to know of a group to go on.
+
+    Attributes:
+        clock: latest time seen; the timeline never runs back behind it.
+        record_offset: offset of the last group record; None before the first.
+        interval: the open row of the timeline.
+        generation: the open row of the generations.
+        sessions: the open row of each member.
+        owners: the open rows of partition owners, by `owner_key`.
+        last_owners: who owned a partition that nobody owns now, by `partition_key`.
+        cycles: how long the last generations lasted till all had learnt that members changed.
+        usual_pause: longest pause between commits in the last generation that had a rhythm.
+        classic_since: since when the classic group was stable, while it is of the new protocol.
+        initial_delay_ms: length of the group's own first join, where the log tells it.
+        live: hashes of the partitions with an offset, of a group that has no record of its own.
+    """
+
+    group_id: str
+    partition: int
+    group_type: str | None = None
+    clock: int | None = None
+    record_offset: int | None = None
+    sequence: int = 0
+    interval: Row | None = None
+    generation: Row | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    epochs: Epochs = field(default_factory=Epochs)
+    sessions: dict[str, Row] = field(default_factory=dict)
+    owners: dict[str, Row] = field(default_factory=dict)
+    last_owners: dict[str, str] = field(default_factory=dict)
+    topic_names: dict[str, str] = field(default_factory=dict)
+    commits: Commits = field(default_factory=Commits)
+    cycles: list[int] = field(default_factory=list)
+    usual_pause: int | None = None
+    initial_delay_ms: int | None = None
+    live: list[int] = field(default_factory=list)
+    classic_since: int | None = None
+
+    def to_json(self) -> str:
+        """Write the state down."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given["members"] = {k: asdict(m) for k, m in self.members.items()}
+        given["epochs"] = asdict(self.epochs)
+        given["commits"] = asdict(self.commits)
+        kept = {k: v for k, v in given.items() if v not in (None, {}, [])}
+        return json.dumps(kept, separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> GroupState:
+        """Read what `to_json` wrote."""
+        given = json.loads(text)
+        members = given.pop("members", {})
+        epochs = Epochs(**given.pop("epochs", {}))
+        commits = Commits(**given.pop("commits", {}))
+        state = cls(**given, epochs=epochs, commits=commits)
+        state.members = {k: Member(**m) for k, m in members.items()}
+        return state
+
+
+@dataclass
+class Output:
+    """The rows that became known, by table; `closed` rows never change again."""
+
+    closed: dict[str, list[Row]] = field(
+        default_factory=lambda: {STATES: [], GENERATIONS: [], SESSIONS: [], OWNERS: []}
+    )
+
+    def add(self, table: str, row: Row) -> None:
+        """Take a row that is complete."""
+        self.closed[table].append(row)
+
+
+def partition_key(topic: str, partition: int) -> str:
+    """Name a partition; what comes before the last slash is the topic."""
+    return f"{topic}/{partition}"
+
+
+def partition_hash(topic: str, partition: int) -> int:
+    """Give the number that a partition goes by among commits: Spark's ``crc32`` of its key."""
+    return zlib.crc32(partition_key(topic, partition).encode())
+
+
+def partition_of(key: str) -> tuple[str, int]:
+    """Undo `partition_key`."""
+    topic, _, partition = key.rpartition("/")
+    return topic, int(partition)

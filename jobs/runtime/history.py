@@ -1,0 +1,327 @@
+"""Silver to gold: tells what became known of the groups that have new records.
+
+Like a decode run, a history run is planned first, and done again with the same range if it was
+killed. Each table is written once a run; the heads, from which the next run goes on, come last.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from history import offsets
+from history.modern import family
+from history.spark import COMMITS, HEADS, TABLES, Holes, events, fold, row_columns, rows_of
+from schemas.silver import silver_tables
+from schemas.tables import (
+    COMMITTED_OFFSETS,
+    COVERAGE,
+    DECODE_RUNS,
+    GROUP_HEADS,
+    HISTORY_RUNS,
+    OFFSET_PROGRESS,
+    QUARANTINE,
+    all_tables,
+    decoded_table,
+)
+from storage.tables import spark_schema, sql_text
+
+if TYPE_CHECKING:
+    from jobs.runtime.runner import Run
+    from storage.tables import Lakehouse
+
+_APPLICATION = "history"
+_PLAN = "history plan"
+_DONE = "history done"
+_TABLES_AT_ONCE = 3
+_EVENTS_A_TASK = 250_000
+# More groups than this are replaced by replacing all.
+_REPLAYED_BY_NAME = 1_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One history run: the decode runs behind `after`, up to and with `to`.
+
+    Attributes:
+        holes_before: by partition, the last offset missing in what earlier runs read.
+    """
+
+    number: int
+    after: int
+    to: int
+    holes_before: dict[int, int] = field(default_factory=dict)
+
+
+def history(run: Run) -> None:
+    """Bring the gold tables up to what has been decoded."""
+    lakehouse = run.lakehouse
+    with run.step("looking for new decoded records"):
+        plan = _plan(lakehouse)
+    if plan is None:
+        run.summary |= {"groups_changed": 0}
+        return
+    with run.step("writing the history"):
+        _carry_out(run, plan)
+
+
+# -- planning ---------------------------------------------------------------------------------------
+
+
+def _plan(lakehouse: Lakehouse) -> Plan | None:
+    """Take up the run that was not ended, or plan one if there is something to tell of."""
+    lakehouse.ensure(HISTORY_RUNS)
+    last, is_done = _last_plan(lakehouse)
+    if last is not None and not is_done:
+        return last
+    after = last.to if last is not None else -1
+    to = _decoded_until(lakehouse)
+    if to <= after:
+        return None
+    number = last.number + 1 if last is not None else 0
+    _note(lakehouse, Plan(number, after, to), "planned", _PLAN)
+    # Another run may have planned this number first, and then its plan holds.
+    return _last_plan(lakehouse)[0]
+
+
+def _decoded_until(lakehouse: Lakehouse) -> int:
+    if not lakehouse.exists(DECODE_RUNS):
+        return -1
+    done = lakehouse.read(DECODE_RUNS).where(F.col("step") == "done")
+    last = done.agg(F.max("decode_run").alias("run")).first()
+    return -1 if last is None or last.run is None else int(last.run)
+
+
+def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
+    """Read the last plan, and whether it was carried out."""
+    steps = lakehouse.read(HISTORY_RUNS).orderBy(F.desc("history_run")).limit(4).collect()
+    if not steps:
+        return None, False
+    number = steps[0].history_run
+    of_last = [s for s in steps if s.history_run == number]
+    before = [s for s in steps if s.history_run == number - 1 and s.step == "done"]
+    holes = {h.record_partition: h.offset for s in before for h in s.last_holes or ()}
+    plan = Plan(number, of_last[0].after_decode_run, of_last[0].to_decode_run, holes)
+    return plan, any(s.step == "done" for s in of_last)
+
+
+def _note(
+    lakehouse: Lakehouse,
+    plan: Plan,
+    step: str,
+    application: str,
+    last_holes: dict[int, int] | None = None,
+) -> None:
+    now = dt.datetime.now(dt.timezone.utc)
+    holes = None if last_holes is None else sorted(last_holes.items())
+    row = (lakehouse.cluster, plan.number, step, now, plan.after, plan.to, holes)
+    rows = lakehouse.spark.createDataFrame([row], spark_schema(HISTORY_RUNS.columns))
+    lakehouse.append(HISTORY_RUNS, rows, application, plan.number)
+
+
+# -- carrying out -----------------------------------------------------------------------------------
+
+
+def _carry_out(run: Run, plan: Plan) -> None:
+    lakehouse = run.lakehouse
+    holes, last_holes = _holes(lakehouse, plan)
+    if lakehouse.last_write(GROUP_HEADS, _APPLICATION) < plan.number:
+        run.summary |= _write(lakehouse, plan, holes)
+    _note(lakehouse, plan, "done", _DONE, last_holes)
+
+
+def _write(lakehouse: Lakehouse, plan: Plan, holes: dict[int, Holes]) -> dict[str, int]:
+    new, count = _new_rows(lakehouse, plan)
+    heads = lakehouse.read(GROUP_HEADS)
+    replayed = _replayed(new, heads) if plan.number else []
+    if replayed:
+        new, heads = _from_the_start(lakehouse, plan, new, heads, replayed)
+    known = _modern_groups(new, heads)
+    tasks = max(1, -(-count // _EVENTS_A_TASK))
+    folded = fold(events(new, heads, known), holes, spark_schema(row_columns()), tasks)
+    folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
+    changed = rows_of(folded, HEADS).select("group_id").persist(StorageLevel.MEMORY_AND_DISK)
+    groups = changed.count()
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        jobs = [
+            pool.submit(_replace_open, lakehouse, plan, folded, changed, table, replayed)
+            for table in TABLES
+        ]
+        if COMMITS in new:
+            jobs.append(pool.submit(_write_offsets, lakehouse, plan, new[COMMITS], replayed))
+        for job in jobs:
+            job.result()
+    head_rows = rows_of(folded, HEADS).withColumn("history_run", F.lit(plan.number).cast("bigint"))
+    unchanged = lakehouse.read(GROUP_HEADS).drop("cluster")
+    unchanged = unchanged.join(changed, "group_id", how="left_anti")
+    heads_now = unchanged.select(*head_rows.columns).unionByName(head_rows)
+    lakehouse.replace(GROUP_HEADS, heads_now, "true", _APPLICATION, plan.number)
+    folded.unpersist()
+    changed.unpersist()
+    return {"groups_changed": groups, "groups_replayed": len(replayed)}
+
+
+def _new_rows(lakehouse: Lakehouse, plan: Plan) -> tuple[dict[str, DataFrame], int]:
+    """Read what the plan's decode runs brought, by silver table, and count it."""
+    run = F.col("decode_run")
+    is_new = (run > plan.after) & (run <= plan.to)
+    specs = {name: decoded_table(name) for name in silver_tables()}
+    counts = lakehouse.counts(specs.values(), is_new)
+    rows = {
+        name: lakehouse.read(spec).where(is_new)
+        for name, spec in specs.items()
+        if counts.get(spec.name)
+    }
+    return rows, sum(counts.values())
+
+
+def _replayed(new: dict[str, DataFrame], heads: DataFrame) -> list[str]:
+    """Name the groups of which records came that lie before what was told already.
+
+    Such records were in quarantine, and a later release has decoded them.
+    """
+    firsts = [
+        rows.groupBy("group_id", "record_partition").agg(F.min("record_offset").alias("first"))
+        for rows in new.values()
+    ]
+    if not firsts:
+        return []
+    first = reduce(DataFrame.unionByName, firsts)
+    late = first.join(
+        heads.select("group_id", "record_partition", "record_offset"),
+        ["group_id", "record_partition"],
+    ).where(F.col("first") <= F.col("record_offset"))
+    return [row.group_id for row in late.select("group_id").distinct().collect()]
+
+
+def _from_the_start(
+    lakehouse: Lakehouse,
+    plan: Plan,
+    new: dict[str, DataFrame],
+    heads: DataFrame,
+    replayed: list[str],
+) -> tuple[dict[str, DataFrame], DataFrame]:
+    """Take all records of the groups to be told of anew, and forget their heads."""
+    names = lakehouse.spark.createDataFrame([(name,) for name in replayed], "group_id string")
+    rows = {}
+    for name in silver_tables():
+        spec = decoded_table(name)
+        if not lakehouse.exists(spec):
+            continue
+        known = lakehouse.read(spec).where(F.col("decode_run") <= plan.to)
+        every = known.join(F.broadcast(names), "group_id", how="left_semi")
+        rest = new.get(name)
+        if rest is not None:
+            rest = rest.join(F.broadcast(names), "group_id", how="left_anti")
+            every = every.unionByName(rest)
+        rows[name] = every
+    return rows, heads.join(F.broadcast(names), "group_id", how="left_anti")
+
+
+def _modern_groups(new: dict[str, DataFrame], heads: DataFrame) -> DataFrame | None:
+    of_records = [rows.select("group_id") for name, rows in new.items() if family(name)]
+    of_heads = heads.where(F.col("group_type").isin("consumer", "share")).select("group_id")
+    if not of_records and of_heads.isEmpty():
+        return None
+    return reduce(DataFrame.unionByName, [*of_records, of_heads]).distinct()
+
+
+def _replace_open(
+    lakehouse: Lakehouse,
+    plan: Plan,
+    folded: DataFrame,
+    changed: DataFrame,
+    table: str,
+    replayed: list[str],
+) -> None:
+    """Add the rows that are settled, and put the open ones in the place of the former."""
+    spec = all_tables()[f"gold.{table}"]
+    rows = rows_of(folded, table)
+    if lakehouse.last_write(spec, _APPLICATION) >= 0:
+        still_open = lakehouse.read(spec).where(~F.col("is_settled")).drop("cluster")
+        rows = rows.unionByName(still_open.join(changed, "group_id", how="left_anti"))
+    where = "NOT is_settled"
+    if len(replayed) > _REPLAYED_BY_NAME:
+        settled = lakehouse.read(spec).where(F.col("is_settled")).drop("cluster")
+        rows = rows.unionByName(settled.join(changed, "group_id", how="left_anti"))
+        where = "true"
+    elif replayed:
+        where += f" OR group_id IN ({', '.join(map(sql_text, replayed))})"
+    lakehouse.replace(spec, rows, where, _APPLICATION, plan.number)
+
+
+def _write_offsets(
+    lakehouse: Lakehouse, plan: Plan, commits: DataFrame, replayed: list[str]
+) -> None:
+    """Go on with the progress of each partition, and with its last commit."""
+    last = lakehouse.read(COMMITTED_OFFSETS).drop("cluster") if plan.number else None
+    progress = lakehouse.read(OFFSET_PROGRESS).drop("cluster")
+    if replayed:
+        anew = F.col("group_id").isin(replayed)
+        last = None if last is None else last.where(~anew)
+    stepped = offsets.steps(commits, last).persist(StorageLevel.MEMORY_AND_DISK)
+    hours = offsets.hours(stepped)
+    where = "true"
+    if replayed:
+        hours = offsets.joined_hours(progress.where(~F.col("group_id").isin(replayed)), hours)
+    else:
+        since = stepped.agg(F.min("hour").alias("hour")).first()
+        if since is not None and since.hour is not None:
+            where = f"hour IS NULL OR hour >= timestamp_micros({_micros(since.hour)})"
+        if plan.number:
+            hours = offsets.joined_hours(progress.where(where), hours)
+    lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
+    latest = offsets.last_commits(stepped)
+    if last is not None:
+        keys = ["group_id", "topic", "topic_partition"]
+        rest = last.join(latest.select(*keys), keys, how="left_anti")
+        latest = latest.unionByName(rest.select(*latest.columns))
+    lakehouse.replace(COMMITTED_OFFSETS, latest, "true", _APPLICATION, plan.number)
+    stepped.unpersist()
+
+
+def _micros(at: dt.datetime) -> int:
+    utc = at.replace(tzinfo=dt.timezone.utc) if at.tzinfo is None else at
+    return round(utc.timestamp()) * 1_000_000
+
+
+# -- what is missing --------------------------------------------------------------------------------
+
+
+def _holes(lakehouse: Lakehouse, plan: Plan) -> tuple[dict[int, Holes], dict[int, int]]:
+    """Find the offsets that the plan's runs did not read or could not decode, by partition.
+
+    Returns:
+        The holes, and the last missing offset of each partition, for later runs.
+    """
+    runs = lakehouse.read(DECODE_RUNS).where(
+        (F.col("decode_run") > plan.after) & (F.col("decode_run") <= plan.to)
+    )
+    span = runs.agg(F.min("after_ingest_run").alias("a"), F.max("to_ingest_run").alias("b")).first()
+    found: dict[int, list[tuple[int, int]]] = {}
+    if span is not None and span.b is not None:
+        ingest = F.col("ingest_run")
+        covered = lakehouse.read(COVERAGE).where((ingest > span.a) & (ingest <= span.b))
+        holes = covered.select("record_partition", F.explode("holes").alias("hole"))
+        for row in holes.select("record_partition", "hole.start_offset", "hole.end_offset").collect():
+            found.setdefault(row[0], []).append((row[1], row[2]))
+    if lakehouse.exists(QUARANTINE):
+        run = F.col("decode_run")
+        refused = lakehouse.read(QUARANTINE).where((run > plan.after) & (run <= plan.to))
+        for row in refused.select("record_partition", "record_offset").collect():
+            found.setdefault(row[0], []).append((row[1], row[1]))
+    before = plan.holes_before
+    holes_by = {}
+    for partition in found.keys() | before.keys():
+        ordered = sorted(found.get(partition, ()))
+        starts, ends = [s for s, _ in ordered], [e for _, e in ordered]
+        holes_by[partition] = Holes(starts, ends, before.get(partition, -1))
+    last = {p: max([h.before, *h.ends]) for p, h in holes_by.items()}
+    return holes_by, last

@@ -1,0 +1,238 @@
+"""The columns of the gold tables: the history of the groups, and what is needed to go on with it."""
+
+from __future__ import annotations
+
+from schemas.columns import ArrayOf, Column, Primitive, StructOf, column
+
+_GROUP = column("group_id", "string", "Id of the group.")
+_TYPE = column("group_type", "string", "classic, consumer, share or streams: its protocol then.")
+_SETTLED = column(
+    "is_settled",
+    "boolean",
+    "No later record can change the row; false in what is the newest of its group.",
+)
+
+
+def _record(what: str) -> tuple[Column, ...]:
+    return (
+        column("record_partition", "int", f"Partition of the record that {what}."),
+        column("record_offset", "bigint", f"Offset of the record that {what}."),
+        column("record_timestamp", "timestamp", f"Time of the record that {what}."),
+    )
+
+
+_MEMBER = (
+    column("member_id", "string", "Member id, given by the coordinator or the client."),
+    column("group_instance_id", "string", "Instance id of a static member; null of a dynamic one."),
+    column("client_id", "string", "Client id."),
+    column("client_host", "string", "Host that the client came from, as the broker saw it."),
+)
+_REPLACED = column("replaced_member_id", "string", "The member whose place it took.")
+
+GROUP_STATES = (
+    _GROUP,
+    _TYPE,
+    column("sequence", "bigint", "Number of the interval in the group's timeline, from 0."),
+    column("state", "string", "State, by Kafka's name."),
+    column("generation", "int", "Generation or group epoch in force; null when Dead."),
+    column("started_at", "timestamp", "When the group entered the state; the best estimate."),
+    column("ended_at", "timestamp", "When it left the state; null while it is in it."),
+    column("started_at_min", "timestamp", "It entered no earlier; null if nothing bounds it."),
+    column("started_at_max", "timestamp", "It entered no later."),
+    column("duration_ms", "bigint", "Time spent in the state; null while the group is in it."),
+    column("evidence", "string", "exact: the log has the time it was entered; bounded: it has not."),
+    column(
+        "member_count",
+        "int",
+        "Members of the group; in PreparingRebalance those of the generation before.",
+    ),
+    *_record("shows that the group was in the state"),
+    _SETTLED,
+)
+
+GROUP_GENERATIONS = (
+    _GROUP,
+    _TYPE,
+    column("generation", "int", "Generation, or group epoch of the new protocols."),
+    column("previous_generation", "int", "The known one before; null for the first."),
+    column(
+        "aborted_generations",
+        "int",
+        "Generation numbers since the one before of which no record tells: rebalances that began"
+        " again before they were done. An upper bound where the evidence is unknown.",
+    ),
+    column(
+        "aborted_evidence",
+        "string",
+        "complete: no offset is missing since the record before; unknown: one is.",
+    ),
+    column(
+        "join_started_at",
+        "timestamp",
+        "When the rebalance began: PreparingRebalance, or the new group epoch; best estimate.",
+    ),
+    column("join_started_at_min", "timestamp", "It began no earlier; null if nothing bounds it."),
+    column("join_started_at_max", "timestamp", "It began no later."),
+    column(
+        "join_completed_at",
+        "timestamp",
+        "When all had joined: CompletingRebalance, or the new target assignment; null if that"
+        " never came.",
+    ),
+    column("join_completed_at_min", "timestamp", "All had joined no earlier."),
+    column("join_completed_at_max", "timestamp", "All had joined no later."),
+    column("stable_at", "timestamp", "When the group became Stable; null if it did not."),
+    column("ended_at", "timestamp", "When the next generation began; null for the newest."),
+    column("join_ms", "bigint", "From the begin of the rebalance till all had joined."),
+    column("sync_ms", "bigint", "From there till Stable."),
+    column("rebalance_ms", "bigint", "From the begin of the rebalance till its end."),
+    column(
+        "clock_skew_ms",
+        "bigint",
+        "How far the join phase ended after the record's own time, by two brokers' clocks; null if"
+        " it did not.",
+    ),
+    column("protocol_type", "string", "Protocol type: consumer, connect, …; null if empty."),
+    column("protocol", "string", "Assignor that the members voted for."),
+    column(
+        "rebalance_protocol",
+        "string",
+        "eager: members give up all partitions; cooperative: revoke, then assign, in two"
+        " generations; incremental: the new protocols.",
+    ),
+    column("leader_id", "string", "Member that assigns the partitions; null without one."),
+    column("leader_client_id", "string", "Its client id."),
+    column("leader_changed", "boolean", "Another leader than before; null without one before."),
+    column("member_count", "int", "Members of the generation."),
+    Column("members_joined", ArrayOf(StructOf(_MEMBER)), "Members that are new."),
+    Column("members_left", ArrayOf(StructOf(_MEMBER)), "Members that are gone."),
+    Column(
+        "members_replaced",
+        ArrayOf(StructOf((*_MEMBER, _REPLACED))),
+        "Members in the place of others: the same instance id, or client id and host.",
+    ),
+    column(
+        "cause",
+        "string",
+        "Why: group_created, new_member, member_left, member_restarted, static_member_replaced,"
+        " subscription_changed, partitions_changed, leader_rejoined, probing,"
+        " cooperative_follow_up, conversion, coordinator_failover_suspected or unknown.",
+    ),
+    column("cause_detail", "string", "A sentence on that."),
+    column("assigned_partitions", "bigint", "Partitions with an owner; tasks in Connect."),
+    column("moved_partitions", "bigint", "Partitions with another owner than before."),
+    column("stickiness", "double", "Share of the partitions owned before that kept their owner."),
+    Column("idle_members", ArrayOf(Primitive("string")), "Members without a partition."),
+    Column(
+        "unassigned_topics",
+        ArrayOf(Primitive("string")),
+        "Topics subscribed to of which no partition is assigned; null if that cannot be told.",
+    ),
+    *_record("tells of the generation"),
+    _SETTLED,
+)
+
+MEMBER_SESSIONS = (
+    _GROUP,
+    _TYPE,
+    *_MEMBER,
+    column("first_generation", "int", "First generation with the member."),
+    column("last_generation", "int", "Last one, so far."),
+    column("joined_at", "timestamp", "When it was a member for certain."),
+    column("joined_at_min", "timestamp", "It joined no earlier; null if nothing bounds it."),
+    column("left_at", "timestamp", "When it was gone for certain; null while it is a member."),
+    column("left_at_min", "timestamp", "It left no earlier."),
+    column("duration_ms", "bigint", "From joined_at to left_at."),
+    column(
+        "end_cause",
+        "string",
+        "left_or_failed, static_member_replaced, restarted (same client id and host came back),"
+        " group_emptied, group_deleted or group_converted; null while it is a member.",
+    ),
+    *_record("shows the member first"),
+    _SETTLED,
+)
+
+PARTITION_OWNERS = (
+    _GROUP,
+    _TYPE,
+    column("topic", "string", "Topic; null where the log has but an id that nothing names."),
+    column("topic_id", "string", "Topic id as Kafka prints it; null in classic groups."),
+    column("topic_partition", "int", "Partition of the topic."),
+    *_MEMBER,
+    column("generation", "int", "Generation or group epoch in which it got the partition."),
+    column("valid_from", "timestamp", "Since when the assignment was in force."),
+    column("valid_to", "timestamp", "Till when; null while it is."),
+    column("duration_ms", "bigint", "From valid_from to valid_to."),
+    *_record("assigned the partition"),
+    _SETTLED,
+)
+
+OFFSET_PROGRESS = (
+    _GROUP,
+    column("topic", "string", "Topic."),
+    column("topic_partition", "int", "Partition of the topic."),
+    column("hour", "timestamp", "The hour, by the records' time; null where they have none."),
+    column("first_committed_offset", "bigint", "Offset of the hour's first commit."),
+    column("last_committed_offset", "bigint", "Offset of its last; null if that deleted it."),
+    column("first_commit_at", "timestamp", "Time of the hour's first commit."),
+    column("last_commit_at", "timestamp", "Time of its last."),
+    column("commits", "bigint", "Commits in the hour."),
+    column("tombstones", "bigint", "Deletions of the offset: expired, deleted, topic gone."),
+    column("distinct_offsets", "bigint", "Commits of another offset than the commit before."),
+    column("rewinds", "bigint", "Commits of a smaller offset than the commit before."),
+    column(
+        "jumps",
+        "bigint",
+        "Commits that went on by more than ten times the largest step before, and by 1,000.",
+    ),
+    column("no_progress_commits", "bigint", "Commits of the same offset as the commit before."),
+    column("rewound_offsets", "bigint", "Offsets that the rewinds went back, together."),
+    column("progressed_offsets", "bigint", "Offsets that the other commits went on, together."),
+    column("largest_step", "bigint", "Most offsets that one commit went on."),
+    column("log_bytes", "bigint", "Bytes of keys and values that the records take in the log."),
+    *_record("is the hour's last"),
+)
+
+COMMITTED_OFFSETS = (
+    _GROUP,
+    column("topic", "string", "Topic."),
+    column("topic_partition", "int", "Partition of the topic."),
+    column("committed_offset", "bigint", "Offset committed last; null if it was deleted since."),
+    column("leader_epoch", "int", "Leader epoch of that commit; null where it has none."),
+    column("metadata", "string", "Metadata of that commit."),
+    column("topic_id", "string", "Topic id of that commit; null before 4.1."),
+    column("committed_at", "timestamp", "Time of that commit, by the broker that handled it."),
+    column("is_deleted", "boolean", "The offset was deleted: expired, deleted, topic gone."),
+    column("largest_step", "bigint", "Most offsets that one commit of the partition went on."),
+    *_record("is the partition's last"),
+)
+
+GROUP_HEADS = (
+    _GROUP,
+    column("record_partition", "int", "Partition of the group's records."),
+    column("record_offset", "bigint", "Offset of the last record that the history knows."),
+    column("group_type", "string", "classic, consumer, share or streams; null before it shows."),
+    column("state", "string", "The fold's state as JSON, to go on with."),
+    column("history_run", "bigint", "Number of the history run that wrote it."),
+)
+
+HISTORY_RUNS = (
+    column("history_run", "bigint", "Number of the run."),
+    column("step", "string", "planned: the range is fixed; done: all tables have it."),
+    column("at", "timestamp", "When the step was taken."),
+    column("after_decode_run", "bigint", "The run tells of what came after this decode run,"),
+    column("to_decode_run", "bigint", "up to and with this one."),
+    Column(
+        "last_holes",
+        ArrayOf(
+            StructOf(
+                (
+                    column("record_partition", "int", "Partition."),
+                    column("offset", "bigint", "Last offset that is missing in it."),
+                )
+            )
+        ),
+        "Where the last hole of each partition lies, for later runs; null while planned.",
+    ),
+)
