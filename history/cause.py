@@ -75,13 +75,17 @@ def rebalance_protocol(protocol: str | None, members: dict[str, Member]) -> str 
 
 def explain(evidence: Evidence) -> tuple[str, str]:
     """Give the cause of a generation with members, and a sentence on it."""
-    joined, left, replaced = evidence.changes
     if not evidence.before:
-        return NEW_MEMBER, f"{_members(joined)} joined a group that was empty"
-    if joined or left or replaced:
+        return NEW_MEMBER, f"{_members(evidence.changes.joined)} joined a group that was empty"
+    if any(evidence.changes):
         return membership(evidence.changes)
     if subscribed := _subscriptions(evidence):
         return SUBSCRIPTION_CHANGED, subscribed
+    return _unchanged(evidence)
+
+
+def _unchanged(evidence: Evidence) -> tuple[str, str]:
+    """Tell why the same members with the same subscriptions rebalanced."""
     if evidence.returned:
         text = f"{evidence.number(evidence.returned)} revoked by the generation before got an owner"
         return COOPERATIVE_FOLLOW_UP, text

@@ -7,12 +7,13 @@ gone; nothing is written when members join, leave or fail (GroupMetadataManager,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from history import cause, estimate, generations
 from history.members import (
     DELETED,
     EMPTIED,
+    LEFT,
     REPLACED,
     compare,
     follow_owners,
@@ -33,6 +34,8 @@ from history.timeline import (
 )
 
 if TYPE_CHECKING:
+    from history.generations import Moves
+    from history.members import Changes
     from history.model import GroupState, Output, Record, Row
 
 _CONNECT = "connect"
@@ -89,7 +92,29 @@ def committed_first(state: GroupState, output: Output, record: Record, *, is_exa
     enter(state, output, EMPTY, when, record, generation=0, member_count=0)
 
 
-# -- what a record can be -----------------------------------------------------------------------
+# -- what a record can be ----------------------------------------------------------------------
+
+
+class _Step(NamedTuple):
+    """A record that begins a generation, beside what was known before it.
+
+    Attributes:
+        number: the generation.
+        known: generation in force before; None if it is not known.
+        was: state before; None if it is not known.
+        missing: generations in between that no record tells of; None if that is not known.
+        at: time of the record.
+        completed: when the join phase ended.
+    """
+
+    record: Record
+    members: dict[str, Member]
+    number: int
+    known: int | None
+    was: str | None
+    missing: int | None
+    at: int | None
+    completed: Moment
 
 
 def _generation(
@@ -103,15 +128,8 @@ def _generation(
     """Take a new generation, with members or without."""
     payload = record.payload or {}
     number = payload["generation"]
-    known = state.interval["generation"] if state.interval is not None else None
-    is_new = number == 0 and not members
-    is_repeated = False
-    if known is not None and (number < known or is_new):
-        # Only a group that was deleted and made again counts from the start.
-        is_repeated = number > 0
-        _vanished(state, output, record)
-        known = None
-    if is_new:
+    begins_again = _begins_again(state, output, record, number, has_members=bool(members))
+    if number == 0 and not members:
         _created(state, output, record)
         return
     if state.record_offset is None and number > 1 and not is_complete:
@@ -119,31 +137,19 @@ def _generation(
         state.interval, state.sequence = None, 0
     state.group_type = "classic"
     was = current(state)
+    known = state.interval["generation"] if state.interval is not None else None
     at = _now(state, record)
-    completed = _join_completed(state, record, members, at)
     missing = _missing(known, number, was, is_complete=is_complete)
+    completed = _join_completed(state, record, members, at)
+    step = _Step(record, members, number, known, was, missing, at, completed)
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, state.last_owners)
-    is_first = was in (None, EMPTY, DEAD)
-    if was == PREPARING and state.interval is not None:
-        began = state.interval
-        # A join phase that an upgrade cut short goes on after the downgrade.
-        earliest = state.classic_since or began["started_at_min"]
-        started = Moment(began["started_at"], earliest, began["started_at_max"])
-        state.classic_since = None
-    elif is_first:
-        started = _first_started(state, completed, members, missing or 0)
-    else:
-        follows = _is_follow_up(state, changes, moved.returned)
-        started = _rejoin_started(state, completed, members, missing or 0, is_follow_up=follows)
-        if not missing:
-            estimate.learn(state, completed.at or 0, members)
+    started = _started(state, step, changes, moved)
     if was == DEAD:
         enter(state, output, EMPTY, started, record, generation=0, member_count=0)
+    before = state.generation
     count = len(state.members)
     enter(state, output, PREPARING, started, record, generation=known or 0, member_count=count)
-    since = elapsed(state.generation["stable_at"], started.at) if state.generation else None
-    before = state.generation
     row = generations.begin(
         state,
         output,
@@ -156,21 +162,98 @@ def _generation(
         is_complete=is_complete,
     )
     row["protocol_type"] = payload.get("protocol_type")
-    row["clock_skew_ms"] = _clock_skew(state, record, at)
+    row["clock_skew_ms"] = _clock_skew(record, at)
     generations.tell_members(row, changes, members)
     if members:
-        enter(
-            state, output, COMPLETING, completed, record, generation=number, member_count=len(members)
-        )
-        enter(state, output, STABLE, exactly(at), record, generation=number, member_count=len(members))
+        _stable(state, output, step)
         _tell_leader(row, payload, members, before)
-        generations.tell_assignment(row, members, moved)
-        if payload.get("protocol_type") != _CONNECT:
-            row["unassigned_topics"] = generations.unassigned_topics(members)
-        row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
-        evidence = cause.Evidence(
+        _tell_assignment(row, payload, members, moved)
+        since = elapsed(before["stable_at"], started.at) if before is not None else None
+        row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
+    else:
+        enter(state, output, EMPTY, exactly(at), record, generation=number, member_count=0)
+        row["cause"], row["cause_detail"] = _emptied(changes)
+    if begins_again:
+        row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
+    _follow(state, output, step, is_connect=payload.get("protocol_type") == _CONNECT)
+    state.last_owners = moved.released if members else {}
+    state.members = members
+
+
+def _begins_again(
+    state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
+) -> bool:
+    """Tell whether the group was deleted and made again, though no record says so.
+
+    Only such a group counts its generations from the start. The group is Dead then.
+    """
+    known = state.interval["generation"] if state.interval is not None else None
+    if known is None or (number >= known and (number > 0 or has_members)):
+        return False
+    _vanished(state, output, record)
+    return number > 0
+
+
+def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
+    """Estimate when the rebalance began."""
+    end, missing = step.completed.at, step.missing or 0
+    if end is None:
+        return Moment(None, None, None)
+    began = state.interval
+    if step.was == PREPARING and began is not None:
+        # A join phase that an upgrade cut short goes on after the downgrade.
+        earliest = state.classic_since or began["started_at_min"]
+        state.classic_since = None
+        return Moment(began["started_at"], earliest, began["started_at_max"])
+    if step.was in (None, EMPTY, DEAD):
+        started = estimate.first_join(state, end, len(step.members), missing)
+        if began is not None and started.at is not None:
+            lasted = end - started.at
+            state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
+        return started
+    # Members that had to revoke partitions re-join at once.
+    follows = bool(moved.returned) and not any(changes)
+    started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
+    if not missing:
+        estimate.learn(state, end, step.members)
+    return started
+
+
+def _stable(state: GroupState, output: Output, step: _Step) -> None:
+    """Let the leader's assignment be stored: CompletingRebalance is over."""
+    for name, when in ((COMPLETING, step.completed), (STABLE, exactly(step.at))):
+        enter(
+            state,
+            output,
+            name,
+            when,
+            step.record,
+            generation=step.number,
+            member_count=len(step.members),
+        )
+
+
+def _tell_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
+    generations.tell_assignment(row, members, moved)
+    row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
+    if payload.get("protocol_type") != _CONNECT:
+        row["unassigned_topics"] = generations.unassigned_topics(members)
+
+
+def _cause(
+    state: GroupState, step: _Step, changes: Changes, moved: Moves, since_ms: int | None
+) -> tuple[str, str]:
+    """Tell why a generation with members came about."""
+    payload = step.record.payload or {}
+    if step.was in (None, EMPTY, DEAD) and not state.members and not step.known:
+        if step.was is None and step.number > 1 and step.missing is None:
+            return cause.UNKNOWN, "the first record of the group that is known"
+        count = len(step.members)
+        return cause.GROUP_CREATED, f"the first member{'s' * (count > 1)} of a new group: {count}"
+    return cause.explain(
+        cause.Evidence(
             before=state.members,
-            after=members,
+            after=step.members,
             changes=changes,
             protocol=payload.get("protocol"),
             unit="task" if payload.get("protocol_type") == _CONNECT else "partition",
@@ -179,47 +262,33 @@ def _generation(
             appeared=moved.appeared,
             vanished=moved.vanished,
             moved=moved.moved,
-            since_ms=since,
+            since_ms=since_ms,
         )
-        row["cause"], row["cause_detail"] = cause.explain(evidence)
-        if is_first and not state.members and (known or 0) == 0:
-            row["cause"], row["cause_detail"] = _first_cause(row, was, number)
-    else:
-        enter(state, output, EMPTY, exactly(at), record, generation=number, member_count=0)
-        row["cause"] = cause.MEMBER_LEFT if changes.left else cause.UNKNOWN
-        row["cause_detail"] = (
-            f"the last of {len(changes.left)} members left or failed"
-            if changes.left
-            else "members came and went without a stable generation"
-        )
-    if is_repeated:
-        row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
-    _follow(state, output, record, members, completed, at, number)
-    state.last_owners = moved.released if members else {}
-    state.members = members
+    )
 
 
-def _follow(  # noqa: PLR0913 - when and by which record
-    state: GroupState,
-    output: Output,
-    record: Record,
-    members: dict[str, Member],
-    completed: Moment,
-    at: int | None,
-    number: int | None,
-) -> None:
+def _emptied(changes: Changes) -> tuple[str, str]:
+    gone = len(changes.left)
+    if not gone:
+        return cause.UNKNOWN, "members came and went without a stable generation"
+    return cause.MEMBER_LEFT, f"the last member{'s' * (gone > 1)} left or failed: {gone}"
+
+
+def _follow(state: GroupState, output: Output, step: _Step, *, is_connect: bool) -> None:
+    """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
+    row = state.generation or {}
     follow_sessions(
         state,
         output,
-        members,
-        record,
-        at=completed.at,
-        earliest=state.members and state.generation and state.generation["join_started_at_min"] or None,
-        generation=number,
-        **({} if members else {"end_cause": EMPTIED}),
+        step.members,
+        step.record,
+        at=step.completed.at,
+        earliest=row.get("join_started_at_min"),
+        generation=step.number,
+        end_cause=LEFT if step.members else EMPTIED,
     )
-    owners = {} if state.generation and state.generation["protocol_type"] == _CONNECT else members
-    follow_owners(state, output, owners, record, at=at, generation=number)
+    owners = {} if is_connect else step.members
+    follow_owners(state, output, owners, step.record, at=step.at, generation=step.number)
 
 
 def _created(state: GroupState, output: Output, record: Record) -> None:
@@ -318,16 +387,14 @@ def _converted_back(
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.tell_members(row, changes, members)
-    follow_sessions(
-        state, output, members, record, at=at, earliest=at, generation=number
-    )
+    follow_sessions(state, output, members, record, at=at, earliest=at, generation=number)
     follow_owners(state, output, members, record, at=at, generation=number)
     name = PREPARING if members else EMPTY
     enter(state, output, name, exactly(at), record, generation=number, member_count=len(members))
     state.members = members
 
 
-# -- the parts of a record ------------------------------------------------------------------------
+# -- the parts of a record -----------------------------------------------------------------------
 
 
 def _members(payload: Row) -> dict[str, Member]:
@@ -393,7 +460,7 @@ def _join_completed(
     return Moment(at, max(known, default=None), at)
 
 
-def _clock_skew(state: GroupState, record: Record, at: int | None) -> int | None:
+def _clock_skew(record: Record, at: int | None) -> int | None:
     """Tell how far the record's time of its state lies behind its own time, if it does."""
     claimed = (record.payload or {}).get("current_state_timestamp")
     if claimed is None or at is None or claimed <= at:
@@ -408,43 +475,6 @@ def _missing(known: int | None, number: int, was: str | None, *, is_complete: bo
     if was == DEAD or is_complete:
         return max(0, number - 1)
     return None
-
-
-def _first_started(
-    state: GroupState, completed: Moment, members: dict[str, Member], missing: int
-) -> Moment:
-    if completed.at is None:
-        return Moment(None, None, None)
-    started = estimate.first_join(state, completed.at, len(members), missing)
-    if state.interval is not None and started.at is not None:
-        lasted = completed.at - started.at
-        state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
-    return started
-
-
-def _rejoin_started(
-    state: GroupState,
-    completed: Moment,
-    members: dict[str, Member],
-    missing: int,
-    *,
-    is_follow_up: bool,
-) -> Moment:
-    if completed.at is None:
-        return Moment(None, None, None)
-    return estimate.rejoin(state, completed.at, members, missing, is_follow_up=is_follow_up)
-
-
-def _is_follow_up(state: GroupState, changes: object, returned: list[str]) -> bool:
-    """Tell whether members re-joined at once because they had to revoke partitions."""
-    joined, left, replaced = changes  # type: ignore[misc]
-    return bool(returned) and not (joined or left or replaced)
-
-
-def _first_cause(row: Row, was: str | None, number: int) -> tuple[str, str]:
-    if was is None and number > 1 and row["aborted_generations"] is None:
-        return cause.UNKNOWN, "the first record of the group that is known"
-    return cause.GROUP_CREATED, f"the first {row['member_count']} members of a new group"
 
 
 def _tell_leader(row: Row, payload: Row, members: dict[str, Member], before: Row | None) -> None:

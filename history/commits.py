@@ -79,7 +79,9 @@ def follow_simple(
 ) -> None:
     """Let the group begin with its first offset, and end with its last."""
     live = set(state.live)
-    for offset, time, partition, deletes in zip(*(column.tolist() for column in chunk), strict=True):
+    for offset, time, partition, deletes in zip(
+        *(column.tolist() for column in chunk), strict=True
+    ):
         record = Record(offset, None if time == NO_TIME else time, _KIND, None, None)
         if not deletes:
             live.add(partition)

@@ -1,10 +1,11 @@
 """When did PreparingRebalance begin? No record says; what bounds it, and what narrows it.
 
 The rules are Kafka's and its clients'. An empty group waits the broker's initial delay for more
-members, and once more if another comes while it waits for its first generation (`InitialDelayedJoin`).
-A member of a group that works learns of the rebalance by its next heartbeat, so the join phase lasts
-about as long as the slowest of the members that stay takes to send one; members that have re-joined
-commit nothing until the next generation, so a pause longer than the group ever made is a sign too.
+members, and once more if another came while it waited (`InitialDelayedJoin`). A member of a group
+that works learns of the rebalance by its next heartbeat, so the join phase lasts about as long as
+the slowest of the members that stay takes to send one. Members that have re-joined commit nothing
+until the next generation, so a pause that is unusual for the group is a sign; and a member that
+leaves commits once more before it does.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from history.timeline import Moment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from history.model import Commits, GroupState, Member
+    from history.model import GroupState, Member
 
 # group.initial.rebalance.delay.ms, as brokers have it unless told otherwise.
 _INITIAL_DELAY_MS = 3_000
 # heartbeat.interval.ms of the Java client and of librdkafka, unless told otherwise.
 _HEARTBEAT_MS = 3_000
-# With a session timeout too short for that, people set the interval too: to a third, as the clients'
-# documentation asks at most, down to a tenth of the session. This is the middle of it by ratio.
+# With a session timeout too short for that, people set the interval too: to a third of it, as the
+# clients' documentation asks at most, down to a tenth. This is the middle of it by ratio.
 _SHORT_SESSION_MS = 3 * _HEARTBEAT_MS
 _HEARTBEATS_A_SESSION = 5.5
 # How many rebalances back the time that members took to learn of one is remembered.
@@ -45,7 +46,11 @@ def first_join(state: GroupState, end: int, member_count: int, missing: int) -> 
     """
     since = state.interval["started_at"] if state.interval is not None else None
     generation = state.interval["generation"] if state.interval is not None else None
-    if state.generation is not None and state.generation["cause"] == "group_created" and not generation:
+    if (
+        state.generation is not None
+        and state.generation["cause"] == "group_created"
+        and not generation
+    ):
         # The record of an empty new group is written by the first JoinGroup itself.
         return Moment(since, since, end)
     delay = min(state.initial_delay_ms or _INITIAL_DELAY_MS, _INITIAL_DELAY_MS)

@@ -17,7 +17,7 @@ COMPLETE = "complete"
 UNKNOWN = "unknown"
 
 
-def begin(  # noqa: PLR0913 - a row of the generations has these parts
+def begin(
     state: GroupState,
     output: Output,
     record: Record,

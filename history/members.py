@@ -62,7 +62,7 @@ def _client(member: Member) -> object:
     return (member.client_id, member.client_host)
 
 
-def follow_sessions(  # noqa: PLR0913 - a stay is told by these
+def follow_sessions(
     state: GroupState,
     output: Output,
     after: dict[str, Member],

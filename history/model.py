@@ -150,7 +150,7 @@ class GroupState:
         given["epochs"] = asdict(self.epochs)
         given["commits"] = asdict(self.commits)
         kept = {k: v for k, v in given.items() if v not in (None, {}, [])}
-        return json.dumps(kept, separators=(",", ":"), sort_keys=True)
+        return json.dumps(kept, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> GroupState:

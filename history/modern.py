@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from history import cause, generations
 from history.classic import deleted
-from history.members import CONVERTED, DELETED, LEFT, compare, follow_owners, follow_sessions
+from history.members import CONVERTED, LEFT, compare, follow_owners, follow_sessions
 from history.model import Commits, Epochs, Member, partition_key, partition_of
 from history.timeline import (
     ASSIGNING,
@@ -85,7 +85,7 @@ def read(state: GroupState, output: Output, batch: list[Record], *, is_complete:
     changes = compare({} if is_first else before, state.members)
     if state.epochs.group != epoch:
         why = _cause(state, changes, was_type, subscribed)
-        _bump(state, output, last, when, changes, why, is_complete=is_complete)
+        _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
     elif state.generation is not None and any(changes):
         _amend(state.generation, changes, len(state.members))
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
@@ -131,7 +131,7 @@ def convert_back(state: GroupState) -> None:
     state.epochs = Epochs()
 
 
-# -- what the records hold --------------------------------------------------------------------------
+# -- what the records hold -------------------------------------------------------------------------
 
 
 def _apply(state: GroupState, record: Record) -> None:
@@ -231,7 +231,7 @@ def _partitions(state: GroupState, payload: Row, column: str) -> dict[str, list[
     return found
 
 
-# -- what follows from them -------------------------------------------------------------------------
+# -- what follows from them ------------------------------------------------------------------------
 
 
 def _state(state: GroupState) -> str:
@@ -253,14 +253,14 @@ def _state(state: GroupState) -> str:
     return STABLE if reconciled else RECONCILING
 
 
-def _bump(  # noqa: PLR0913 - what a new group epoch brings
+def _bump(
     state: GroupState,
     output: Output,
     record: Record,
     when: Moment,
+    *,
     changes: Changes,
     why: tuple[str, str],
-    *,
     is_complete: bool,
 ) -> None:
     known = state.generation["generation"] if state.generation is not None else None

@@ -84,9 +84,9 @@ def hours(stepped: DataFrame) -> DataFrame:
     is_commit, step = ~F.col("is_tombstone"), F.col("step")
     goes_on = F.when(step > 0, step)
     return stepped.groupBy(*_PARTITION, "hour").agg(
-        F.min_by(F.when(is_commit, F.col("committed_offset")), F.when(is_commit, _position())).alias(
-            "first_committed_offset"
-        ),
+        F.min_by(
+            F.when(is_commit, F.col("committed_offset")), F.when(is_commit, _position())
+        ).alias("first_committed_offset"),
         F.max_by("committed_offset", _position()).alias("last_committed_offset"),
         F.min(F.when(is_commit, F.col("at"))).alias("first_commit_at"),
         F.max(F.when(is_commit, F.col("at"))).alias("last_commit_at"),
@@ -113,18 +113,22 @@ def joined_hours(earlier: DataFrame, later: DataFrame) -> DataFrame:
     """
     names = later.columns
     both = earlier.select(*names).unionByName(later)
-    return both.groupBy(*_PARTITION, "hour").agg(
-        F.min_by(
-            "first_committed_offset",
-            F.when(F.col("first_committed_offset").isNotNull(), _position()),
-        ).alias("first_committed_offset"),
-        F.max_by("last_committed_offset", _position()).alias("last_committed_offset"),
-        F.min("first_commit_at").alias("first_commit_at"),
-        F.max("last_commit_at").alias("last_commit_at"),
-        F.max("largest_step").alias("largest_step"),
-        *(F.sum(name).alias(name) for name in _SUMS),
-        *_last_record(),
-    ).select(*names)
+    return (
+        both.groupBy(*_PARTITION, "hour")
+        .agg(
+            F.min_by(
+                "first_committed_offset",
+                F.when(F.col("first_committed_offset").isNotNull(), _position()),
+            ).alias("first_committed_offset"),
+            F.max_by("last_committed_offset", _position()).alias("last_committed_offset"),
+            F.min("first_commit_at").alias("first_commit_at"),
+            F.max("last_commit_at").alias("last_commit_at"),
+            F.max("largest_step").alias("largest_step"),
+            *(F.sum(name).alias(name) for name in _SUMS),
+            *_last_record(),
+        )
+        .select(*names)
+    )
 
 
 def last_commits(stepped: DataFrame) -> DataFrame:

@@ -16,24 +16,22 @@ from pyspark.sql import types as T
 from history.commits import NO_TIME, CommitChunk
 from history.fold import GROUP_METADATA, Fold
 from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
-from history.modern import family
 from schemas import gold
-from schemas.columns import ArrayOf, Primitive, StructOf, arrow_schema
+from schemas.columns import Column, Primitive, StructOf, arrow_schema, column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column as Expression
 
     from history.model import Row
-    from schemas.columns import Column as DeclaredColumn
     from schemas.columns import ColumnType
 
 COMMITS = "offset_commits"
 _HEAD = "head"
 _TOPIC_NAME = "topic_name"
 
-TABLES: dict[str, tuple[DeclaredColumn, ...]] = {
+TABLES: dict[str, tuple[Column, ...]] = {
     STATES: gold.GROUP_STATES,
     GENERATIONS: gold.GROUP_GENERATIONS,
     SESSIONS: gold.MEMBER_SESSIONS,
@@ -89,7 +87,7 @@ class Holes(NamedTuple):
 _NO_HOLES = Holes((), ())
 
 
-# -- what the fold reads ----------------------------------------------------------------------------
+# -- what the fold reads ---------------------------------------------------------------------------
 
 
 def events(
@@ -120,14 +118,11 @@ def events(
     return reduce(DataFrame.unionByName, parts)
 
 
-def _shaped(rows: DataFrame, **given: Column) -> DataFrame:
+def _shaped(rows: DataFrame, **given: Expression) -> DataFrame:
     columns = {"at": F.lit(None), "member_id": F.lit(None), "payload": F.lit(None)}
     columns |= {"partition_hash": F.lit(None), "deletes": F.lit(None), **given}
     return rows.select(
-        *(
-            columns.get(f.name, F.col(f.name)).cast(f.dataType).alias(f.name)
-            for f in _EVENTS.fields
-        )
+        *(columns.get(f.name, F.col(f.name)).cast(f.dataType).alias(f.name) for f in _EVENTS.fields)
     )
 
 
@@ -147,7 +142,7 @@ def _record_events(name: str, rows: DataFrame) -> DataFrame:
     )
 
 
-def _classic_payload() -> Column:
+def _classic_payload() -> Expression:
     return F.struct(
         "protocol_type",
         "generation",
@@ -158,7 +153,7 @@ def _classic_payload() -> Column:
     )
 
 
-def _member_payload(member: Column) -> Column:
+def _member_payload(member: Expression) -> Expression:
     return F.struct(
         *(member[name].alias(name) for name in _MEMBER_FIELDS),
         F.when(
@@ -200,7 +195,7 @@ def _name_events(commits: DataFrame, groups: DataFrame) -> DataFrame:
     return _shaped(first, kind=F.lit(_TOPIC_NAME), payload=payload)
 
 
-# -- the fold ---------------------------------------------------------------------------------------
+# -- the fold --------------------------------------------------------------------------------------
 
 
 def fold(
@@ -224,14 +219,14 @@ def fold(
     return ordered.mapInArrow(partial(_fold_batches, dict(holes)), schema)
 
 
-def row_columns() -> tuple[DeclaredColumn, ...]:
+def row_columns() -> tuple[Column, ...]:
     """Give the columns of what `fold` returns."""
     given = {**TABLES, HEADS: _HEAD_COLUMNS}
     structs = [
-        gold.Column(name, StructOf(columns), f"A row of {name}.") for name, columns in given.items()
+        Column(name, StructOf(columns), f"A row of {name}.") for name, columns in given.items()
     ]
     return (
-        gold.column("table", "string", "Table that the row is of."),
+        column("table", "string", "Table that the row is of."),
         *structs,
     )
 
@@ -285,8 +280,6 @@ class _Rows:
 def _array(values: list[object], kind: ColumnType) -> pa.Array:
     if isinstance(kind, Primitive) and kind.name == "timestamp":
         return pa.array(values, pa.timestamp("ms", "UTC"))
-    if isinstance(kind, ArrayOf) and isinstance(kind.element, StructOf):
-        return pa.array(values, kind.arrow())
     return pa.array(values, kind.arrow())
 
 
@@ -327,7 +320,9 @@ class _Events:
         self.offsets = get["record_offset"].to_numpy()
         self.at = get["at"].fill_null(NO_TIME).to_numpy()
         self.hashes = get["partition_hash"].fill_null(0).to_numpy()
-        self.deletes = get["deletes"].fill_null(False).to_numpy(zero_copy_only=False)
+        self.deletes = (
+            get["deletes"].fill_null(pa.scalar(value=False)).to_numpy(zero_copy_only=False)
+        )
         self._codes = get["group_id"].dictionary_encode().indices.to_numpy()
         self._is_commit = get["kind"].is_null().to_numpy(zero_copy_only=False)
 
@@ -374,8 +369,8 @@ class _Group:
             )
             return
         payload = columns.payloads[start].as_py()
-        given = None if payload is None else json.loads(payload)
-        if kind == _TOPIC_NAME:
+        given: Row | None = None if payload is None else json.loads(payload)
+        if kind == _TOPIC_NAME and given is not None:
             fold.name_topic(given["topic_id"], given["topic"])
             return
         at = int(columns.at[start])

@@ -43,7 +43,7 @@ def exactly(at: int | None) -> Moment:
     return Moment(at, at, at)
 
 
-def enter(  # noqa: PLR0913 - a row of the timeline has these parts
+def enter(
     state: GroupState,
     output: Output,
     name: str,

@@ -1,4 +1,4 @@
-"""The columns of the gold tables: the history of the groups, and what is needed to go on with it."""
+"""The columns of the gold tables: the history of the groups, and what it goes on from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ GROUP_STATES = (
     column("started_at_min", "timestamp", "It entered no earlier; null if nothing bounds it."),
     column("started_at_max", "timestamp", "It entered no later."),
     column("duration_ms", "bigint", "Time spent in the state; null while the group is in it."),
-    column("evidence", "string", "exact: the log has the time it was entered; bounded: it has not."),
+    column(
+        "evidence", "string", "exact: the log has the time it was entered; bounded: it has not."
+    ),
     column(
         "member_count",
         "int",

@@ -72,7 +72,7 @@ def history(run: Run) -> None:
         _carry_out(run, plan)
 
 
-# -- planning ---------------------------------------------------------------------------------------
+# -- planning --------------------------------------------------------------------------------------
 
 
 def _plan(lakehouse: Lakehouse) -> Plan | None:
@@ -126,7 +126,7 @@ def _note(
     lakehouse.append(HISTORY_RUNS, rows, application, plan.number)
 
 
-# -- carrying out -----------------------------------------------------------------------------------
+# -- carrying out ----------------------------------------------------------------------------------
 
 
 def _carry_out(run: Run, plan: Plan) -> None:
@@ -151,7 +151,9 @@ def _write(lakehouse: Lakehouse, plan: Plan, holes: dict[int, Holes]) -> dict[st
     groups = changed.count()
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         jobs = [
-            pool.submit(_replace_open, lakehouse, plan, folded, changed, table, replayed)
+            pool.submit(
+                _replace_open, lakehouse, plan, folded, changed, table=table, replayed=replayed
+            )
             for table in TABLES
         ]
         if COMMITS in new:
@@ -238,6 +240,7 @@ def _replace_open(
     plan: Plan,
     folded: DataFrame,
     changed: DataFrame,
+    *,
     table: str,
     replayed: list[str],
 ) -> None:
@@ -292,7 +295,7 @@ def _micros(at: dt.datetime) -> int:
     return round(utc.timestamp()) * 1_000_000
 
 
-# -- what is missing --------------------------------------------------------------------------------
+# -- what is missing -------------------------------------------------------------------------------
 
 
 def _holes(lakehouse: Lakehouse, plan: Plan) -> tuple[dict[int, Holes], dict[int, int]]:
@@ -310,7 +313,9 @@ def _holes(lakehouse: Lakehouse, plan: Plan) -> tuple[dict[int, Holes], dict[int
         ingest = F.col("ingest_run")
         covered = lakehouse.read(COVERAGE).where((ingest > span.a) & (ingest <= span.b))
         holes = covered.select("record_partition", F.explode("holes").alias("hole"))
-        for row in holes.select("record_partition", "hole.start_offset", "hole.end_offset").collect():
+        for row in holes.select(
+            "record_partition", "hole.start_offset", "hole.end_offset"
+        ).collect():
             found.setdefault(row[0], []).append((row[1], row[2]))
     if lakehouse.exists(QUARANTINE):
         run = F.col("decode_run")

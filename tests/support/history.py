@@ -1,0 +1,182 @@
+"""Tells the history of decoded records without Spark, in one run or cut into many."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from decoders.records import decode
+from history.commits import NO_TIME, CommitChunk
+from history.fold import GROUP_METADATA, Fold
+from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record, partition_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+Row = dict[str, Any]
+TABLES = (STATES, GENERATIONS, SESSIONS, OWNERS)
+COMMITS = "offset_commits"
+
+
+class Commit(NamedTuple):
+    """An offset commit as the fold sees it."""
+
+    offset: int
+    timestamp: int | None
+    partition: int
+    deletes: bool
+
+
+class Log(NamedTuple):
+    """The events of one group in the order of its partition, and what is missing there."""
+
+    group_id: str
+    partition: int
+    events: list[Record | Commit]
+    missing: tuple[int, ...] = ()
+
+    def has_hole(self, after: int, until: int) -> bool:
+        """Tell whether an offset in between is missing."""
+        behind = bisect_right(self.missing, after)
+        return behind < len(self.missing) and self.missing[behind] < until
+
+
+def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
+    """Tell a group's history.
+
+    Args:
+        log: its events.
+        cuts: numbers of events before which a new run begins, with nothing but the head of the
+            last one.
+    """
+    borders = [0, *sorted(set(cuts)), len(log.events)]
+    settled: dict[str, list[Row]] = {t: [] for t in TABLES}
+    still_open: dict[str, list[Row]] = {t: [] for t in TABLES}
+    head = None
+    for start, end in itertools.pairwise(borders):
+        if start == end:
+            continue
+        fold = _resumed(log, head)
+        for event in _chunks(log.events[start:end]):
+            if isinstance(event, Record):
+                fold.record(event)
+            else:
+                fold.commits(event)
+        closed, still_open = fold.finish()
+        # Through JSON, as between two runs.
+        for table in TABLES:
+            settled[table] += json.loads(json.dumps(closed[table]))
+        head = json.dumps([fold.state.to_json(), fold.pending])
+    return {t: settled[t] + still_open[t] for t in TABLES}
+
+
+def _resumed(log: Log, head: str | None) -> Fold:
+    if head is None:
+        return Fold(GroupState(log.group_id, log.partition), has_hole=log.has_hole)
+    state, pending = json.loads(head)
+    records = [Record(*fields) for fields in pending]
+    return Fold(GroupState.from_json(state), records, has_hole=log.has_hole)
+
+
+def _chunks(events: list[Record | Commit]) -> Iterable[Record | CommitChunk]:
+    run: list[Commit] = []
+    for event in events:
+        if isinstance(event, Record):
+            if run:
+                yield _chunk(run)
+                run = []
+            yield event
+        else:
+            run.append(event)
+    if run:
+        yield _chunk(run)
+
+
+def _chunk(commits: list[Commit]) -> CommitChunk:
+    return CommitChunk(
+        np.array([c.offset for c in commits], np.int64),
+        np.array([NO_TIME if c.timestamp is None else c.timestamp for c in commits], np.int64),
+        np.array([c.partition for c in commits], np.int64),
+        np.array([c.deletes for c in commits], np.bool_),
+    )
+
+
+@cache
+def logs_of(recording: Path) -> list[Log]:
+    """Decode a recording into the logs of its groups."""
+    table = pq.read_table(recording)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            table["partition"].combine_chunks().cast(pa.int32()),
+            table["offset"].combine_chunks().cast(pa.int64()),
+            _timestamps(table["timestamp"].combine_chunks()),
+            table["key"].combine_chunks().cast(pa.binary()),
+            table["value"].combine_chunks().cast(pa.binary()),
+        ],
+        names=["record_partition", "record_offset", "record_timestamp", "key", "value"],
+    )
+    read: dict[int, set[int]] = defaultdict(set)
+    events: dict[tuple[str, int], list[Record | Commit]] = defaultdict(list)
+    for name, batches in decode(batch).tables.items():
+        for row in (row for part in batches for row in part.to_pylist()):
+            read[row["record_partition"]].add(row["record_offset"])
+            if "group_id" in row:
+                events[row["group_id"], row["record_partition"]].append(_event(name, row))
+    missing = {p: tuple(sorted(set(range(max(o) + 1)) - o)) for p, o in read.items()}
+    return [
+        Log(group, partition, sorted(of_group, key=lambda e: e.offset), missing[partition])
+        for (group, partition), of_group in sorted(events.items())
+    ]
+
+
+def _timestamps(epoch_ms: pa.Array) -> pa.Array:
+    return epoch_ms.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+def _event(name: str, row: Row) -> Record | Commit:
+    at = _plain(row["record_timestamp"])
+    if name == COMMITS:
+        hashed = partition_hash(row["topic"], row["topic_partition"])
+        return Commit(row["record_offset"], at, hashed, row["is_tombstone"])
+    payload = None if row["is_tombstone"] else _plain(row)
+    if payload is not None and name == GROUP_METADATA:
+        for member, given in zip(payload["members"], row["members"], strict=True):
+            member["has_empty_assignment"] = given["assignment_bytes"] == b""
+    return Record(row["record_offset"], at, name, row.get("member_id"), payload)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
+    if isinstance(value, dt.datetime):
+        return round(value.timestamp() * 1000)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, bytes) else value
+
+
+def check_timeline(states: list[Row], is_legal: Callable[[Row, Row], bool]) -> None:
+    """Hold that intervals follow each other without gap or overlap, by legal steps."""
+    rows = sorted(states, key=lambda r: r["sequence"])
+    assert [r["sequence"] for r in rows] == list(range(len(rows)))
+    for before, after in itertools.pairwise(rows):
+        assert before["ended_at"] == after["started_at"]
+        assert before["started_at"] <= before["ended_at"]
+        assert is_legal(before, after), (before["state"], after["state"])
+    for row in rows:
+        earliest, latest = row["started_at_min"], row["started_at_max"]
+        assert earliest is None or earliest <= row["started_at"]
+        assert latest is None or row["started_at"] <= latest
+        assert (row["evidence"] == "exact") == (earliest == row["started_at"] == latest)
+    assert all(r["ended_at"] is not None for r in rows[:-1])
+    assert not rows or rows[-1]["ended_at"] is None

@@ -1,0 +1,99 @@
+"""What a broker's own log said of its classic groups, to hold the history against."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PREPARING = "PreparingRebalance"
+COMPLETING = "CompletingRebalance"
+
+
+class Stabilized(NamedTuple):
+    """One generation that reached Stable.
+
+    Attributes:
+        join_started: when its rebalance began; None if the log does not say.
+        join_completed: when its join phase ended; None if the log does not say.
+        aborted: generations that its rebalance began and gave up.
+    """
+
+    generation: int
+    join_started: int | None
+    join_completed: int | None
+    stable_at: int
+    aborted: int
+
+
+class Truth:
+    """The log of one broker, by group.
+
+    Attributes:
+        stabilized: by group, its generations that reached Stable.
+        states: by group, when it entered which state; groups that were converted are left out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        events: dict[str, list[dict[str, object]]] = defaultdict(list)
+        converted = set()
+        for line in path.read_text("utf-8").splitlines():
+            event = json.loads(line)
+            if event["event"] == "epoch":
+                converted.add(event["group"])
+            if event["event"] in ("prepare", "stabilized", "assigned", "empty"):
+                events[event["group"]].append(event)
+        self.stabilized: dict[str, list[Stabilized]] = {}
+        self.states: dict[str, list[tuple[int, str]]] = {}
+        for group, of_group in events.items():
+            of_group.sort(key=lambda e: e["ts"])  # type: ignore[arg-type, return-value]
+            self._read(group, of_group)
+            if group in converted:
+                del self.states[group]
+
+    def _read(self, group: str, events: list[dict[str, object]]) -> None:
+        states: list[tuple[int, str]] = []
+        found: list[Stabilized] = []
+        started: int | None = None
+        completed: tuple[int, int] | None = None
+        aborted = 0
+        for event in events:
+            at, kind = int(str(event["ts"])), event["event"]
+            if kind == "prepare":
+                started = at if started is None else started
+                states.append((at, PREPARING))
+            elif kind == "empty" or event.get("members") == 0:
+                states.append((at, "Empty"))
+                started, completed, aborted = None, None, 0
+            elif kind == "stabilized":
+                aborted += completed is not None
+                completed = (int(str(event["generation"])), at)
+                states.append((at, COMPLETING))
+            else:
+                number = int(str(event["generation"]))
+                ended = completed[1] if completed and completed[0] == number else None
+                found.append(Stabilized(number, started, ended, at, aborted))
+                states.append((at, "Stable"))
+                started, completed, aborted = None, None, 0
+        self.stabilized[group] = found
+        self.states[group] = states
+
+
+def agreement(truth: list[tuple[int, str]], told: list[tuple[int, str]]) -> tuple[int, int]:
+    """Give for how many milliseconds two timelines agree, and out of how many."""
+    first, last = truth[0][0], truth[-1][0]
+    marks = sorted({t for t, _ in truth} | {t for t, _ in told if first <= t <= last})
+    agreed = sum(
+        end - start
+        for start, end in itertools.pairwise(marks)
+        if _state_at(truth, start) == _state_at(told, start)
+    )
+    return agreed, last - first
+
+
+def _state_at(timeline: list[tuple[int, str]], at: int) -> str | None:
+    return next((state for since, state in reversed(timeline) if since <= at), None)
