@@ -151,6 +151,7 @@ def follow_owners(
     owned = dict(_ownerships(after))
     for key in [k for k in state.owners if k not in owned]:
         row = state.owners.pop(key)
+        _name(state, row)
         row["valid_to"] = at
         row["duration_ms"] = elapsed(row["valid_from"], at)
         output.add(OWNERS, row)
@@ -188,8 +189,12 @@ def _ownerships(members: dict[str, Member]) -> Iterator[tuple[str, tuple[Member,
 def name_topics(state: GroupState) -> None:
     """Put names to the topics of open ownerships that had but an id."""
     for row in state.owners.values():
-        if row["topic"] is None:
-            row["topic"] = state.topic_names.get(row["topic_id"])
+        _name(state, row)
+
+
+def _name(state: GroupState, row: Row) -> None:
+    if row["topic"] is None:
+        row["topic"] = state.topic_names.get(row["topic_id"])
 
 
 def brief(member: Member) -> Row:

@@ -12,6 +12,7 @@ from dq.balance import unbalanced
 from jobs.demo import demo
 from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
+from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
 from schemas.silver import silver_tables
@@ -21,7 +22,7 @@ from storage.tables import Lakehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_JOBS = {"demo": demo, "pipeline": pipeline, "decode": decode, "ingest": ingest}
+_JOBS = {"demo": demo, "pipeline": pipeline, "decode": decode, "ingest": ingest, "history": history}
 
 
 @dataclass

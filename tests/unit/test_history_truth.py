@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from tests.support.history import Log, Row
 
 ROOT = Path(__file__).parents[2]
-RECORDINGS = ROOT / "examples" / "recordings"
 TRUTH = ROOT / "tests" / "truth"
+RECORDINGS = {
+    path.stem: path
+    for folder in (ROOT / "examples" / "recordings", TRUTH)
+    for path in sorted(folder.glob("*.parquet"))
+}
 EXACT_MS = 25
 LOGGED_MS = 50
 # Share of the time that the state is the broker's; what crude rules reach is in docs/states.md.
@@ -42,7 +46,7 @@ LEGAL = {
 
 
 def histories(name: str) -> dict[str, dict[str, list[Row]]]:
-    return {log.group_id: tell(log) for log in logs_of(RECORDINGS / f"{name}.parquet")}
+    return {log.group_id: tell(log) for log in logs_of(RECORDINGS[name])}
 
 
 def is_legal(before: Row, after: Row) -> bool:
@@ -88,7 +92,7 @@ def test_the_state_is_the_brokers_most_of_the_time(name: str, least: float) -> N
     assert agreed / total >= least
 
 
-@pytest.mark.parametrize("path", sorted(RECORDINGS.glob("*.parquet")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", RECORDINGS.values(), ids=lambda p: p.stem)
 def test_timelines_are_whole_and_no_partition_has_two_owners(path: Path) -> None:
     for log in logs_of(path):
         told = tell(log)
@@ -96,7 +100,7 @@ def test_timelines_are_whole_and_no_partition_has_two_owners(path: Path) -> None
         check_owners(told[OWNERS])
 
 
-@pytest.mark.parametrize("path", sorted(RECORDINGS.glob("*.parquet")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", RECORDINGS.values(), ids=lambda p: p.stem)
 @pytest.mark.parametrize("runs", [2, 10, 100])
 def test_runs_tell_what_one_run_tells(path: Path, runs: int) -> None:
     chance = random.Random(f"{path.stem} {runs}")  # noqa: S311 - not for secrets
@@ -106,7 +110,7 @@ def test_runs_tell_what_one_run_tells(path: Path, runs: int) -> None:
 
 
 def test_every_cut_of_a_conversion_tells_the_same() -> None:
-    logs = logs_of(RECORDINGS / "4.3.1-modern.parquet")
+    logs = logs_of(RECORDINGS["4.3.1-modern"])
     (log,) = (log for log in logs if log.group_id == "upgrade-j")
     whole = tell(log)
     for cut in range(1, len(log.events)):
