@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sources.coverage import Range
@@ -22,11 +25,15 @@ from storage.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from sources.coverage import Position
 
 _TIMEOUTS = {"request.timeout.ms": "10000", "default.api.timeout.ms": "20000"}
+_FETCH_TIMEOUT_S = 20.0
+_PLANNING_TIMEOUT_S = 60.0
+# How long a task waits for the broker of its partition.
+_POLL_TIMEOUT_MS = 30_000
 _TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 _NOT_AUTHORIZED = (
     "not authorized: the user needs the ACL READ on the topic, and DESCRIBE on groups whose names"
@@ -139,12 +146,9 @@ def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
         SourceError: no broker answers, or it refuses.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - Kafka's client is a Java library
-    properties = jvm.java.util.Properties()
-    for key, value in {**_TIMEOUTS, **cluster.properties}.items():
-        properties.setProperty(key, value)
-    properties.setProperty("bootstrap.servers", cluster.bootstrap_servers)
     admin = None
     try:
+        properties = _client_properties(jvm, cluster, {})
         admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
         return _describe(jvm, admin, cluster, topic)
     except Py4JJavaError as error:
@@ -152,6 +156,14 @@ def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
     finally:
         if admin is not None:
             admin.close(jvm.java.time.Duration.ZERO)
+
+
+def _client_properties(jvm: Any, cluster: Cluster, settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - Java
+    properties = jvm.java.util.Properties()
+    for key, value in {**_TIMEOUTS, **cluster.properties, **settings}.items():
+        properties.setProperty(key, value)
+    properties.setProperty("bootstrap.servers", cluster.bootstrap_servers)
+    return properties
 
 
 def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # noqa: ANN401 - Java
@@ -189,6 +201,67 @@ def _reason(error: Py4JJavaError) -> str:
     return _ADVICE.get(name, f"Kafka's client failed with {name}")
 
 
+def fetch(
+    spark: SparkSession, cluster: Cluster, topic: str, offsets: Mapping[int, int]
+) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Read one record of each partition, if it is still there.
+
+    Args:
+        spark: the session.
+        cluster: where to read.
+        topic: the topic to read from.
+        offsets: by partition, the offset to look at; the log has to go on behind it.
+
+    Returns:
+        Key and value by partition, without the partitions whose record is gone.
+
+    Raises:
+        SourceError: no broker answers, or it refuses.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - Kafka's client is a Java library
+    settings = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
+    settings["isolation.level"] = cluster.isolation_level
+    consumer = None
+    try:
+        kind = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
+        properties = _client_properties(jvm, cluster, settings)
+        consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties, kind(), kind())
+        return _fetch(jvm, consumer, topic, offsets)
+    except Py4JJavaError as error:
+        raise SourceError(f"{cluster.bootstrap_servers}, topic {topic}: {_reason(error)}") from None
+    finally:
+        if consumer is not None:
+            consumer.close(jvm.java.time.Duration.ZERO)
+
+
+def _fetch(
+    jvm: Any,  # noqa: ANN401 - Java
+    consumer: Any,  # noqa: ANN401 - Java
+    topic: str,
+    offsets: Mapping[int, int],
+) -> dict[int, tuple[bytes | None, bytes | None]]:
+    left = {p: jvm.org.apache.kafka.common.TopicPartition(topic, p) for p in offsets}
+    partitions = jvm.java.util.ArrayList()
+    for tp in left.values():
+        partitions.add(tp)
+    consumer.assign(partitions)
+    for p, tp in left.items():
+        consumer.seek(tp, offsets[p])
+    found = {}
+    deadline = time.monotonic() + _FETCH_TIMEOUT_S
+    while left and time.monotonic() < deadline:
+        records = consumer.poll(jvm.java.time.Duration.ofMillis(200))
+        for p, tp in list(left.items()):
+            of_partition = records.records(tp)
+            if not of_partition.isEmpty():
+                first = of_partition.get(0)
+                if first.offset() == offsets[p]:
+                    found[p] = (first.key(), first.value())
+            if consumer.position(tp) > offsets[p]:
+                del left[p]
+    return found
+
+
 def new_ranges(
     topic: Topic, cluster: Cluster, positions: Mapping[Position, int], topic_id: str | None
 ) -> list[Range]:
@@ -199,6 +272,9 @@ def new_ranges(
         cluster: where it was read from.
         positions: by partition, the offset behind the last one accounted for.
         topic_id: the topic's id as last seen, or None.
+
+    What retention or an operator deleted from the start of a log before it was read is part of its
+    range, as a hole.
 
     Raises:
         SourceError: the topic is another one than the lakehouse holds.
@@ -256,10 +332,12 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
         "endingOffsets": json.dumps(_side(by_topic, 1)),
         # False would silently pass over offsets that are cut off while they are read.
         "failOnDataLoss": "true",
-        "kafkaConsumer.pollTimeoutMs": "30000",
+        "kafkaConsumer.pollTimeoutMs": str(_POLL_TIMEOUT_MS),
     }
-    properties = {f"kafka.{key}": value for key, value in cluster.properties.items()}
-    rows = spark.read.format("kafka").options(**{**properties, **options}).load()
+    client = {**_TIMEOUTS, **cluster.properties}
+    properties = {f"kafka.{key}": value for key, value in client.items()}
+    planned = spark.read.format("kafka").options(**{**properties, **options}).load()
+    rows = _planned_once(planned, cluster) if ranges else planned
     kinds = F.create_map([F.lit(x) for pair in _TIMESTAMP_TYPES.items() for x in pair])
     is_time = F.col("timestampType") >= 0
     return rows.select(
@@ -271,6 +349,42 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
         "key",
         "value",
     )
+
+
+def _planned_once(rows: DataFrame, cluster: Cluster) -> DataFrame:
+    """Have Spark ask the brokers what it needs for a query's tasks, now and within bounded time.
+
+    Spark's driver waits for a broker without end, whatever Kafka's time-outs are, and cannot be
+    interrupted. It asks again whenever a query is planned, so what is given back holds the plan.
+    No task belongs to what is left waiting: it cannot write anything later.
+
+    Raises:
+        SourceError: no broker answered in time.
+    """
+    spark = rows.sparkSession
+    planned: list[Any] = []
+    failed: list[Exception] = []
+
+    def plan() -> None:
+        try:
+            planned.append(rows._jdf.queryExecution().toRdd())  # noqa: SLF001 - the plan's own rows
+        except Exception as error:  # noqa: BLE001 - raised again below
+            failed.append(error)
+
+    # A thread that the end of the process does not wait for.
+    thread = threading.Thread(target=plan, daemon=True)
+    thread.start()
+    thread.join(_PLANNING_TIMEOUT_S)
+    if failed:
+        raise failed[0]
+    if not planned:
+        raise SourceError(
+            f"{cluster.bootstrap_servers}: the brokers stopped answering; nothing was written, run "
+            "again when they are back"
+        )
+    jsession: Any = spark._jsparkSession  # noqa: SLF001 - as Spark makes frames of its own rows
+    schema = rows._jdf.schema()  # noqa: SLF001
+    return DataFrame(jsession.internalCreateDataFrame(planned[0], schema, False), spark)  # noqa: FBT003
 
 
 def _side(

@@ -111,7 +111,12 @@ class Lakehouse:
             .property(_FORMAT_PROPERTY, str(FORMAT_VERSION))
             .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
         )
-        builder.addColumns(spark_schema(spec.columns)).execute()
+        try:
+            builder.addColumns(spark_schema(spec.columns)).execute()
+        except Exception:
+            # Another run may have made it at the same moment, which Delta has several errors for.
+            if not self.exists(spec):
+                raise
         self._known.add(spec.name)
 
     def read(self, spec: TableSpec) -> DataFrame:
@@ -144,17 +149,22 @@ class Lakehouse:
         rows = reduce(DataFrame.unionByName, parts).groupBy("name").count().collect()
         return {row["name"]: row["count"] for row in rows}
 
-    def append(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> None:
+    def append(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> bool:
         """Append rows to a table, once for each `version` of `application`.
 
         A write whose version, or a later one, is there already does nothing.
+
+        Returns:
+            False if another run's write was seen to come first; what was to be written is there.
         """
+        if self.last_write(spec, application) >= version:
+            return False
         self.ensure(spec)
         try:
             self._write(spec, rows, application, version, note="")
         except ConflictError:
-            # The same write of another run came first: what was to be written is written.
-            return
+            return False
+        return True
 
     def replace(
         self, spec: TableSpec, rows: DataFrame, where: str, application: str, version: int

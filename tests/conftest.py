@@ -12,12 +12,15 @@ from pyspark.sql import SparkSession
 
 from jobs.runtime import jars, launch
 from tests.support.broker import Broker, Credentials
-from tests.support.clients import create_offsets_topic
+from tests.support.clients import OFFSETS_TOPIC, allow, create_offsets_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
+# Users of the broker that lack an ACL: on the topic, on groups.
+DESCRIBER = Credentials("describer", "canary-77be01")
+GROUPLESS = Credentials("groupless", "canary-0c93d4")
 
 
 @pytest.fixture(scope="session")
@@ -33,11 +36,30 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A real broker with a listener for plain clients, one for SASL and one for TLS."""
-    folder = tmp_path_factory.mktemp("broker")
-    credentials = Credentials("ledger", "canary-5f1c2a")
-    with Broker(folder, credentials=credentials, tls=True) as running:
+    """A real broker with a listener for plain clients, one for SASL and one for TLS.
+
+    Plain and TLS clients may do everything. The user of `credentials` has the ACLs that the README
+    names and no other, so that whatever is read as this user holds the README to its word.
+    """
+    running = Broker(
+        tmp_path_factory.mktemp("broker"),
+        offsets_partitions=4,  # each is a task and a file of its own, in every run that reads it
+        credentials=Credentials("ledger", "canary-5f1c2a"),
+        plain_users=[DESCRIBER, GROUPLESS],
+        tls=True,
+        authorizer=True,
+    )
+    groups = "spark-kafka-relation"
+    with running:
         create_offsets_topic(running.bootstrap)
+        allow(running.bootstrap, "ledger", read_topic=OFFSETS_TOPIC, describe_groups=groups)
+        allow(
+            running.bootstrap,
+            DESCRIBER.username,
+            describe_topic=OFFSETS_TOPIC,
+            describe_groups=groups,
+        )
+        allow(running.bootstrap, GROUPLESS.username, read_topic=OFFSETS_TOPIC)
         yield running
 
 

@@ -22,6 +22,7 @@ from storage.errors import LakehouseError
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder
     from pyspark.sql import DataFrame
 
     from jobs.runtime.runner import Run
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _APPLICATION = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
+_MERGE_TRIES = 5
+_CONFLICT = "DELTA_CONCURRENT"
 _TYPE_WIDTH = 2
 _FREQUENT = ("offset_commits", "group_metadata")
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
@@ -135,7 +138,7 @@ def _decode(run: Run, plan: Plan) -> None:
             f"decode run {plan.number} read {read} records but has {sum(written.values())} decoded "
             f"and {in_quarantine} quarantined ones; please report this, the run is not ended"
         )
-    _note(
+    is_first = _note(
         lakehouse,
         plan,
         "done",
@@ -143,6 +146,11 @@ def _decode(run: Run, plan: Plan) -> None:
         decoded_count=sum(written.values()),
         quarantined_count=in_quarantine,
     )
+    if not is_first:
+        run.say(
+            f"another decode of cluster {lakehouse.cluster} did the same work at the same time; "
+            "nothing is there twice. Let one run end before the next starts"
+        )
     run.summary |= {
         "records_read": read,
         "decoded": sum(written.values()),
@@ -235,15 +243,30 @@ def _replace_refused(lakehouse: Lakehouse, plan: Plan, rows: DataFrame) -> None:
         & (F.col("old.record_partition") == F.col("new.record_partition"))
         & (F.col("old.record_offset") == F.col("new.record_offset"))
     )
-    (
+    merge = (
         DeltaTable.forPath(lakehouse.spark, lakehouse.path(QUARANTINE))
         .alias("old")
         .merge(rows.alias("new"), same)
         .whenMatchedUpdateAll()
         .whenNotMatchedInsertAll()
         .whenNotMatchedBySourceDelete(is_old)
-        .execute()
     )
+    # Another run may write to the quarantine meanwhile. Done again, a MERGE changes nothing.
+    for _ in range(_MERGE_TRIES - 1):
+        if _is_executed(merge):
+            return
+    merge.execute()
+
+
+def _is_executed(merge: DeltaMergeBuilder) -> bool:
+    """Execute a MERGE unless another write gets in its way."""
+    try:
+        merge.execute()
+    except Exception as error:
+        if _CONFLICT in str(error):
+            return False
+        raise
+    return True
 
 
 def _note(
@@ -254,7 +277,8 @@ def _note(
     *,
     decoded_count: int | None = None,
     quarantined_count: int | None = None,
-) -> None:
+) -> bool:
+    """Write a step of a run down; tell whether it was the first to do so."""
     row = (
         lakehouse.cluster,
         plan.number,
@@ -268,4 +292,4 @@ def _note(
         quarantined_count,
     )
     rows = lakehouse.spark.createDataFrame([row], spark_schema(DECODE_RUNS.columns))
-    lakehouse.append(DECODE_RUNS, rows, application, plan.number)
+    return lakehouse.append(DECODE_RUNS, rows, application, plan.number)

@@ -39,11 +39,13 @@ class State:
     Attributes:
         run: number of the last ingest run that is accounted for.
         positions: by partition, the offset behind the last one accounted for.
+        last_read: by partition, the offset of the last record there; not if none was.
         topic_ids: by topic, its id when it was last read.
     """
 
     run: int
     positions: dict[Position, int]
+    last_read: dict[Position, int]
     topic_ids: dict[str, str]
 
 
@@ -90,7 +92,53 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
     cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
     topic = kafka.describe(run.spark, cluster, options.topic)
     ranges = kafka.new_ranges(topic, cluster, state.positions, state.topic_ids.get(topic.name))
+    _refuse_another_log(run, cluster, ranges, state)
+    _say_truncated(run, ranges)
     return Source(kafka.read(run.spark, cluster, ranges), ranges)
+
+
+def _refuse_another_log(
+    run: Run, cluster: kafka.Cluster, ranges: list[Range], state: State
+) -> None:
+    """Compare the last record held of each partition with the log's.
+
+    A topic made anew has another id, but old brokers have no ids, and a killed run notes none; a
+    log that lost its end and grew again keeps its id.
+    """
+    last = {}
+    for r in ranges:
+        offset = state.last_read.get((r.topic, r.record_partition), -1)
+        if offset >= (r.first_offset_available or 0):
+            last[r.record_partition] = offset
+    theirs = kafka.fetch(run.spark, cluster, run.options.topic, last) if last else {}
+    if not theirs:
+        return
+    at_any = F.col("record_partition").isin(*theirs) & F.col("record_offset").isin(
+        *(last[p] for p in theirs)
+    )
+    for held in run.lakehouse.read(RECORDS).where(at_any).collect():
+        p = held.record_partition
+        if held.record_offset == last[p] and (held.key, held.value) != theirs[p]:
+            raise SourceError(
+                f"{held.topic}-{p} at offset {held.record_offset} has other bytes than cluster "
+                f"{run.options.cluster} of the lakehouse has there: it was made anew, or lost "
+                "records and grew again. Keep what it is now under another --cluster name"
+            )
+
+
+def _say_truncated(run: Run, ranges: list[Range]) -> None:
+    """Tell of records that nobody can bring any more."""
+    lost = [
+        min(r.first_offset_available or 0, r.next_offset) - r.from_offset
+        for r in ranges
+        if (r.first_offset_available or 0) > r.from_offset
+    ]
+    if lost:
+        run.summary["offsets_truncated"] = sum(lost)
+        run.say(
+            f"{sum(lost):,} offsets in {len(lost)} partitions were deleted from the start of the "
+            f"log before they were read; {COVERAGE.name} has them as truncated"
+        )
 
 
 def _from_files(run: Run, path: str, state: State) -> Source:
@@ -213,6 +261,7 @@ def _state(lakehouse: Lakehouse) -> State:
         .groupBy("topic", "record_partition")
         .agg(
             F.max("next_offset").alias("next_offset"),
+            F.max("last_offset_read").alias("last_read"),
             F.max("ingest_run").alias("ingest_run"),
             F.max_by("topic_id", read_at).alias("topic_id"),
         )
@@ -221,5 +270,10 @@ def _state(lakehouse: Lakehouse) -> State:
     return State(
         run=max((row.ingest_run for row in rows), default=-1),
         positions={(row.topic, row.record_partition): row.next_offset for row in rows},
+        last_read={
+            (row.topic, row.record_partition): row.last_read
+            for row in rows
+            if row.last_read is not None
+        },
         topic_ids={row.topic: row.topic_id for row in rows if row.topic_id is not None},
     )

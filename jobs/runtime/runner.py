@@ -123,6 +123,11 @@ _NO_FILE_SYSTEM = (
     "--lakehouse: Spark has no file system for this scheme; give its JARs with --conf spark.jars"
 )
 
+_BROKER_GONE = (
+    "a broker stopped answering while its records were read; nothing was written, run again when it"
+    " is back"
+)
+
 # Signs of what the machine or the user can mend, by words of Hadoop's and Spark's messages.
 _KNOWN = (
     ("Permission denied", "--lakehouse cannot be written: permission denied"),
@@ -133,6 +138,10 @@ _KNOWN = (
         "DELTA_MISSING_DELTA_TABLE",
         "--lakehouse holds files that are no Delta table where a table has to go: name another",
     ),
+    (
+        "DELTA_CONCURRENT",
+        "another run wrote to the same table at the same time; run again to go on",
+    ),
     ("No space left on device", "the disk is full; nothing half-written counts, run again"),
     ("No FileSystem for scheme", _NO_FILE_SYSTEM),
     ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
@@ -140,6 +149,12 @@ _KNOWN = (
         "GroupAuthorizationException",
         "not authorized: Spark's reader needs the ACL DESCRIBE on groups spark-kafka-relation…",
     ),
+    (
+        "TopicAuthorizationException",
+        "not authorized: the user needs the ACL READ on the topic",
+    ),
+    ("Cannot fetch record for offset", _BROKER_GONE),
+    ("kafka.common.errors.TimeoutException", _BROKER_GONE),
     (
         "Some data may have been lost",
         "the log was cut while it was read (retention?); nothing was written, run again",

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs.runtime import launch
-from schemas.tables import COVERAGE
+from schemas.tables import COVERAGE, RECORDS
 from tests.conftest import RECORDINGS
+from tests.support import clients
 from tests.support.jobs import contents, is_balanced, succeed, table
 
 if TYPE_CHECKING:
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.broker import Broker
+
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
 
 # Each is a file whose appearance says how far the run is; the kill follows at once.
-MOMENTS = {
+OF_INGEST = {
     "first data file of bronze": "bronze/records/cluster=default/*.parquet",
     "bronze committed, coverage not": "bronze/records/_delta_log/*1.json",
+}
+OF_DECODE = {
     "decode run planned": "silver/decode_runs/_delta_log/*1.json",
     "first data file of silver": "silver/*/cluster=default/*.parquet",
     "one silver table committed": "silver/offset_commits/_delta_log/*1.json",
@@ -63,10 +68,10 @@ def test_a_pipeline_killed_again_and_again_loses_and_doubles_nothing(
     lakehouse = tmp_path / "lakehouse"
     argv = ("pipeline", "--records", str(RECORDING), "--lakehouse", str(lakehouse))
     killed = {
-        moment: kill_when(start(*argv), lakehouse, pattern) for moment, pattern in MOMENTS.items()
+        moment: kill_when(start(*argv), lakehouse, pattern) for moment, pattern in OF_DECODE.items()
     }
     # A moment that a former kill has already passed does not come again.
-    assert sum(killed.values()) >= 3, killed
+    assert sum(killed.values()) >= 2, killed
     succeed(*argv)
     whole = str(tmp_path / "whole")
     succeed("pipeline", "--records", RECORDING, "--lakehouse", whole)
@@ -78,3 +83,29 @@ def test_a_pipeline_killed_again_and_again_loses_and_doubles_nothing(
         for root in (str(lakehouse), whole)
     )
     assert ours == theirs
+
+
+def test_an_ingest_from_a_cluster_killed_twice_loses_and_doubles_nothing(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    lakehouse = tmp_path / "lakehouse"
+    argv = (
+        *("ingest", "--bootstrap-servers", broker.bootstrap, "--topic", "killed"),
+        *("--lakehouse", str(lakehouse)),
+    )
+    clients.create_topic(broker.bootstrap, "killed", partitions=2)
+    for partition in range(2):
+        clients.produce(broker.bootstrap, "killed", 10, partition=partition)
+    assert all(kill_when(start(*argv), lakehouse, pattern) for pattern in OF_INGEST.values())
+    clients.produce(broker.bootstrap, "killed", 1, partition=1)
+    succeed(*argv)
+    records = table(spark, str(lakehouse), RECORDS.name).collect()
+    expected = [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(11)]
+    assert sorted((r.record_partition, r.record_offset) for r in records) == expected
+    covered = table(spark, str(lakehouse), COVERAGE.name).collect()
+    assert not any(r.holes for r in covered)
+    assert sorted((r.record_partition, r.from_offset, r.next_offset) for r in covered) == [
+        (0, 0, 10),
+        (1, 0, 10),
+        (1, 10, 11),
+    ]

@@ -9,7 +9,9 @@ from kafka import TopicPartition
 from pyspark.sql import functions as F
 
 from schemas.tables import COVERAGE, RECORDS
+from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
+from tests.support.broker import Credentials
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def topic(broker: Broker) -> str:
     clients.create_topic(broker.bootstrap, "orders", partitions=3)
     for partition in range(3):
         clients.produce(broker.bootstrap, "orders", 20, partition=partition)
+    clients.commit(broker.bootstrap, "first", {TopicPartition("orders", 0): 1})
     return "orders"
 
 
@@ -212,6 +215,28 @@ class TestSecurity:
         assert password not in outcome.out + outcome.err
         for file in (tmp_path / "lakehouse").rglob("*"):
             assert file.is_dir() or password.encode() not in file.read_bytes()
+
+    @pytest.mark.usefixtures("topic", "spark")
+    @pytest.mark.parametrize(
+        ("user", "line"),
+        [
+            (DESCRIBER, "not authorized: the user needs the ACL READ on the topic"),
+            (GROUPLESS, "not authorized: Spark's reader needs the ACL DESCRIBE on groups"),
+            (Credentials("ledger", "canary-5f1c2a"), "not authorized: the user needs the ACL READ"),
+        ],
+        ids=["may not read the topic", "may not describe groups", "may not see the topic"],
+    )
+    def test_missing_acl(
+        self, broker: Broker, tmp_path: Path, user: Credentials, line: str
+    ) -> None:
+        properties = broker.sasl_properties("PLAIN", user=user)
+        root = tmp_path / "l"
+        options = self.options(tmp_path / "c", broker.sasl_bootstrap, properties, str(root))
+        wanted = ("--topic", "orders") if user not in {DESCRIBER, GROUPLESS} else ()
+        outcome = run("ingest", *options, *wanted)
+        assert outcome.status == 1
+        assert line in outcome.complaint
+        assert not list(root.glob("bronze/*/cluster=*"))
 
     @pytest.mark.usefixtures("spark")
     def test_wrong_password(self, broker: Broker, tmp_path: Path) -> None:

@@ -138,6 +138,38 @@ def test_a_folder_that_grows_adds_what_is_new(
     assert accounts_for_every_offset(spark, lakehouse_path)
 
 
+def test_holes_have_reasons_and_are_filled_later(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    def holes(path: Path) -> list[tuple[int, int, int, list[tuple[int, int, str]]]]:
+        succeed("ingest", "--records", path, "--lakehouse", lakehouse_path)
+        rows = table(spark, lakehouse_path, COVERAGE.name)
+        last = rows.where(F.col("ingest_run") == rows.agg(F.max("ingest_run")).first()[0])
+        return [
+            (r.record_partition, r.from_offset, r.next_offset, [tuple(h) for h in r.holes])
+            for r in last.orderBy("record_partition").collect()
+        ]
+
+    def file(name: str, offsets: list[int], partition: int = 0) -> list[dict[str, object]]:
+        rows = [record(o, b"\0\2\0\1a", None, partition=partition) for o in offsets]
+        write(tmp_path / name, pa.Table.from_pylist(rows, SCHEMA))
+        return rows
+
+    late = file("late.parquet", [3, 4, 7])
+    assert holes(tmp_path / "late.parquet") == [
+        (0, 0, 8, [(0, 2, "not read"), (5, 6, "compacted")])
+    ]
+    # A backup that goes back further, and on in another partition.
+    rows = late + file("early.parquet", [1, 5, 9]) + file("other.parquet", [0, 1], partition=1)
+    write(tmp_path / "all.parquet", pa.Table.from_pylist(rows, SCHEMA))
+    assert holes(tmp_path / "all.parquet") == [
+        (0, 1, 10, [(2, 2, "compacted"), (6, 6, "compacted"), (8, 8, "compacted")]),
+        (1, 0, 2, []),
+    ]
+    held = table(spark, lakehouse_path, RECORDS.name).where("record_partition = 0").collect()
+    assert sorted(r.record_offset for r in held) == [1, 3, 4, 5, 7, 9]
+
+
 def test_files_that_contradict_each_other_are_refused(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str
 ) -> None:

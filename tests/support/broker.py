@@ -23,7 +23,7 @@ from kafka.errors import KafkaError
 from jobs.runtime.jars import JarSet, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -49,7 +49,7 @@ class BrokerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Credentials:
-    """The one user of the SASL listener, known to SCRAM-SHA-256 and to PLAIN alike."""
+    """A user of the SASL listener."""
 
     username: str
     password: str
@@ -72,7 +72,11 @@ class Broker:
     abort_check_ms: int = 500
     """How often the broker looks for transactions that outlived their own time-out."""
     credentials: Credentials | None = None
-    """With these, a SASL_PLAINTEXT listener is opened too."""
+    """With these, a SASL_PLAINTEXT listener is opened, where SCRAM-SHA-256 and PLAIN know them."""
+    plain_users: Sequence[Credentials] = ()
+    """Further users of that listener, which only PLAIN knows."""
+    authorizer: bool = False
+    """With this, users may do what ACLs allow them, and clients without a name everything."""
     tls: bool = False
     """With this, an SSL listener with a self-signed certificate is opened too."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -139,15 +143,20 @@ class Broker:
         return self._process.pid if self._process is not None and alive else None
 
     def sasl_properties(
-        self, mechanism: str = "SCRAM-SHA-256", *, password: str | None = None
+        self,
+        mechanism: str = "SCRAM-SHA-256",
+        *,
+        password: str | None = None,
+        user: Credentials | None = None,
     ) -> dict[str, str]:
         """Say how Java clients (and Spark, behind `kafka.`) log in at the SASL listener.
 
         Args:
             mechanism: `SCRAM-SHA-256` or `PLAIN`.
             password: Another than the right one, to be turned away.
+            user: Default: the one of `credentials`.
         """
-        user = self._user()
+        user = user or self._user()
         package = "scram.Scram" if mechanism.startswith("SCRAM") else "plain.Plain"
         return {
             "security.protocol": "SASL_PLAINTEXT",
@@ -319,7 +328,12 @@ class Broker:
             "num.io.threads": "4",
         }
         if self.credentials:
-            settings |= _sasl_settings(self.credentials)
+            settings |= _sasl_settings(self.credentials, self.plain_users)
+        if self.authorizer:
+            settings |= {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:ANONYMOUS",
+            }
         if self.tls:
             settings |= _tls_settings(self.truststore_pem.parent, self.truststore_password)
         return settings
@@ -416,8 +430,8 @@ def _jaas(module: str, **options: str) -> str:
     return f"org.apache.kafka.common.security.{module}LoginModule required{pairs};"
 
 
-def _sasl_settings(user: Credentials) -> dict[str, str]:
-    known = {f"user_{user.username}": user.password}
+def _sasl_settings(user: Credentials, others: Sequence[Credentials]) -> dict[str, str]:
+    known = {f"user_{u.username}": u.password for u in (user, *others)}
     return {
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
         "listener.name.sasl.scram-sha-256.sasl.jaas.config": _jaas("scram.Scram"),

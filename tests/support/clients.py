@@ -17,7 +17,16 @@ from kafka import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    ResourcePattern,
+    ResourceType,
+)
 from kafka.errors import KafkaError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.structs import MemberState
@@ -127,6 +136,44 @@ def delete_topic(bootstrap: str, topic: str) -> None:
         wait_until(lambda: topic not in admin.list_topics(), what=f"the end of {topic}")
 
 
+def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
+    """Delete what lies before an offset of each partition, as an operator would."""
+    with admin_client(bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, p): offset for p, offset in before.items()})
+
+
+def allow(
+    bootstrap: str,
+    user: str,
+    *,
+    read_topic: str | None = None,
+    describe_topic: str | None = None,
+    describe_groups: str | None = None,
+) -> None:
+    """Give a user ACLs on a topic, or on all groups whose names start with a prefix."""
+    literal, prefixed = ACLResourcePatternType.LITERAL, ACLResourcePatternType.PREFIXED
+    wanted = [
+        (ACLOperation.READ, ResourceType.TOPIC, read_topic, literal),
+        (ACLOperation.DESCRIBE, ResourceType.TOPIC, describe_topic, literal),
+        (ACLOperation.DESCRIBE, ResourceType.GROUP, describe_groups, prefixed),
+    ]
+    acls = [
+        ACL(
+            f"User:{user}",
+            "*",
+            operation,
+            ACLPermissionType.ALLOW,
+            ResourcePattern(resource, name, pattern),
+        )
+        for operation, resource, name, pattern in wanted
+        if name is not None
+    ]
+    with admin_client(bootstrap) as admin:
+        answer = admin.create_acls(acls)
+    if answer["failed"]:
+        raise KafkaError(f"ACLs were not made: {answer['failed']}")
+
+
 @contextlib.contextmanager
 def topic_configs(bootstrap: str, topic: str, configs: Mapping[str, str]) -> Iterator[None]:
     """Give a topic, internal or not, other settings; at the end it has the broker's again."""
@@ -159,12 +206,34 @@ def partitions_of(bootstrap: str, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
-def produce(bootstrap: str, topic: str, count: int, *, partition: int | None = None) -> None:
-    """Append `count` small records, and return when the broker has them all."""
+def produce(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    *,
+    partition: int | None = None,
+    keys: int | None = None,
+    text: str = "record",
+) -> None:
+    """Append `count` small records, and return when the broker has them all.
+
+    Args:
+        bootstrap: The cluster.
+        topic: The topic.
+        count: How many.
+        partition: Default: any.
+        keys: How many keys take turns; default: the records have none.
+        text: What the records say.
+    """
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     with contextlib.closing(producer):
         sent = [
-            producer.send(topic, value=f"record {number}".encode(), partition=partition)
+            producer.send(
+                topic,
+                key=None if keys is None else f"key {number % keys}".encode(),
+                value=f"{text} {number}".encode(),
+                partition=partition,
+            )
             for number in range(count)
         ]
         for record in sent:

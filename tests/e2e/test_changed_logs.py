@@ -1,0 +1,241 @@
+"""What a log may lose between two runs, and what the lakehouse then says."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from kafka import TopicPartition
+
+from jobs.runtime import ingest as ingest_job
+from schemas.tables import COVERAGE, RECORDS
+from sources import kafka as kafka_source
+from tests.support import clients
+from tests.support.broker import Broker
+from tests.support.jobs import run, succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+Hole = tuple[int, int, str]
+
+
+class Log:
+    """A topic of one partition and what a lakehouse has of it."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, name: str, root: str) -> None:
+        self.spark, self.bootstrap, self.name, self.root = spark, broker.bootstrap, name, root
+        self.options = (
+            *("--bootstrap-servers", broker.bootstrap, "--topic", name),
+            *("--lakehouse", root),
+        )
+
+    def create(self, **configs: str) -> None:
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        clients.create_topic(self.bootstrap, self.name, configs=dotted)
+
+    def produce(self, count: int, text: str = "record", keys: int | None = None) -> None:
+        clients.produce(self.bootstrap, self.name, count, text=text, keys=keys)
+
+    def held(self) -> list[int]:
+        """Give the offsets that bronze has, each as often as it is there."""
+        rows = table(self.spark, self.root, RECORDS.name).select("record_offset").collect()
+        return sorted(row.record_offset for row in rows)
+
+    def covered(self) -> list[tuple[int, int, list[Hole]]]:
+        """Give range and holes of every run."""
+        rows = table(self.spark, self.root, COVERAGE.name).orderBy("ingest_run").collect()
+        return [(r.from_offset, r.next_offset, [(h[0], h[1], h[2]) for h in r.holes]) for r in rows]
+
+
+@pytest.fixture
+def log(
+    spark: SparkSession, broker: Broker, request: pytest.FixtureRequest, lakehouse_path: str
+) -> Log:
+    return Log(spark, broker, request.node.name.replace("_", "-"), lakehouse_path)
+
+
+def test_records_deleted_before_they_were_read_are_truncated(log: Log) -> None:
+    log.create()
+    log.produce(5)
+    succeed("ingest", *log.options)
+    log.produce(5)
+    clients.delete_records(log.bootstrap, log.name, {0: 8})
+    outcome = run("ingest", *log.options)
+    assert outcome.status == 0, outcome.err
+    assert outcome.summary["records_ingested"] == 2
+    assert outcome.summary["offsets_truncated"] == 3
+    assert "3 offsets in 1 partitions were deleted" in outcome.err
+    log.produce(2)
+    clients.delete_records(log.bootstrap, log.name, {0: 12})  # all of them, down to the end
+    assert succeed("ingest", *log.options)["records_ingested"] == 0
+    nothing_new = run("ingest", *log.options)
+    assert (nothing_new.status, nothing_new.summary["records_ingested"]) == (0, 0)
+    assert "truncated" not in nothing_new.err  # said once
+    log.produce(1)
+    assert succeed("ingest", *log.options)["records_ingested"] == 1
+    assert log.held() == [0, 1, 2, 3, 4, 8, 9, 12]
+    assert log.covered() == [
+        (0, 5, []),
+        (5, 10, [(5, 7, "truncated")]),
+        (10, 12, [(10, 11, "truncated")]),
+        (12, 13, []),
+    ]
+
+
+def test_what_compaction_removed_is_compacted(log: Log) -> None:
+    log.create(
+        cleanup_policy="compact",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.01",
+        max_compaction_lag_ms="200",
+    )
+    log.produce(6, keys=2)
+    time.sleep(0.2)  # the next record begins another segment, and only former ones are compacted
+    log.produce(1, keys=1)
+    time.sleep(0.2)
+    log.produce(1, keys=1)
+    clients.wait_until(
+        lambda: len(clients.read_records(log.bootstrap, log.name)) <= 3, what="compaction"
+    )
+    left = [r.offset for r in clients.read_records(log.bootstrap, log.name)]
+    succeed("ingest", *log.options)
+    assert log.held() == left
+    [(start, end, holes)] = log.covered()
+    assert (start, end) == (0, 8)
+    assert {reason for _, _, reason in holes} == {"compacted"}
+    missing = [offset for first, last, _ in holes for offset in range(first, last + 1)]
+    assert sorted(missing + left) == list(range(8))
+
+
+def test_what_an_open_transaction_hides_is_read_when_it_ends(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    clients.create_topic(broker.bootstrap, "hidden", partitions=1)
+    tp = TopicPartition("hidden", 0)
+    clients.commit(broker.bootstrap, "open", {tp: 1})
+    transaction = clients.Transaction(broker.bootstrap, "open", {tp: 2})
+    clients.commit(broker.bootstrap, "open", {tp: 3})
+    options = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+
+    def positions() -> dict[int, int]:
+        rows = table(spark, lakehouse_path, COVERAGE.name).collect()
+        return {
+            p: max(r.next_offset for r in rows if r.record_partition == p)
+            for p in {r.record_partition for r in rows}
+        }
+
+    def ends(isolation: str) -> dict[int, int]:
+        found = clients.end_offsets(broker.bootstrap, isolation=isolation)
+        return {p: end for p, end in found.items() if end > 0}
+
+    try:
+        succeed("ingest", *options)
+        assert positions() == ends(clients.READ_COMMITTED)
+        assert sum(ends(clients.READ_UNCOMMITTED).values()) - sum(positions().values()) >= 2
+    finally:
+        transaction.abort()
+    clients.wait_until(
+        lambda: ends(clients.READ_COMMITTED) == ends(clients.READ_UNCOMMITTED), what="the abort"
+    )
+    succeed("ingest", *options)
+    assert positions() == ends(clients.READ_COMMITTED)
+    theirs = [
+        (r.partition, r.offset)
+        for r in clients.read_records(broker.bootstrap, isolation=clients.READ_COMMITTED)
+    ]
+    ours = table(spark, lakehouse_path, RECORDS.name).collect()
+    assert sorted((r.record_partition, r.record_offset) for r in ours) == theirs
+
+
+class TestMadeAnew:
+    """A topic deleted and made again is never taken for the old one."""
+
+    @pytest.mark.parametrize("count", [2, 9], ids=["shorter", "longer"])
+    def test_by_its_id(self, log: Log, count: int) -> None:
+        log.name = f"anew-{count}"
+        log.options = tuple(log.name if o.startswith("test-") else o for o in log.options)
+        log.create()
+        log.produce(5)
+        succeed("ingest", *log.options)
+        clients.delete_topic(log.bootstrap, log.name)
+        log.create()
+        log.produce(count, text="other")
+        outcome = run("ingest", *log.options)
+        assert outcome.status == 1
+        assert "was made anew" in outcome.complaint
+        assert "--cluster" in outcome.complaint
+        assert log.held() == [0, 1, 2, 3, 4]
+        assert log.covered() == [(0, 5, [])]
+
+    def test_by_its_records(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An id is not always known: here the first run was killed before it noted one."""
+
+        def killed(*_: object) -> int:
+            raise KeyboardInterrupt
+
+        log.create()
+        log.produce(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(ingest_job, "_account", killed)
+            assert run("ingest", *log.options).status == 1
+        clients.delete_topic(log.bootstrap, log.name)
+        log.create()
+        log.produce(9, text="other")
+        outcome = run("ingest", *log.options)
+        assert outcome.status == 1
+        assert "at offset 4 has other bytes" in outcome.complaint
+        assert "--cluster" in outcome.complaint
+        assert log.held() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_dies_ends_the_run_with_one_line(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(tmp_path / "broker", offsets_partitions=1) as broker:
+        log = Log(spark, broker, "mortal", lakehouse_path)
+        log.create()
+        log.produce(5)
+        succeed("ingest", *log.options)
+        log.produce(5)
+        planned, write = kafka_source._planned_once, ingest_job._write
+
+        def killed_before_planning(*arguments: object) -> object:
+            broker.kill()
+            return planned(*arguments)  # type: ignore[arg-type]
+
+        def killed_before_reading(*arguments: object) -> object:
+            broker.kill()
+            return write(*arguments)  # type: ignore[arg-type]
+
+        for module, name, killed, line in (
+            (
+                kafka_source,
+                "_planned_once",
+                killed_before_planning,
+                "the brokers stopped answering",
+            ),
+            (ingest_job, "_write", killed_before_reading, "a broker stopped answering"),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(kafka_source, "_PLANNING_TIMEOUT_S", 3.0)
+                patch.setattr(kafka_source, "_POLL_TIMEOUT_MS", 3_000)
+                patch.setitem(kafka_source._TIMEOUTS, "default.api.timeout.ms", "3000")
+                patch.setitem(kafka_source._TIMEOUTS, "request.timeout.ms", "2000")
+                patch.setattr(module, name, killed)
+                started = time.monotonic()
+                outcome = run("ingest", *log.options)
+            assert outcome.status == 1
+            assert line in outcome.complaint
+            assert "run again" in outcome.complaint
+            assert time.monotonic() - started < 60
+            assert log.held() == [0, 1, 2, 3, 4]
+            broker.start()
+            clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name)[0] == 10)
+        assert succeed("ingest", *log.options)["records_ingested"] == 5
+        assert log.held() == list(range(10))
+        assert log.covered() == [(0, 5, []), (5, 10, [])]

@@ -1,0 +1,179 @@
+"""Decode runs that meet each other or an upgrade: the tables are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+from rich.console import Console
+
+from jobs.runtime import decode as decode_job
+from jobs.runtime import options
+from jobs.runtime.runner import Run
+from schemas.tables import DECODE_RUNS, QUARANTINE
+from storage.tables import Lakehouse
+from tests.conftest import RECORDINGS
+from tests.support.jobs import contents, is_balanced, run, succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+OLDER = "0-older"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few commits and generations, and a record that no decoder knows."""
+    recorded = pq.read_table(RECORDINGS / "4.3.1-storm.parquet")
+    of_type = [key[1] for key in recorded["key"].to_pylist()]
+    some = pa.concat_tables(
+        recorded.filter(pa.array([number in types for number in of_type])).slice(0, 12)
+        for types in ((0, 1), (2,))
+    )
+    unknown = [some.slice(0, 1).to_pylist()[0] | {"offset": 1_000_000, "key": b"\0\x63"}]
+    path = tmp_path_factory.mktemp("records") / "some.parquet"
+    pq.write_table(pa.concat_tables([some, pa.Table.from_pylist(unknown, some.schema)]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, records: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    root = str(tmp_path_factory.mktemp("undisturbed") / "lakehouse")
+    succeed("ingest", "--records", records, "--lakehouse", root)
+    summary = succeed("decode", "--lakehouse", root)
+    assert (summary["decoded"], summary["quarantined"]) == (24, 1)
+    return contents(spark, root)
+
+
+def decode_twice_at_once(
+    spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
+) -> list[Run]:
+    """Have two runs plan at the same moment, and then decode at the same moment."""
+    chosen = options.parse(["decode", "--lakehouse", root])
+    runs = [
+        Run(
+            spark=spark,
+            options=chosen,
+            lakehouse=Lakehouse(spark, root, "default"),
+            out=Console(file=io.StringIO()),
+            err=Console(file=io.StringIO(), width=200),
+        )
+        for _ in range(2)
+    ]
+    both = threading.Barrier(2, timeout=120)
+    note, work = decode_job._note, decode_job._decode
+
+    def decode(each: Run) -> None:
+        try:
+            decode_job.decode(each)
+        except BaseException:
+            both.abort()
+            raise
+
+    def note_together(*arguments: object, **counts: object) -> object:
+        both.wait()
+        return note(*arguments, **counts)  # type: ignore[arg-type]
+
+    def work_together(*arguments: object) -> None:
+        both.wait()
+        work(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(decode_job, "_note", note_together)
+        patch.setattr(decode_job, "_decode", work_together)
+        failures = [pool.submit(decode, each).exception for each in runs]
+        raised = [error for failure in failures if (error := failure()) is not None]
+    # What broke the barrier says more than that it is broken.
+    for error in sorted(raised, key=lambda e: isinstance(e, threading.BrokenBarrierError)):
+        raise error
+    return runs
+
+
+def steps(spark: SparkSession, root: str) -> list[tuple[int, str]]:
+    rows = table(spark, root, DECODE_RUNS.name).collect()
+    return sorted((row.decode_run, row.step) for row in rows)
+
+
+def lines(runs: list[Run]) -> list[str]:
+    """Give what was said about the other run."""
+    text = "".join(each.err.file.getvalue() for each in runs)  # type: ignore[attr-defined]
+    return [line for line in text.splitlines() if "another decode" in line]
+
+
+def test_runs_that_make_a_table_at_once(spark: SparkSession, lakehouse_path: str) -> None:
+    count = 4
+    together = threading.Barrier(count, timeout=60)
+
+    def make(_: int) -> bool:
+        lakehouse = Lakehouse(spark, lakehouse_path, "default")
+        together.wait()
+        lakehouse.ensure(DECODE_RUNS)
+        return lakehouse.exists(DECODE_RUNS)
+
+    with ThreadPoolExecutor(count) as pool:
+        assert list(pool.map(make, range(count))) == [True] * count
+
+
+def test_two_runs_at_once_do_the_work_of_one(
+    spark: SparkSession,
+    records: Path,
+    undisturbed: dict[str, list[str]],
+    lakehouse_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+    runs = decode_twice_at_once(spark, lakehouse_path, monkeypatch)
+    assert contents(spark, lakehouse_path) == undisturbed
+    assert steps(spark, lakehouse_path) == [(0, "done"), (0, "planned")]
+    assert len(lines(runs)) == 1
+    assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
+
+
+def test_an_upgrade_in_the_middle_of_a_run(
+    spark: SparkSession,
+    records: Path,
+    undisturbed: dict[str, list[str]],
+    lakehouse_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+    decoded, decode_table = decode_job.decoded, decode_job._decode_table
+
+    def decoded_in_part(rows: DataFrame, *arguments: object) -> DataFrame:
+        return decoded(rows.where(F.col("record_offset") % 3 != 0), *arguments)  # type: ignore[arg-type]
+
+    def killed_before_commits(*arguments: object) -> None:
+        if "offset_commits" in arguments:
+            raise KeyboardInterrupt
+        decode_table(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as older:
+        older.setattr(decode_job, "decoder_id", lambda: OLDER)
+        older.setattr(decode_job, "decoded", decoded_in_part)
+        older.setattr(decode_job, "_decode_table", killed_before_commits)
+        assert run("decode", "--lakehouse", lakehouse_path).status == 1
+    half = table(spark, lakehouse_path, "silver.group_metadata").count()
+    assert 0 < half < 12
+
+    ended = succeed("decode", "--lakehouse", lakehouse_path)
+    assert (ended["decoded"], ended["quarantined"]) == (12 + half, 1 + 12 - half)
+    assert is_balanced(spark, lakehouse_path)
+    refused = table(spark, lakehouse_path, QUARANTINE.name).select("decoder").distinct()
+    assert [row.decoder for row in refused.collect()] == [OLDER]
+
+    # What the older one refused is tried again, here by two runs at once.
+    runs = decode_twice_at_once(spark, lakehouse_path, monkeypatch)
+    assert contents(spark, lakehouse_path) == undisturbed
+    assert steps(spark, lakehouse_path) == [(n, s) for n in (0, 1) for s in ("done", "planned")]
+    assert len(lines(runs)) == 1
+    assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
