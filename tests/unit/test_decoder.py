@@ -521,8 +521,6 @@ def test_connect_workers_of_the_eager_protocol() -> None:
         "url": "http://w-1/",
         "config_offset": 7,
         "allocation_bytes": None,
-        "allocation": None,
-        "allocation_error": None,
     }
     assert found["connect_assignment"] == {
         "version": 0,
@@ -552,7 +550,6 @@ def test_connect_workers_of_the_incremental_protocols(version: int) -> None:
         "delay_ms": 300,
     }
     assert found["connect_assignment"] == columns
-    assert found["connect_subscription"]["allocation"] == columns
     assert found["connect_subscription"]["allocation_bytes"] == allocation
 
 
@@ -563,15 +560,6 @@ def test_missing_trailing_fields_of_connect_are_tolerated_without_a_remark() -> 
     assert found["connect_assignment"]["assignment"] == CONNECTORS
     assert found["connect_subscription"]["allocation_bytes"] is None
     assert (found["subscription_error"], found["assignment_error"]) == (None, None)
-
-
-def test_an_allocation_that_cannot_be_read_does_not_condemn_the_subscription() -> None:
-    found = connect_member(connect_subscription(1, allocation=b"\0\1\0"), b"")
-    worker = found["connect_subscription"]
-    assert worker["url"] == "http://w-1/"
-    assert worker["allocation"] is None
-    assert worker["allocation_error"] == "error at byte 2: needs 2 bytes, 1 left"
-    assert found["subscription_error"] is None
 
 
 # -- the new protocols ----------------------------------------------------------------------------
