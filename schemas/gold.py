@@ -226,15 +226,16 @@ HISTORY_RUNS = (
     column("after_decode_run", "bigint", "The run tells of what came after this decode run,"),
     column("to_decode_run", "bigint", "up to and with this one."),
     Column(
-        "last_holes",
+        "partitions",
         ArrayOf(
             StructOf(
                 (
                     column("record_partition", "int", "Partition."),
-                    column("offset", "bigint", "Last offset that is missing in it."),
+                    column("next_offset", "bigint", "Offset behind the last one told of."),
+                    column("last_hole", "bigint", "Last offset that is missing; -1 without any."),
                 )
             )
         ),
-        "Where the last hole of each partition lies, for later runs; null while planned.",
+        "How far the history has got, for later runs; null while planned.",
     ),
 )

@@ -142,6 +142,18 @@ DECODE_RUNS = TableSpec(
         column("decoder", "string", "Release and declarations of the decoder."),
         column("decoded", "bigint", "Records decoded; null while planned."),
         column("quarantined", "bigint", "Records put into quarantine; null while planned."),
+        Column(
+            "decoded_by_table",
+            ArrayOf(
+                StructOf(
+                    (
+                        column("table_name", "string", "Silver table."),
+                        column("records", "bigint", "Records that became rows of it."),
+                    )
+                )
+            ),
+            "What came into which table; null while planned.",
+        ),
     ),
     key=("cluster", "decode_run", "step"),
     skipping=("decode_run",),

@@ -143,8 +143,8 @@ def _decode(run: Run, plan: Plan) -> None:
         plan,
         "done",
         _DONE,
-        decoded_count=sum(written.values()),
-        quarantined_count=in_quarantine,
+        written=written,
+        quarantined=in_quarantine,
     )
     if not is_first:
         run.say(
@@ -275,8 +275,8 @@ def _note(
     step: str,
     application: str,
     *,
-    decoded_count: int | None = None,
-    quarantined_count: int | None = None,
+    written: dict[str, int] | None = None,
+    quarantined: int | None = None,
 ) -> bool:
     """Write a step of a run down; tell whether it was the first to do so."""
     row = (
@@ -288,8 +288,9 @@ def _note(
         plan.to,
         plan.retried,
         plan.decoder,
-        decoded_count,
-        quarantined_count,
+        None if written is None else sum(written.values()),
+        quarantined,
+        None if written is None else sorted(written.items()),
     )
     rows = lakehouse.spark.createDataFrame([row], spark_schema(DECODE_RUNS.columns))
     return lakehouse.append(DECODE_RUNS, rows, application, plan.number)

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from history import offsets
-from history.modern import family
 from history.spark import COMMITS, HEADS, TABLES, Holes, events, fold, row_columns, rows_of
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -34,6 +33,8 @@ from schemas.tables import (
 from storage.tables import spark_schema, sql_text
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
+
     from jobs.runtime.runner import Run
     from storage.tables import Lakehouse
 
@@ -42,6 +43,13 @@ _PLAN = "history plan"
 _DONE = "history done"
 _TABLES_AT_ONCE = 3
 _EVENTS_A_TASK = 250_000
+# Tables of which each group of a new protocol has a record when it begins.
+_BEGIN_MODERN = (
+    "consumer_group_metadata",
+    "consumer_group_member_metadata",
+    "share_group_metadata",
+    "share_group_member_metadata",
+)
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
 
@@ -51,13 +59,39 @@ class Plan:
     """One history run: the decode runs behind `after`, up to and with `to`.
 
     Attributes:
-        holes_before: by partition, the last offset missing in what earlier runs read.
+        positions: by partition, the offset behind the last one that earlier runs told of.
+        holes_before: by partition, the last offset missing in what they read.
     """
 
     number: int
     after: int
     to: int
+    positions: dict[int, int] = field(default_factory=dict)
     holes_before: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class News:
+    """What a run has to tell of.
+
+    Attributes:
+        counts: by silver table, how many records came.
+        is_late: some of them may lie before what was told already, since they were in quarantine,
+            or brought by files of earlier times.
+        holes: offsets that were not read or not decoded, by partition.
+        positions: see `Plan`, after this run.
+    """
+
+    counts: dict[str, int]
+    is_late: bool
+    holes: dict[int, Holes]
+    positions: dict[int, int]
+
+    def partitions(self) -> list[tuple[int, int, int]]:
+        """Give what the next run has to know of each partition."""
+        last = {p: max([h.before, *h.ends]) for p, h in self.holes.items()}
+        known = sorted(self.positions.keys() | last.keys())
+        return [(p, self.positions.get(p, 0), last.get(p, -1)) for p in known]
 
 
 def history(run: Run) -> None:
@@ -107,8 +141,14 @@ def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
     number = steps[0].history_run
     of_last = [s for s in steps if s.history_run == number]
     before = [s for s in steps if s.history_run == number - 1 and s.step == "done"]
-    holes = {h.record_partition: h.offset for s in before for h in s.last_holes or ()}
-    plan = Plan(number, of_last[0].after_decode_run, of_last[0].to_decode_run, holes)
+    known = [p for s in before for p in s.partitions or ()]
+    plan = Plan(
+        number,
+        of_last[0].after_decode_run,
+        of_last[0].to_decode_run,
+        {p.record_partition: p.next_offset for p in known},
+        {p.record_partition: p.last_hole for p in known},
+    )
     return plan, any(s.step == "done" for s in of_last)
 
 
@@ -117,11 +157,10 @@ def _note(
     plan: Plan,
     step: str,
     application: str,
-    last_holes: dict[int, int] | None = None,
+    partitions: list[tuple[int, int, int]] | None = None,
 ) -> None:
     now = dt.datetime.now(dt.timezone.utc)
-    holes = None if last_holes is None else sorted(last_holes.items())
-    row = (lakehouse.cluster, plan.number, step, now, plan.after, plan.to, holes)
+    row = (lakehouse.cluster, plan.number, step, now, plan.after, plan.to, partitions)
     rows = lakehouse.spark.createDataFrame([row], spark_schema(HISTORY_RUNS.columns))
     lakehouse.append(HISTORY_RUNS, rows, application, plan.number)
 
@@ -131,21 +170,21 @@ def _note(
 
 def _carry_out(run: Run, plan: Plan) -> None:
     lakehouse = run.lakehouse
-    holes, last_holes = _holes(lakehouse, plan)
+    news = _news(lakehouse, plan)
     if lakehouse.last_write(GROUP_HEADS, _APPLICATION) < plan.number:
-        run.summary |= _write(lakehouse, plan, holes)
-    _note(lakehouse, plan, "done", _DONE, last_holes)
+        run.summary |= _write(lakehouse, plan, news)
+    _note(lakehouse, plan, "done", _DONE, news.partitions())
 
 
-def _write(lakehouse: Lakehouse, plan: Plan, holes: dict[int, Holes]) -> dict[str, int]:
-    new, count = _new_rows(lakehouse, plan)
+def _write(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
+    new = _new_rows(lakehouse, plan, news)
     heads = lakehouse.read(GROUP_HEADS)
-    replayed = _replayed(new, heads) if plan.number else []
+    replayed = _replayed(new, heads) if news.is_late else []
     if replayed:
         new, heads = _from_the_start(lakehouse, plan, new, heads, replayed)
     known = _modern_groups(new, heads)
-    tasks = max(1, -(-count // _EVENTS_A_TASK))
-    folded = fold(events(new, heads, known), holes, spark_schema(row_columns()), tasks)
+    tasks = max(1, -(-sum(news.counts.values()) // _EVENTS_A_TASK))
+    folded = fold(events(new, heads, known), news.holes, spark_schema(row_columns()), tasks)
     folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
     changed = rows_of(folded, HEADS).select("group_id").persist(StorageLevel.MEMORY_AND_DISK)
     groups = changed.count()
@@ -170,25 +209,15 @@ def _write(lakehouse: Lakehouse, plan: Plan, holes: dict[int, Holes]) -> dict[st
     return {"groups_changed": groups, "groups_replayed": len(replayed)}
 
 
-def _new_rows(lakehouse: Lakehouse, plan: Plan) -> tuple[dict[str, DataFrame], int]:
-    """Read what the plan's decode runs brought, by silver table, and count it."""
+def _new_rows(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, DataFrame]:
+    """Read what the plan's decode runs brought, by silver table."""
     run = F.col("decode_run")
     is_new = (run > plan.after) & (run <= plan.to)
-    specs = {name: decoded_table(name) for name in silver_tables()}
-    counts = lakehouse.counts(specs.values(), is_new)
-    rows = {
-        name: lakehouse.read(spec).where(is_new)
-        for name, spec in specs.items()
-        if counts.get(spec.name)
-    }
-    return rows, sum(counts.values())
+    return {name: lakehouse.read(decoded_table(name)).where(is_new) for name in news.counts}
 
 
 def _replayed(new: dict[str, DataFrame], heads: DataFrame) -> list[str]:
-    """Name the groups of which records came that lie before what was told already.
-
-    Such records were in quarantine, and a later release has decoded them.
-    """
+    """Name the groups of which records came that lie before what was told already."""
     firsts = [
         rows.groupBy("group_id", "record_partition").agg(F.min("record_offset").alias("first"))
         for rows in new.values()
@@ -228,7 +257,8 @@ def _from_the_start(
 
 
 def _modern_groups(new: dict[str, DataFrame], heads: DataFrame) -> DataFrame | None:
-    of_records = [rows.select("group_id") for name, rows in new.items() if family(name)]
+    """Give the groups whose records have ids of topics; None if there are none."""
+    of_records = [new[name].select("group_id") for name in _BEGIN_MODERN if name in new]
     of_heads = heads.where(F.col("group_type").isin("consumer", "share")).select("group_id")
     if not of_records and of_heads.isEmpty():
         return None
@@ -295,38 +325,62 @@ def _micros(at: dt.datetime) -> int:
     return round(utc.timestamp()) * 1_000_000
 
 
-# -- what is missing -------------------------------------------------------------------------------
+# -- what is new, and what is missing -------------------------------------------------------------
 
 
-def _holes(lakehouse: Lakehouse, plan: Plan) -> tuple[dict[int, Holes], dict[int, int]]:
-    """Find the offsets that the plan's runs did not read or could not decode, by partition.
-
-    Returns:
-        The holes, and the last missing offset of each partition, for later runs.
-    """
-    runs = lakehouse.read(DECODE_RUNS).where(
-        (F.col("decode_run") > plan.after) & (F.col("decode_run") <= plan.to)
+def _news(lakehouse: Lakehouse, plan: Plan) -> News:
+    run = F.col("decode_run")
+    is_planned = (run > plan.after) & (run <= plan.to) & (F.col("step") == "done")
+    runs = lakehouse.read(DECODE_RUNS).where(is_planned).collect()
+    counts: dict[str, int] = {}
+    for row in runs:
+        for part in row.decoded_by_table or ():
+            counts[part.table_name] = counts.get(part.table_name, 0) + part.records
+    counts = {name: count for name, count in counts.items() if count}
+    after = min(row.after_ingest_run for row in runs)
+    to = max(row.to_ingest_run for row in runs)
+    covered = _covered(lakehouse, after, to)
+    is_late = any(row.retried for row in runs) or any(
+        row.from_offset < plan.positions.get(row.record_partition, 0) for row in covered
     )
-    span = runs.agg(F.min("after_ingest_run").alias("a"), F.max("to_ingest_run").alias("b")).first()
-    found: dict[int, list[tuple[int, int]]] = {}
-    if span is not None and span.b is not None:
-        ingest = F.col("ingest_run")
-        covered = lakehouse.read(COVERAGE).where((ingest > span.a) & (ingest <= span.b))
-        holes = covered.select("record_partition", F.explode("holes").alias("hole"))
-        for row in holes.select(
-            "record_partition", "hole.start_offset", "hole.end_offset"
-        ).collect():
-            found.setdefault(row[0], []).append((row[1], row[2]))
-    if lakehouse.exists(QUARANTINE):
-        run = F.col("decode_run")
-        refused = lakehouse.read(QUARANTINE).where((run > plan.after) & (run <= plan.to))
-        for row in refused.select("record_partition", "record_offset").collect():
-            found.setdefault(row[0], []).append((row[1], row[1]))
     before = plan.holes_before
-    holes_by = {}
-    for partition in found.keys() | before.keys():
-        ordered = sorted(found.get(partition, ()))
-        starts, ends = [s for s, _ in ordered], [e for _, e in ordered]
-        holes_by[partition] = Holes(starts, ends, before.get(partition, -1))
-    last = {p: max([h.before, *h.ends]) for p, h in holes_by.items()}
-    return holes_by, last
+    if is_late:
+        # Groups told of anew need all holes, not the last one alone.
+        after, before = -1, {}
+        covered = _covered(lakehouse, after, to)
+    positions = dict(plan.positions)
+    for row in covered:
+        partition = row.record_partition
+        positions[partition] = max(positions.get(partition, 0), row.next_offset)
+    refused = any(row.quarantined for row in runs) or is_late
+    missing = [(r.record_partition, h.start_offset, h.end_offset) for r in covered for h in r.holes]
+    if refused:
+        missing += _quarantined(lakehouse, -1 if is_late else plan.after, plan.to)
+    return News(counts, is_late, _holes(missing, before), positions)
+
+
+def _covered(lakehouse: Lakehouse, after: int, to: int) -> list[Row]:
+    run = F.col("ingest_run")
+    rows = lakehouse.read(COVERAGE).where((run > after) & (run <= to))
+    return rows.select("record_partition", "from_offset", "next_offset", "holes").collect()
+
+
+def _quarantined(lakehouse: Lakehouse, after: int, to: int) -> list[tuple[int, int, int]]:
+    run = F.col("decode_run")
+    rows = lakehouse.read(QUARANTINE).where((run > after) & (run <= to))
+    positions = rows.select("record_partition", "record_offset").collect()
+    return [(r.record_partition, r.record_offset, r.record_offset) for r in positions]
+
+
+def _holes(missing: list[tuple[int, int, int]], before: dict[int, int]) -> dict[int, Holes]:
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for partition, start, end in sorted(missing):
+        by_partition.setdefault(partition, []).append((start, end))
+    return {
+        partition: Holes(
+            [start for start, _ in by_partition.get(partition, ())],
+            [end for _, end in by_partition.get(partition, ())],
+            before.get(partition, -1),
+        )
+        for partition in by_partition.keys() | before.keys()
+    }

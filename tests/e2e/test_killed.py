@@ -30,10 +30,11 @@ OF_INGEST = {
     "first data file of bronze": "bronze/records/cluster=default/*.parquet",
     "bronze committed, coverage not": "bronze/records/_delta_log/*1.json",
 }
-OF_DECODE = {
+OF_PIPELINE = {
     "decode run planned": "silver/decode_runs/_delta_log/*1.json",
     "first data file of silver": "silver/*/cluster=default/*.parquet",
     "one silver table committed": "silver/offset_commits/_delta_log/*1.json",
+    "one gold table committed": "gold/group_states/_delta_log/*1.json",
 }
 
 
@@ -68,7 +69,8 @@ def test_a_pipeline_killed_again_and_again_loses_and_doubles_nothing(
     lakehouse = tmp_path / "lakehouse"
     argv = ("pipeline", "--records", str(RECORDING), "--lakehouse", str(lakehouse))
     killed = {
-        moment: kill_when(start(*argv), lakehouse, pattern) for moment, pattern in OF_DECODE.items()
+        moment: kill_when(start(*argv), lakehouse, pattern)
+        for moment, pattern in OF_PIPELINE.items()
     }
     # A moment that a former kill has already passed does not come again.
     assert sum(killed.values()) >= 2, killed

@@ -65,7 +65,7 @@ def test_what_members_did_is_in_the_tables(
         generation = clients.wait_stable(first, second)
         for member in (first, second):
             member.commit({p: partitions[p] for p in member.assignment}, metadata="né")
-        succeed("pipeline", *source(broker, lakehouse_path))
+        succeed("silver", *source(broker, lakehouse_path))
         described = clients.describe_group(broker.bootstrap, group)
         listed = clients.list_group_offsets(broker.bootstrap, group)
         members = {first.member_id, second.member_id}
@@ -94,16 +94,16 @@ def test_what_members_did_is_in_the_tables(
 def test_a_run_adds_exactly_what_came_since_the_last(
     spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
 ) -> None:
-    first = succeed("pipeline", *source(broker, lakehouse_path))
+    first = succeed("silver", *source(broker, lakehouse_path))
     assert first["records_ingested"] == first["decoded"] > 0
     before = contents(spark, lakehouse_path)
-    again = succeed("pipeline", *source(broker, lakehouse_path))
+    again = succeed("silver", *source(broker, lakehouse_path))
     assert again["records_ingested"] == again["records_read"] == 0
     assert contents(spark, lakehouse_path) == before
     tp = TopicPartition(topic, 0)
     for offset in range(5):
         clients.commit(broker.bootstrap, "late", {tp: offset})
-    more = succeed("pipeline", *source(broker, lakehouse_path))
+    more = succeed("silver", *source(broker, lakehouse_path))
     new = table(spark, lakehouse_path, "silver.offset_commits").where(F.col("group_id") == "late")
     assert [r.committed_offset for r in new.orderBy("record_offset").collect()] == [0, 1, 2, 3, 4]
     # A simple consumer's first commit may also bring a record of its new group.
@@ -141,7 +141,7 @@ def test_everything_the_cluster_says_is_there_was_read(
 def test_reading_leaves_no_trace(broker: Broker, topic: str, lakehouse_path: str) -> None:
     clients.commit(broker.bootstrap, "quiet", {TopicPartition(topic, 2): 1})
     before = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_uncommitted")
-    succeed("pipeline", *source(broker, lakehouse_path))
+    succeed("silver", *source(broker, lakehouse_path))
     after = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_uncommitted")
     assert after == before
 
@@ -155,7 +155,7 @@ def test_aborted_commits_are_not_read(
     groups = {}
     for isolation in ("read_committed", "read_uncommitted"):
         root = str(tmp_path / isolation)
-        succeed("pipeline", *source(broker, root), "--isolation-level", isolation)
+        succeed("silver", *source(broker, root), "--isolation-level", isolation)
         rows = table(spark, root, "silver.offset_commits").select("group_id").distinct()
         groups[isolation] = {r.group_id for r in rows.collect()}
     assert "committed-tx" in groups["read_committed"]
@@ -172,7 +172,7 @@ def test_a_deleted_group_leaves_tombstones(
         lambda: clients.group_state(broker.bootstrap, "doomed") == "Empty", what="group is empty"
     )
     clients.delete_group(broker.bootstrap, "doomed")
-    succeed("pipeline", *source(broker, lakehouse_path))
+    succeed("silver", *source(broker, lakehouse_path))
     for name in ("silver.offset_commits", "silver.group_metadata"):
         last = (
             table(spark, lakehouse_path, name)
@@ -298,4 +298,4 @@ class TestNoCluster:
     def test_empty_topic(self, broker: Broker, lakehouse_path: str) -> None:
         clients.create_topic(broker.bootstrap, "empty-topic", partitions=2)
         options = (*source(broker, lakehouse_path), "--topic", "empty-topic")
-        assert succeed("pipeline", *options)["records_ingested"] == 0
+        assert succeed("silver", *options)["records_ingested"] == 0

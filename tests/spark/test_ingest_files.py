@@ -73,7 +73,7 @@ def recordings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     for path in sorted(RECORDINGS.glob("*.parquet")):
         cluster = path.name.removesuffix(".parquet")
         options = ("--records", path, "--lakehouse", root, "--cluster", cluster)
-        done[cluster] = (path, succeed("pipeline", *options))
+        done[cluster] = (path, succeed("silver", *options))
     return Recordings(spark, root, done)
 
 
@@ -91,7 +91,7 @@ def test_a_second_run_changes_nothing(recordings: Recordings) -> None:
     spark, root, cluster = recordings.spark, recordings.root, "4.3.1-modern"
     before = contents(spark, root, cluster)
     coverage = table(spark, root, COVERAGE.name, cluster).count()
-    summary = succeed("pipeline", "--records", MODERN, "--lakehouse", root, "--cluster", cluster)
+    summary = succeed("silver", "--records", MODERN, "--lakehouse", root, "--cluster", cluster)
     assert summary["records_ingested"] == summary["records_read"] == 0
     assert contents(spark, root, cluster) == before
     assert table(spark, root, COVERAGE.name, cluster).count() == coverage
@@ -116,7 +116,7 @@ def test_any_split_into_runs_gives_the_same_tables(
     for number in range(3):  # not in the order of offsets: later files fill holes of earlier ones
         some = records.filter(pa.compute.equal(part, number))
         path = write(tmp_path / f"{number}.parquet", some)
-        succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+        succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
     cluster = "4.3.1-storm"
     whole = contents(recordings.spark, recordings.root, cluster)
     split = contents(recordings.spark, lakehouse_path)
@@ -198,7 +198,7 @@ def test_odd_records_are_kept(spark: SparkSession, tmp_path: Path, lakehouse_pat
         record(11, b"\0\2\0\1a", b""),
     ]
     path = write(tmp_path / "odd.parquet", pa.Table.from_pylist(rows, SCHEMA))
-    summary = succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    summary = succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
     assert (summary["decoded"], summary["quarantined"]) == (4, 8)
     assert is_balanced(spark, lakehouse_path)
     refused = table(spark, lakehouse_path, QUARANTINE.name).orderBy("record_offset").collect()
@@ -224,7 +224,7 @@ def test_a_lakehouse_by_relative_path_with_a_space(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path / "one.parquet", pa.Table.from_pylist([record(0, None, None)], SCHEMA))
-    succeed("pipeline", "--records", path, "--lakehouse", "./my lake")
+    succeed("silver", "--records", path, "--lakehouse", "./my lake")
     assert table(spark, str(tmp_path / "my lake"), RECORDS.name).count() == 1
 
 
@@ -232,7 +232,7 @@ def test_an_empty_file_gives_empty_tables(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str
 ) -> None:
     path = write(tmp_path / "empty.parquet", pa.Table.from_pylist([], SCHEMA))
-    summary = succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    summary = succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
     assert summary["records_ingested"] == summary["decoded"] == 0
     assert is_balanced(spark, lakehouse_path)
 
@@ -242,7 +242,7 @@ def test_timestamps_of_old_brokers_are_null(
 ) -> None:
     row = record(0, b"\0\2\0\1a", None) | {"timestamp": -1, "timestampType": "NoTimestampType"}
     path = write(tmp_path / "old.parquet", pa.Table.from_pylist([row], SCHEMA))
-    succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
     (kept,) = table(spark, lakehouse_path, RECORDS.name).collect()
     assert (kept.record_timestamp, kept.timestamp_type) == (None, "NoTimestampType")
 
@@ -262,7 +262,7 @@ class TestInterrupted:
             assert run("ingest", *options).status == 1
         assert table(spark, lakehouse_path, RECORDS.name).count() == 1671
         assert table(spark, lakehouse_path, COVERAGE.name).isEmpty()
-        assert succeed("pipeline", *options)["records_ingested"] == 0
+        assert succeed("silver", *options)["records_ingested"] == 0
         assert accounts_for_every_offset(spark, lakehouse_path)
         assert is_balanced(spark, lakehouse_path)
 
@@ -291,7 +291,7 @@ class TestInterrupted:
             patch.setattr(decode_job, "_decode_table", killed_at_the_third)
             assert run("decode", "--lakehouse", lakehouse_path).status == 1
         # Bronze grows before the run is done again.
-        succeed("pipeline", "--records", MODERN, "--lakehouse", lakehouse_path)
+        succeed("silver", "--records", MODERN, "--lakehouse", lakehouse_path)
         succeed("decode", "--lakehouse", lakehouse_path)
         assert is_balanced(spark, lakehouse_path)
 
@@ -301,7 +301,7 @@ def test_what_an_older_decoder_refused_is_tried_again(
 ) -> None:
     rows = [record(0, b"\0\2\0\1a", None), record(1, b"\0\x63", None)]
     path = write(tmp_path / "r.parquet", pa.Table.from_pylist(rows, SCHEMA))
-    succeed("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+    succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
     # As if the decoder that ran had known neither of the types.
     lakehouse = Lakehouse(spark, lakehouse_path, "default")
     bronze = lakehouse.read(RECORDS)
@@ -327,7 +327,7 @@ class TestBadInput:
     """One clear line, status 1, and nothing half-written."""
 
     def complaint(self, lakehouse_path: str, path: object) -> str:
-        outcome = run("pipeline", "--records", path, "--lakehouse", lakehouse_path)
+        outcome = run("silver", "--records", path, "--lakehouse", lakehouse_path)
         assert outcome.status == 1
         return outcome.complaint
 

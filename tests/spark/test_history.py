@@ -1,0 +1,132 @@
+"""The history job: cut into runs, run twice, run anew, and with records that come late."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+from schemas.tables import GROUP_GENERATIONS, GROUP_STATES, OFFSET_PROGRESS, PARTITION_OWNERS
+from tests.conftest import RECORDINGS
+from tests.support.jobs import contents, succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+STORM = RECORDINGS / "4.3.1-storm.parquet"
+RUNS = 3
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A lakehouse with the storm, told in one run."""
+    root = str(tmp_path_factory.mktemp("history") / "lakehouse")
+    succeed("pipeline", "--records", STORM, "--lakehouse", root, "--cluster", "one")
+    return root
+
+
+def gold(spark: SparkSession, root: str, cluster: str) -> dict[str, list[str]]:
+    """Give the gold tables' rows, but for what is kept to go on."""
+    found = contents(spark, root, cluster)
+    return {
+        name: [row.replace(f"cluster='{cluster}'", "") for row in rows]
+        for name, rows in found.items()
+        if name.startswith("gold.") and name != "gold.group_heads"
+    }
+
+
+def parts(recording: Path, runs: int) -> list[pa.Table]:
+    """Cut each partition of a recording at random offsets."""
+    records = pq.read_table(recording).sort_by(
+        [("partition", "ascending"), ("offset", "ascending")]
+    )
+    chance = random.Random(7)  # noqa: S311 - not for secrets
+    partitions, offsets = records["partition"].to_pylist(), records["offset"].to_pylist()
+    last = dict(zip(partitions, offsets, strict=True))
+    cuts = {p: sorted(chance.randrange(o + 2) for _ in range(runs - 1)) for p, o in last.items()}
+    run = [bisect_right(cuts[p], o) for p, o in zip(partitions, offsets, strict=True)]
+    return [records.filter(pa.array([r == number for r in run])) for number in range(runs)]
+
+
+def test_three_runs_tell_what_one_run_tells(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    for number, part in enumerate(parts(STORM, RUNS)):
+        pq.write_table(part, tmp_path / f"{number}.parquet")
+        options = ("--records", tmp_path, "--lakehouse", root, "--cluster", "many")
+        summary = succeed("silver", *options)
+        summary = succeed("history", "--lakehouse", root, "--cluster", "many")
+        assert summary["groups_changed"] > 0
+    assert gold(spark, root, "many") == gold(spark, root, "one")
+
+
+def test_a_run_without_news_changes_nothing(spark: SparkSession, root: str) -> None:
+    before = contents(spark, root, "one")
+    assert succeed("history", "--lakehouse", root, "--cluster", "one")["groups_changed"] == 0
+    assert contents(spark, root, "one") == before
+
+
+def test_told_anew_from_silver_it_is_the_same(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    anew = tmp_path / "lakehouse"
+    shutil.copytree(root, anew)
+    shutil.rmtree(anew / "gold")
+    succeed("history", "--lakehouse", anew, "--cluster", "one")
+    assert gold(spark, str(anew), "one") == gold(spark, root, "one")
+
+
+def test_groups_with_late_records_are_told_anew(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    early, late = parts(STORM, 2)
+    for number, part in enumerate((late, early)):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(part, path)
+        succeed("silver", "--records", path, "--lakehouse", root, "--cluster", "late")
+        summary = succeed("history", "--lakehouse", root, "--cluster", "late")
+    assert summary["groups_replayed"] == 5  # all of the recording
+    # Where the offsets were missing at first, the evidence stays unknown.
+    told = [
+        sorted(map(repr, table(spark, root, spec.name, cluster).select(*columns).collect()))
+        for cluster in ("late", "one")
+        for spec, columns in (
+            (GROUP_STATES, ("group_id", "sequence", "state", "generation", "started_at")),
+            (GROUP_GENERATIONS, ("group_id", "generation", "stable_at", "cause", "ended_at")),
+            (PARTITION_OWNERS, ("group_id", "topic", "topic_partition", "member_id", "valid_to")),
+            (OFFSET_PROGRESS, ("group_id", "topic", "topic_partition", "hour", "commits")),
+        )
+    ]
+    assert told[:4] == told[4:]
+
+
+def test_offset_progress_adds_up(spark: SparkSession, root: str) -> None:
+    progress = table(spark, root, "gold.offset_progress", "one")
+    commits = table(spark, root, "silver.offset_commits", "one").where(~F.col("is_tombstone"))
+    assert progress.agg(F.sum("commits")).first()[0] == commits.count()
+    steps = progress.agg(
+        F.sum(F.col("progressed_offsets") - F.col("rewound_offsets")).alias("net")
+    ).first()
+    ends = commits.groupBy("group_id", "topic", "topic_partition").agg(
+        F.min_by("committed_offset", "record_offset").alias("first"),
+        F.max_by("committed_offset", "record_offset").alias("last"),
+    )
+    assert steps.net == ends.agg(F.sum(F.col("last") - F.col("first"))).first()[0]
+
+
+def test_bytes_in_the_log_are_those_of_the_records(spark: SparkSession, root: str) -> None:
+    commits = table(spark, root, "silver.offset_commits", "one").select(
+        "record_partition", "record_offset"
+    )
+    records = table(spark, root, "bronze.records", "one")
+    sizes = records.join(commits, ["record_partition", "record_offset"]).select(
+        (F.length("key") + F.coalesce(F.length("value"), F.lit(0))).alias("size")
+    )
+    told = table(spark, root, "gold.offset_progress", "one").agg(F.sum("log_bytes")).first()[0]
+    assert told == sizes.agg(F.sum("size")).first()[0]
