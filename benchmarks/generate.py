@@ -385,11 +385,16 @@ def _group_metadata(shape: Shape, group: Group) -> Iterator[_Template]:
     version = rng.choices((2, 3, 4), (10, 75, 15))[0]
     protocol = rng.choice(_ASSIGNORS) if group.kind == "consumer" else "sessioned"
     host = f"/10.{rng.randrange(256)}.{rng.randrange(256)}."
-    for _ in range(_VARIANTS):
-        members = [
-            _member(rng, group, version, f"{host}{rng.randrange(256)}", share)
-            for share in _shares(group, _log_uniform(rng, *shape.members))
-        ]
+    shares = _shares(group, _log_uniform(rng, *shape.members))
+    members = [
+        _member(rng, group, version, f"{host}{rng.randrange(256)}", share) for share in shares
+    ]
+    for variant in range(_VARIANTS):
+        # One member goes and another takes its share, as when it is restarted.
+        changed = variant % len(members)
+        host_now = f"{host}{rng.randrange(256)}"
+        members = [*members]
+        members[changed] = _member(rng, group, version, host_now, shares[changed])
         leader = str(members[0]["memberId"])
         values = {
             "protocolType": group.kind,

@@ -79,14 +79,14 @@ class Fold:
             state = GroupState.from_json(state.to_json())
             judge(state, output, self.pending, has_hole=self._has_hole)
         name_topics(state)
-        still_open = output.closed
+        still_open = output.take()
         if state.interval is not None:
             still_open[STATES].append(state.interval)
         if state.generation is not None:
             still_open[GENERATIONS].append(state.generation)
         still_open[SESSIONS].extend(state.sessions.values())
         still_open[OWNERS].extend(state.owners.values())
-        return self.output.closed, still_open
+        return self.output.take(), still_open
 
 
 def judge(

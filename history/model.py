@@ -6,10 +6,11 @@ that it can be stored as JSON between two runs.
 
 from __future__ import annotations
 
-import json
 import zlib
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeAlias
+
+import orjson
 
 Row: TypeAlias = dict[str, Any]
 
@@ -150,12 +151,12 @@ class GroupState:
         given["epochs"] = asdict(self.epochs)
         given["commits"] = asdict(self.commits)
         kept = {k: v for k, v in given.items() if v not in (None, {}, [])}
-        return json.dumps(kept, separators=(",", ":"))
+        return orjson.dumps(kept).decode()
 
     @classmethod
     def from_json(cls, text: str) -> GroupState:
         """Read what `to_json` wrote."""
-        given = json.loads(text)
+        given = orjson.loads(text)
         members = given.pop("members", {})
         epochs = Epochs(**given.pop("epochs", {}))
         commits = Commits(**given.pop("commits", {}))
@@ -164,17 +165,25 @@ class GroupState:
         return state
 
 
-@dataclass
 class Output:
-    """The rows that became known, by table; `closed` rows never change again."""
+    """The rows that became known and never change again, by table."""
 
-    closed: dict[str, list[Row]] = field(
-        default_factory=lambda: {STATES: [], GENERATIONS: [], SESSIONS: [], OWNERS: []}
-    )
+    def __init__(self) -> None:
+        self.count = 0
+        self.closed: dict[str, list[Row]] = {}
+        self.take()
 
     def add(self, table: str, row: Row) -> None:
         """Take a row that is complete."""
         self.closed[table].append(row)
+        self.count += 1
+
+    def take(self) -> dict[str, list[Row]]:
+        """Give the rows so far, and forget them."""
+        taken = self.closed
+        self.closed = {STATES: [], GENERATIONS: [], SESSIONS: [], OWNERS: []}
+        self.count = 0
+        return taken
 
 
 def partition_key(topic: str, partition: int) -> str:

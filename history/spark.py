@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -283,7 +283,8 @@ def _array(values: list[object], kind: ColumnType) -> pa.Array:
     return pa.array(values, kind.arrow())
 
 
-_BATCH_ROWS = 20_000
+_BATCH_ROWS = 5_000
+_GROUP_ROWS = 1_000
 
 
 def _fold_batches(
@@ -298,10 +299,10 @@ def _fold_batches(
             if group is None or group.group_id != group_id:
                 if group is not None:
                     group.finish(rows)
-                    if rows.count >= _BATCH_ROWS:
-                        yield from rows.take()
                 group = _Group(group_id, holes)
-            group.take(columns, start, end)
+            group.take(columns, start, end, rows)
+            if rows.count >= _BATCH_ROWS:
+                yield from rows.take()
     if group is not None:
         group.finish(rows)
     yield from rows.take()
@@ -346,8 +347,8 @@ class _Group:
         self._fold: Fold | None = None
         self._offset = -1
 
-    def take(self, columns: _Events, start: int, end: int) -> None:
-        """Take the events of one run of `_Events.runs`."""
+    def take(self, columns: _Events, start: int, end: int, rows: _Rows) -> None:
+        """Take the events of one run of `_Events.runs`, and give the rows that are settled."""
         kind = columns.kinds[start]
         if kind == _HEAD:
             self._head = columns.payloads[start].as_py()
@@ -369,7 +370,7 @@ class _Group:
             )
             return
         payload = columns.payloads[start].as_py()
-        given: Row | None = None if payload is None else json.loads(payload)
+        given: Row | None = None if payload is None else orjson.loads(payload)
         if kind == _TOPIC_NAME and given is not None:
             fold.name_topic(given["topic_id"], given["topic"])
             return
@@ -377,12 +378,14 @@ class _Group:
         member_id = columns.member_ids[start].as_py()
         time = None if at == NO_TIME else at
         fold.record(Record(self._offset, time, kind, member_id, given))
+        if fold.output.count >= _GROUP_ROWS:
+            _settle(rows, fold.output.take())
 
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:
             state, pending = GroupState(self.group_id, partition), []
             if self._head is not None:
-                head = json.loads(self._head)
+                head = orjson.loads(self._head)
                 state = GroupState.from_json(head["state"])
                 pending = [Record(*fields) for fields in head["pending"]]
             holes = self._holes.get(state.partition, _NO_HOLES)
@@ -394,13 +397,12 @@ class _Group:
         if self._fold is None:
             return
         settled, still_open = self._fold.finish()
+        _settle(rows, settled)
         for table in TABLES:
-            for row in settled[table]:
-                rows.add(table, {**row, "is_settled": True})
             for row in still_open[table]:
                 rows.add(table, {**row, "is_settled": False})
         state = self._fold.state
-        head = {"state": state.to_json(), "pending": self._fold.pending}
+        head = {"state": state.to_json(), "pending": [list(r) for r in self._fold.pending]}
         rows.add(
             HEADS,
             {
@@ -408,6 +410,13 @@ class _Group:
                 "record_partition": state.partition,
                 "record_offset": self._offset,
                 "group_type": state.group_type,
-                "state": json.dumps(head, separators=(",", ":")),
+                "state": orjson.dumps(head).decode(),
             },
         )
+
+
+def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:
+    for table, of_table in settled.items():
+        for row in of_table:
+            row["is_settled"] = True
+            rows.add(table, row)

@@ -249,6 +249,12 @@ class Lakehouse:
         return f"groupledger/{application}/{self.cluster}"
 
 
+def sql_literal(text: str) -> str:
+    """Give an SQL string literal, for where SQL takes no expression."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def sql_text(text: str) -> str:
     """Give an SQL expression of any text, whatever is in it."""
     return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"

@@ -18,6 +18,7 @@ JOBS = {
     "ingest": "read what is new from a cluster or from Parquet files into bronze",
     "decode": "decode what is new in bronze into silver",
     "history": "tell what became of each group: silver into gold",
+    "sql": "run SQL over the tables and views, and print what it gives",
     "pipeline": "ingest, decode, history: this is what gets scheduled",
 }
 _WITH_SOURCE = {"ingest", "pipeline"}
@@ -52,6 +53,8 @@ class Options:
         isolation_level: read_committed or read_uncommitted.
         records: Parquet file or folder; None if the source is a cluster.
         topic: the topic to read.
+        query: SQL to run.
+        file: file with SQL statements to run, each ended by a semicolon.
     """
 
     job: str
@@ -66,6 +69,8 @@ class Options:
     isolation_level: str = "read_committed"
     records: str | None = None
     topic: str = "__consumer_offsets"
+    query: str | None = None
+    file: str | None = None
 
 
 def parse(argv: list[str]) -> Options:
@@ -121,6 +126,8 @@ def _parser(job: str) -> _Parser:
         )
     if job in _WITH_SOURCE:
         _add_source(parser)
+    if job == "sql":
+        _add_query(parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
     parser.add_argument(
         "--conf", action="append", type=_pair, metavar="KEY=VALUE", help="Spark property"
@@ -159,6 +166,14 @@ def _add_source(parser: _Parser) -> None:
         metavar="PATH",
         help="Parquet file or folder with columns topic, partition, offset, timestamp, "
         "timestampType, key, value",
+    )
+
+
+def _add_query(parser: _Parser) -> None:
+    what = parser.add_argument_group("what to run (one of --query and --file)")
+    what.add_argument("--query", metavar="SQL", help="one statement")
+    what.add_argument(
+        "--file", metavar="FILE", help="file of statements, each ended by a semicolon"
     )
 
 
@@ -233,8 +248,20 @@ def _check(options: Options) -> None:
             f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
             "underscores, a letter or digit first"
         )
-    if options.job not in _WITH_SOURCE:
-        return
+    if options.job == "sql":
+        _check_query(options)
+    if options.job in _WITH_SOURCE:
+        _check_source(options)
+
+
+def _check_query(options: Options) -> None:
+    if (options.query is None) == (options.file is None):
+        _fail("sql: give exactly one of --query SQL and --file FILE")
+    if options.file is not None and not os.access(options.file, os.R_OK):
+        _fail(f"--file {options.file}: no such file, or not readable")
+
+
+def _check_source(options: Options) -> None:
     sources = [options.bootstrap_servers, options.records]
     if sum(source is not None for source in sources) != 1:
         _fail("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")

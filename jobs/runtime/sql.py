@@ -1,0 +1,102 @@
+"""Runs SQL over the lakehouse and prints the rows: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from storage.catalog import register
+from storage.errors import GroupledgerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.runner import Run
+
+_SHOWN = 1_000
+
+
+class QueryError(GroupledgerError):
+    """SQL that cannot be run as it is."""
+
+
+def sql(run: Run) -> None:
+    """Run the statements that were given, one after the other, and print what each gives."""
+    text = run.options.query or Path(run.options.file or "").read_text("utf-8")
+    statements = split(text) if run.options.file else [text]
+    register(run.lakehouse, text)
+    run.spark.catalog.setCurrentDatabase("gold")
+    try:
+        counts = [_print(run, run.spark.sql(statement)) for statement in statements]
+    except (AnalysisException, ParseException) as error:
+        raise QueryError(_first_lines(error)) from error
+    run.summary["rows"] = sum(counts)
+
+
+def split(text: str) -> list[str]:
+    """Cut a file into statements at semicolons outside of quotes and comments."""
+    statements, start, at = [], 0, 0
+    while at < len(text):
+        if text[at] in "'\"`":
+            at = _after_quote(text, at)
+        elif text.startswith("--", at):
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif text[at] == ";":
+            statements.append(text[start:at])
+            start = at = at + 1
+        else:
+            at += 1
+    return [s for s in [*statements, text[start:]] if _says_something(s)]
+
+
+def _after_quote(text: str, at: int) -> int:
+    end = at + 1
+    while end < len(text) and text[end] != text[at]:
+        end += 2 if text[end] == "\\" else 1
+    return end + 1
+
+
+def _says_something(statement: str) -> bool:
+    lines = (line.strip() for line in statement.splitlines())
+    return any(line and not line.startswith("--") for line in lines)
+
+
+def _print(run: Run, rows: DataFrame) -> int:
+    """Print the rows of a statement; give how many there were, up to what is shown."""
+    if not rows.columns:
+        return 0
+    found = rows.limit(_SHOWN + 1).collect()
+    shown = found[:_SHOWN]
+    if run.options.json:
+        for row in shown:
+            print(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
+        return len(shown)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows.columns:
+        table.add_column(escape(name))
+    for row in shown:
+        table.add_row(*(_cell(value) for value in row))
+    run.out.print(table)
+    if len(found) > _SHOWN:
+        run.say(f"only the first {_SHOWN:,} rows are shown; add a LIMIT or a WHERE")
+    return len(shown)
+
+
+def _cell(value: object) -> str:
+    """Give a value as a cell; control characters of other people's text stay visible."""
+    if value is None:
+        return ""
+    text = str(value)
+    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+
+
+def _first_lines(error: AnalysisException | ParseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else "the statement cannot be run"

@@ -1,0 +1,27 @@
+-- What each member of a classic group would have been told on a heartbeat at a time, if it sent the
+-- given generation: NONE, REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID.
+-- A member that is not in the result was not known: UNKNOWN_MEMBER_ID.
+CREATE OR REPLACE FUNCTION gold.heartbeat_answers_at(at TIMESTAMP, sent_generation INT)
+RETURNS TABLE (
+  cluster STRING, group_id STRING, member_id STRING, client_id STRING, state STRING,
+  generation INT, answer STRING
+)
+RETURN
+  SELECT states.cluster, states.group_id, sessions.member_id, sessions.client_id, states.state,
+    states.generation,
+    CASE
+      WHEN states.state IN ('Empty', 'Dead') THEN 'UNKNOWN_MEMBER_ID'
+      WHEN states.state = 'CompletingRebalance' THEN 'REBALANCE_IN_PROGRESS'
+      WHEN states.generation <> heartbeat_answers_at.sent_generation THEN 'ILLEGAL_GENERATION'
+      WHEN states.state = 'PreparingRebalance' THEN 'REBALANCE_IN_PROGRESS'
+      ELSE 'NONE'
+    END
+  FROM gold.group_states AS states
+  JOIN gold.member_sessions AS sessions
+    ON states.cluster = sessions.cluster
+    AND states.group_id = sessions.group_id
+    AND sessions.joined_at <= heartbeat_answers_at.at
+    AND (sessions.left_at IS NULL OR sessions.left_at > heartbeat_answers_at.at)
+  WHERE states.group_type = 'classic'
+    AND states.started_at <= heartbeat_answers_at.at
+    AND (states.ended_at IS NULL OR states.ended_at > heartbeat_answers_at.at)
