@@ -50,7 +50,9 @@ def register(lakehouse: Lakehouse, query: str) -> None:
         location = sql_literal(f"{lakehouse.root}/{layer}")
         sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
     views, functions, tables = view_texts(), function_texts(), all_tables()
-    wanted = _named(query)
+    # SQL calls a table function by its bare name.
+    called = {f for f in functions if re.search(rf"\b{f.partition('.')[2]}\s*\(", query)}
+    wanted = _named(query) | called
     if not wanted & (tables.keys() | views.keys() | functions.keys()):
         wanted = {*tables, *views, *functions}
     texts = {**views, **functions}

@@ -16,15 +16,16 @@ FROM (
     'member replaced', inline(members_replaced), NULL, NULL
   FROM gold.group_generations
   UNION ALL
-  SELECT now.cluster, now.group_id, now.generation, now.valid_from, 'partition moved',
-    now.member_id, now.group_instance_id, now.client_id, now.client_host, before.member_id,
-    now.topic, now.topic_partition
-  FROM gold.partition_owners AS now
-  JOIN gold.partition_owners AS before
-    ON now.cluster = before.cluster
-    AND now.group_id = before.group_id
-    AND now.topic = before.topic
-    AND now.topic_partition = before.topic_partition
-    AND now.valid_from = before.valid_to
-    AND now.member_id <> before.member_id
+  SELECT cluster, group_id, generation, valid_from, 'partition moved', member_id,
+    group_instance_id, client_id, client_host, former_member_id, topic, topic_partition
+  FROM (
+    SELECT *, lag(member_id) OVER (
+      PARTITION BY cluster, group_id, coalesce(topic, topic_id), topic_partition
+      ORDER BY valid_from, record_offset
+    ) AS former_member_id
+    FROM gold.partition_owners
+    -- A partition of a share group has many owners at a time.
+    WHERE group_type <> 'share'
+  )
+  WHERE member_id <> former_member_id
 )

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from schemas.tables import GROUP_GENERATIONS, GROUP_STATES, OFFSET_PROGRESS, PARTITION_OWNERS
 from tests.conftest import RECORDINGS
-from tests.support.jobs import contents, succeed, table
+from tests.support.jobs import contents, query, run, succeed, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,3 +130,95 @@ def test_bytes_in_the_log_are_those_of_the_records(spark: SparkSession, root: st
     )
     told = table(spark, root, "gold.offset_progress", "one").agg(F.sum("log_bytes")).first()[0]
     assert told == sizes.agg(F.sum("size")).first()[0]
+
+
+# -- the views --------------------------------------------------------------------------------------
+
+
+def test_the_timeline_between_two_times_has_a_cause_for_each_rebalance(root: str) -> None:
+    rows = query(
+        root,
+        "SELECT state, cause FROM gold.timeline WHERE cluster = 'one' AND group_id = 'crash-loop'"
+        " ORDER BY sequence",
+    )
+    assert [r["state"] for r in rows[:4]] == [
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+    ]
+    assert all(r["cause"] is not None for r in rows)
+    assert {r["cause"] for r in rows[7:-2]} == {"new_member"}
+
+
+def test_owners_at_a_time_are_the_assignment_in_force(spark: SparkSession, root: str) -> None:
+    generation = (
+        table(spark, root, "silver.group_metadata", "one")
+        .where("group_id = 'orders-storm' AND generation = 50")
+        .first()
+    )
+    expected = sorted(
+        (part.topic, number, member.member_id)
+        for member in generation.members
+        for part in member.assignment.partitions
+        for number in part.partitions
+    )
+    micros = round(generation.record_timestamp.timestamp() * 1_000_000)
+    rows = query(
+        root,
+        f"SELECT topic, topic_partition, member_id FROM owners_at(timestamp_micros({micros}))"
+        " WHERE cluster = 'one' AND group_id = 'orders-storm' ORDER BY ALL",
+    )
+    assert [tuple(row.values()) for row in rows] == expected
+
+
+def test_rebalances_per_hour_add_up(spark: SparkSession, root: str) -> None:
+    (row,) = query(
+        root,
+        "SELECT sum(rebalances) AS n FROM gold.rebalances_per_hour"
+        " WHERE cluster = 'one' AND group_id = 'orders-storm'",
+    )
+    told = table(spark, root, "gold.group_generations", "one")
+    assert row["n"] == told.where("group_id = 'orders-storm' AND generation > 0").count()
+
+
+def test_the_changes_of_a_generation_name_members_and_partitions(root: str) -> None:
+    rows = query(
+        root,
+        "SELECT DISTINCT change FROM gold.generation_changes WHERE cluster = 'one'"
+        " AND group_id = 'crash-loop' AND generation = 3",
+    )
+    assert {r["change"] for r in rows} == {"member joined", "member left", "partition moved"}
+
+
+def test_a_heartbeat_is_answered_by_state_membership_and_generation(
+    spark: SparkSession, root: str
+) -> None:
+    states = table(spark, root, "gold.group_states", "one").where("group_id = 'crash-loop'")
+    stable, preparing = (
+        states.where(f"state = '{name}' AND generation = 4").first()
+        for name in ("Stable", "PreparingRebalance")
+    )
+    answers = {}
+    for name, row in (("Stable", stable), ("PreparingRebalance", preparing)):
+        micros = round(row.started_at.timestamp() * 1_000_000) + 1_000
+        for generation in (4, 3):
+            found = query(
+                root,
+                "SELECT DISTINCT answer FROM"
+                f" heartbeat_answers_at(timestamp_micros({micros}), {generation})"
+                " WHERE cluster = 'one' AND group_id = 'crash-loop'",
+            )
+            answers[name, generation] = [r["answer"] for r in found]
+    assert answers == {
+        ("Stable", 4): ["NONE"],
+        ("Stable", 3): ["ILLEGAL_GENERATION"],
+        ("PreparingRebalance", 4): ["REBALANCE_IN_PROGRESS"],
+        ("PreparingRebalance", 3): ["ILLEGAL_GENERATION"],
+    }
+
+
+def test_sql_that_cannot_run_is_refused_in_one_line(root: str) -> None:
+    outcome = run("sql", "--lakehouse", root, "--query", "SELECT nope FROM gold.timeline")
+    assert outcome.status == 1
+    assert "nope" in outcome.complaint

@@ -15,6 +15,7 @@ from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
+from jobs.runtime.sql import sql
 from schemas.silver import silver_tables
 from schemas.tables import QUARANTINE, RECORDS, all_tables, decoded_table
 from storage.tables import Lakehouse
@@ -39,6 +40,7 @@ _JOBS = {
     "decode": ("decode", decode),
     "ingest": ("ingest", ingest),
     "history": ("history", history),
+    "sql": ("sql", sql),
 }
 
 
@@ -75,6 +77,13 @@ def succeed(job: str, *options: object) -> dict[str, Any]:
     outcome = run(job, *options)
     assert outcome.status == 0, outcome.err
     return outcome.summary
+
+
+def query(root: str, text: str) -> list[dict[str, Any]]:
+    """Run SQL on a lakehouse as `./spark-submit.sh sql` does; give the rows."""
+    outcome = run("sql", "--lakehouse", root, "--query", text)
+    assert outcome.status == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()[:-1]]
 
 
 def table(spark: SparkSession, root: str, name: str, cluster: str = "default") -> DataFrame:
