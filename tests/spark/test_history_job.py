@@ -132,7 +132,7 @@ def test_bytes_in_the_log_are_those_of_the_records(spark: SparkSession, root: st
     assert told == sizes.agg(F.sum("size")).first()[0]
 
 
-# -- the views --------------------------------------------------------------------------------------
+# -- the views -------------------------------------------------------------------------------------
 
 
 def test_the_timeline_between_two_times_has_a_cause_for_each_rebalance(root: str) -> None:
