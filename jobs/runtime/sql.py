@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,8 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     text = str(value)
+    if isinstance(value, dt.datetime):
+        text = value.isoformat(" ", "milliseconds")
     return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
 
 

@@ -1,83 +1,66 @@
-"""What the lakehouse holds of a cluster, as tables that fit a terminal."""
+"""What a run brought, and what the groups did of late, as tables that fit a terminal."""
 
 from __future__ import annotations
 
-from functools import reduce
+import datetime as dt
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from schemas.silver import silver_tables
-from schemas.tables import COVERAGE, QUARANTINE, RECORDS, decoded_table
+from schemas.tables import COVERAGE, GROUP_GENERATIONS, GROUP_STATES, QUARANTINE, RECORDS
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from jobs.runtime.runner import Run
     from storage.tables import Lakehouse
 
 _SHOWN_GROUPS = 12
-_MAX_NAME = 16
+_MAX_NAME = 20
+_WINDOW = dt.timedelta(hours=24)
 
 
 def show_summary(run: Run) -> None:
-    """Print what the cluster's tables hold and what its busiest groups are."""
-    run.out.print(_tables(run.lakehouse))
-    run.out.print(_groups(run.lakehouse))
+    """Print what the run decoded, what the groups did in the last 24 hours, and what is missing."""
+    if run.summary.get("records_read"):
+        run.out.print(_decoded(run))
+    groups = _groups(run.lakehouse)
+    if groups is not None:
+        run.out.print(groups)
     for line in _remarks(run):
         run.out.print(line, markup=False, highlight=False)
 
 
-def group_overview(commits: DataFrame, metadata: DataFrame, epochs: DataFrame) -> DataFrame:
-    """Count what is known of each group.
+def group_overview(states: DataFrame, generations: DataFrame) -> DataFrame:
+    """Tell how each group is and what it went through.
 
     Args:
-        commits: rows of silver.offset_commits.
-        metadata: rows of silver.group_metadata.
-        epochs: columns group_id and record_timestamp, a row for each group epoch of the new
-            protocols.
+        states: the newest rows of group_states, of each group at least the last.
+        generations: the rows of group_generations to sum up.
 
     Returns:
-        Columns group_id, generations, commits, members, first_at, last_at; the groups with most
-        generations first.
+        Columns group_id, state, members, rebalances, aborted, rebalancing_ms, cause (the one most
+        often seen); the groups that rebalanced most come first.
     """
-    parts = [
-        commits.where(~F.col("is_tombstone")).select(
-            "group_id",
-            "record_timestamp",
-            F.lit(1).alias("commit"),
-            F.lit(None).cast("int").alias("generation"),
-            F.lit(0).alias("member_count"),
-        ),
-        metadata.where(~F.col("is_tombstone")).select(
-            "group_id",
-            "record_timestamp",
-            F.lit(0).alias("commit"),
-            F.col("generation"),
-            F.size("members").alias("member_count"),
-        ),
-        epochs.select(
-            "group_id",
-            "record_timestamp",
-            F.lit(0).alias("commit"),
-            F.col("epoch").alias("generation"),
-            F.lit(0).alias("member_count"),
-        ),
-    ]
-    rows = parts[0].unionByName(parts[1]).unionByName(parts[2])
-    return (
-        rows.groupBy("group_id")
-        .agg(
-            F.countDistinct("generation").alias("generations"),
-            F.sum("commit").alias("commits"),
-            F.max("member_count").alias("members"),
-            F.min("record_timestamp").alias("first_at"),
-            F.max("record_timestamp").alias("last_at"),
-        )
-        .orderBy(F.desc("generations"), F.desc("commits"), "group_id")
+    now = states.groupBy("group_id").agg(
+        F.max_by("state", "sequence").alias("state"),
+        F.max_by("member_count", "sequence").alias("members"),
     )
+    summed = (
+        generations.where(F.col("join_started_at").isNotNull())
+        .groupBy("group_id")
+        .agg(
+            F.count("*").alias("rebalances"),
+            F.sum("aborted_generations").alias("aborted"),
+            F.sum("rebalance_ms").alias("rebalancing_ms"),
+            F.mode("cause", deterministic=True).alias("cause"),
+        )
+    )
+    joined = now.join(summed, "group_id", how="left").fillna(0, ["rebalances", "aborted"])
+    return joined.orderBy(F.desc("rebalances"), "group_id")
 
 
 def printable(text: str) -> str:
@@ -86,58 +69,48 @@ def printable(text: str) -> str:
     return escape(shown if len(shown) <= _MAX_NAME else f"{shown[: _MAX_NAME - 1]}…")
 
 
-def _tables(lakehouse: Lakehouse) -> Table:
-    table = Table(
-        title=f"Records of cluster {lakehouse.cluster} by table",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+def _decoded(run: Run) -> Table:
+    table = _table("Records that this run decoded")
     table.add_column("table")
     table.add_column("records", justify="right")
-    table.add_column("of them tombstones", justify="right")
-    specs = [decoded_table(name) for name in silver_tables()]
-    records = lakehouse.counts(specs, F.lit(1) == 1)
-    tombstones = lakehouse.counts(specs, F.col("is_tombstone"))
-    for name, count in records.items():
-        table.add_row(name, f"{count:,}", f"{tombstones.get(name, 0):,}")
-    in_quarantine = lakehouse.read(QUARANTINE).count()
-    table.add_row(QUARANTINE.name, f"{in_quarantine:,}", "")
+    counts = run.summary.get("decoded_by_table")
+    if isinstance(counts, dict):
+        for name, count in counts.items():
+            table.add_row(f"silver.{name}", f"{count:,}")
+    table.add_row(QUARANTINE.name, f"{run.summary.get('quarantined', 0):,}")
     return table
 
 
-def _groups(lakehouse: Lakehouse) -> Table:
-    epochs = [
-        lakehouse.read(decoded_table(f"{kind}_group_metadata"))
-        .where(~F.col("is_tombstone"))
-        .select("group_id", "record_timestamp", "epoch")
-        for kind in ("consumer", "share", "streams")
-    ]
-    overview = group_overview(
-        lakehouse.read(decoded_table("offset_commits")),
-        lakehouse.read(decoded_table("group_metadata")),
-        reduce(DataFrame.unionByName, epochs),
-    )
-    rows = overview.collect()
-    table = Table(
-        title=f"Groups with most generations ({min(len(rows), _SHOWN_GROUPS)} of {len(rows)})",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+def _groups(lakehouse: Lakehouse) -> Table | None:
+    states = lakehouse.read(GROUP_STATES).where(~F.col("is_settled"))
+    latest = states.agg(F.max("record_timestamp")).first()
+    if latest is None or latest[0] is None:
+        return None
+    is_recent = F.col("join_started_at") >= F.lit(latest[0] - _WINDOW)
+    generations = lakehouse.read(GROUP_GENERATIONS).where(is_recent)
+    rows = group_overview(states, generations).collect()
+    shown = min(len(rows), _SHOWN_GROUPS)
+    table = _table(f"24 hours to {latest[0]:%Y-%m-%d %H:%M} UTC ({shown} of {len(rows)} groups)")
     table.add_column("group", no_wrap=True)
-    for name in ("generations", "commits", "members"):
+    table.add_column("state", no_wrap=True)
+    for name in ("members", "rebalances", "aborted", "took"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("first record", no_wrap=True)
-    table.add_column("last (UTC)", no_wrap=True)
+    table.add_column("mostly", no_wrap=True)
     for row in rows[:_SHOWN_GROUPS]:
         table.add_row(
             printable(row.group_id),
-            f"{row.generations:,}",
-            f"{row.commits:,}",
+            row.state,
             f"{row.members:,}",
-            f"{row.first_at:%m-%d %H:%M}" if row.first_at else "",
-            f"{row.last_at:%m-%d %H:%M}" if row.last_at else "",
+            f"{row.rebalances:,}",
+            f"{row.aborted:,}",
+            "" if row.rebalancing_ms is None else f"{row.rebalancing_ms / 1000:,.0f} s",
+            row.cause or "",
         )
     return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def _remarks(run: Run) -> list[str]:

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from docs import accuracy
 from docs.tables import PAGE, page
+from jobs.runtime.sql import split
+from storage.catalog import description, function_texts, view_texts
 
 
 def test_the_page_of_tables_is_what_the_declarations_say() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: PYTHONPATH=. .venv/bin/python docs/tables.py"
+
+
+def test_the_page_of_states_has_the_measured_errors() -> None:
+    assert accuracy.table() in accuracy.PAGE.read_text("utf-8"), "run: docs/accuracy.py"
+
+
+def test_the_page_of_sql_has_the_questions_and_the_views() -> None:
+    page_of_sql = (accuracy.ROOT / "docs" / "sql.md").read_text("utf-8")
+    for statement in split((accuracy.ROOT / "examples" / "questions.sql").read_text("utf-8")):
+        lines = [line for line in statement.strip().splitlines() if not line.startswith("--")]
+        assert "\n".join(lines).strip() in page_of_sql
+    for name, text in {**view_texts(), **function_texts()}.items():
+        assert name.removeprefix("gold.") in page_of_sql
+        assert description(text) in page_of_sql
