@@ -8,7 +8,7 @@ import pytest
 from kafka import TopicPartition
 from pyspark.sql import functions as F
 
-from schemas.tables import COVERAGE, RECORDS
+from schemas.tables import COVERAGE, GROUP_STATES, MEMBER_SESSIONS, RECORDS
 from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
 from tests.support.broker import Credentials
@@ -17,7 +17,7 @@ from tests.support.jobs import contents, is_balanced, run, succeed, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from tests.support.broker import Broker
 
@@ -89,6 +89,35 @@ def test_what_members_did_is_in_the_tables(
         for p in part.partitions
     ]
     assert sorted(owned) == sorted(partitions)
+
+
+def test_the_history_says_what_the_admin_client_says(
+    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+) -> None:
+    group = "told"
+
+    def told() -> Row:
+        succeed("silver", *source(broker, lakehouse_path))
+        succeed("history", "--lakehouse", lakehouse_path)
+        states = table(spark, lakehouse_path, GROUP_STATES.name)
+        row = states.where(F.col("group_id") == group).orderBy(F.desc("sequence")).first()
+        assert row is not None
+        assert row.ended_at is None
+        return row
+
+    with clients.GroupMember(broker.bootstrap, group, [topic]) as member:
+        generation = clients.wait_stable(member)
+        described = clients.describe_group(broker.bootstrap, group)
+        assert (told().state, told().generation) == (described["group_state"], generation)
+        sessions = table(spark, lakehouse_path, MEMBER_SESSIONS.name)
+        present = sessions.where((F.col("group_id") == group) & F.col("left_at").isNull())
+        assert {r.member_id for r in present.collect()} == {
+            m["member_id"] for m in described["members"]
+        }
+    clients.wait_until(lambda: clients.group_state(broker.bootstrap, group) == "Empty")
+    assert told().state == "Empty"
+    clients.delete_group(broker.bootstrap, group)
+    assert told().state == clients.group_state(broker.bootstrap, group) == "Dead"
 
 
 def test_a_run_adds_exactly_what_came_since_the_last(
