@@ -31,6 +31,7 @@ from history.timeline import (
     elapsed,
     enter,
     exactly,
+    not_before,
 )
 
 if TYPE_CHECKING:
@@ -68,20 +69,31 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
     state.record_offset = record.offset
 
 
-def deleted(state: GroupState, output: Output, record: Record, end_cause: str = DELETED) -> None:
+def deleted(state: GroupState, output: Output, record: Record) -> None:
     """Let the group be gone."""
-    at = _now(state, record)
     if state.group_type is None:
         state.group_type = "classic"
+    _end(state, output, record, exactly(_now(state, record)))
+    state.initial_delay_ms = None
+
+
+def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """End all that is open of a group; it is Dead from then on."""
     follow_sessions(
-        state, output, {}, record, at=at, earliest=at, generation=None, end_cause=end_cause
+        state,
+        output,
+        {},
+        record,
+        at=when.at,
+        earliest=when.earliest,
+        generation=None,
+        end_cause=DELETED,
     )
-    follow_owners(state, output, {}, record, at=at, generation=None)
-    generations.end(state, output, at)
-    enter(state, output, DEAD, exactly(at), record, generation=None, member_count=0)
+    follow_owners(state, output, {}, record, at=when.at, generation=None)
+    generations.end(state, output, when.at)
+    enter(state, output, DEAD, when, record, generation=None, member_count=0)
     state.members = {}
     state.last_owners = {}
-    state.initial_delay_ms = None
 
 
 def committed_first(state: GroupState, output: Output, record: Record, *, is_exact: bool) -> None:
@@ -316,14 +328,7 @@ def _vanished(state: GroupState, output: Output, record: Record) -> None:
     """Let the group have been deleted, though the record of that is missing."""
     at = _now(state, record)
     since = state.interval["started_at"] if state.interval is not None else None
-    follow_sessions(
-        state, output, {}, record, at=at, earliest=since, generation=None, end_cause=DELETED
-    )
-    follow_owners(state, output, {}, record, at=at, generation=None)
-    generations.end(state, output, at)
-    enter(state, output, DEAD, Moment(at, since, at), record, generation=None, member_count=0)
-    state.members = {}
-    state.last_owners = {}
+    _end(state, output, record, Moment(at, since, at))
 
 
 def _replaced(
@@ -334,16 +339,7 @@ def _replaced(
     changes = compare(state.members, members)
     row = state.generation
     if row is not None:
-        row["members_replaced"] += [
-            {
-                "member_id": new.member_id,
-                "group_instance_id": new.group_instance_id,
-                "client_id": new.client_id,
-                "client_host": new.client_host,
-                "replaced_member_id": old.member_id,
-            }
-            for old, new in changes.replaced
-        ]
+        row["members_replaced"] += generations.replacements(changes)
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader
@@ -440,8 +436,7 @@ def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member])
 
 def _now(state: GroupState, record: Record) -> int | None:
     """Give the time of a record; never before what has happened already."""
-    known = [t for t in (state.clock, record.timestamp) if t is not None]
-    return max(known, default=None)
+    return not_before(state.clock, record.timestamp)
 
 
 def _join_completed(

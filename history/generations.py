@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from history.members import brief, owners_by_partition
-from history.model import GENERATIONS, partition_of
+from history.model import GENERATIONS
 from history.timeline import elapsed
 
 if TYPE_CHECKING:
@@ -90,15 +90,19 @@ def tell_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["member_count"] = len(members)
     row["members_joined"] = [brief(m) for m in changes.joined]
     row["members_left"] = [brief(m) for m in changes.left]
-    row["members_replaced"] = [
-        {**brief(new), "replaced_member_id": old.member_id} for old, new in changes.replaced
-    ]
+    row["members_replaced"] = replacements(changes)
+
+
+def replacements(changes: Changes) -> list[Row]:
+    """Give the members that took the place of others, as the generations tell of them."""
+    return [{**brief(new), "replaced_member_id": old.member_id} for old, new in changes.replaced]
 
 
 class Moves:
     """How the partitions of a group went from one set of members to the next.
 
     Attributes:
+        owners: the owner of each partition now.
         kept: partitions that stayed with their owner.
         moved: partitions that got another.
         returned: partitions without owner before, which a member now had owned before that: it
@@ -116,6 +120,7 @@ class Moves:
         present: set[str],
     ) -> None:
         known = {**released, **before}
+        self.owners = after
         self.kept = [p for p, owner in after.items() if known.get(p) == owner]
         self.moved = [p for p, owner in after.items() if known.get(p, owner) != owner]
         back = [p for p in after if p in released and p not in before]
@@ -136,13 +141,13 @@ def tell_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
     """Put down what a generation assigned; nothing if no assignment can be read."""
     if members and all(m.assigned is None for m in members.values()):
         return
-    tell_moves(row, owners_by_partition(members), moved)
+    tell_moves(row, moved)
     row["idle_members"] = sorted(m.member_id for m in members.values() if m.assigned == {})
 
 
-def tell_moves(row: Row, owners: dict[str, str], moved: Moves) -> None:
+def tell_moves(row: Row, moved: Moves) -> None:
     """Put down how many partitions have an owner, and how many have another than before."""
-    row["assigned_partitions"] = len(owners)
+    row["assigned_partitions"] = len(moved.owners)
     row["moved_partitions"] = len(moved.moved)
     comparable = len(moved.moved) + len(moved.kept)
     row["stickiness"] = len(moved.kept) / comparable if comparable else None
@@ -153,5 +158,5 @@ def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
     if any(m.topics is None for m in members.values()):
         return None
     subscribed = {topic for m in members.values() for topic in m.topics or ()}
-    assigned = {partition_of(p)[0] for p in owners_by_partition(members)}
+    assigned = {t for m in members.values() for t, owned in (m.assigned or {}).items() if owned}
     return sorted(subscribed - assigned)

@@ -26,6 +26,7 @@ from history.timeline import (
     elapsed,
     enter,
     exactly,
+    not_before,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def read(state: GroupState, output: Output, batch: list[Record], *, is_complete:
         deleted(state, output, last)
         state.epochs = Epochs()
         return
-    at = _latest(state.clock, last.timestamp)
+    at = not_before(state.clock, last.timestamp)
     if was_type == "classic":
         _went_over(state, output, last, before, at)
     when = exactly(at) if is_complete else Moment(at, state.clock, at)
@@ -183,10 +184,9 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
     state.epochs.member[member_id] = payload["member_epoch"]
     stable = _MEMBER_STABLE[state.group_type or ""]
     state.epochs.is_stable[member_id] = payload.get("state") == stable
-    member = state.members.get(member_id) or Member(member_id)
-    member.assigned = _partitions(state, payload, "assigned_partitions")
     if member_id in state.members:
-        state.members[member_id] = member
+        assigned = _partitions(state, payload, "assigned_partitions")
+        state.members[member_id].assigned = assigned
 
 
 def _topic_names(state: GroupState, _: str, payload: Row | None) -> None:
@@ -280,7 +280,7 @@ def _bump(
         ended_at=when.at,
     )
     row["rebalance_ms"] = None
-    row["protocol_type"] = "streams" if state.group_type == "streams" else state.group_type
+    row["protocol_type"] = state.group_type
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why
     generations.tell_members(row, changes, state.members)
@@ -310,7 +310,7 @@ def _assigned(state: GroupState, at: int | None) -> None:
         row["join_completed_at"] = at
         row["join_completed_at_min"] = row["join_completed_at_max"] = at
         row["join_ms"] = elapsed(row["join_started_at"], at)
-        generations.tell_moves(row, owners, moved)
+        generations.tell_moves(row, moved)
         row["idle_members"] = sorted(m for m in state.members if not epochs.target.get(m))
         row["unassigned_topics"] = _unassigned(state, owners)
     state.last_owners = owners
@@ -363,8 +363,3 @@ def _cause(
     if not state.members:
         return cause.UNKNOWN, "the group has no members"
     return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"
-
-
-def _latest(clock: int | None, at: int | None) -> int | None:
-    known = [t for t in (clock, at) if t is not None]
-    return max(known, default=None)

@@ -38,7 +38,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     OWNERS: gold.PARTITION_OWNERS,
 }
 HEADS = "group_heads"
-_HEAD_COLUMNS = tuple(c for c in gold.GROUP_HEADS if c.name != "history_run")
+_OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c.name != "history_run")}
 
 _EVENTS = T.StructType(
     [
@@ -221,14 +221,10 @@ def fold(
 
 def row_columns() -> tuple[Column, ...]:
     """Give the columns of what `fold` returns."""
-    given = {**TABLES, HEADS: _HEAD_COLUMNS}
     structs = [
-        Column(name, StructOf(columns), f"A row of {name}.") for name, columns in given.items()
+        Column(name, StructOf(columns), f"A row of {name}.") for name, columns in _OUTPUT.items()
     ]
-    return (
-        column("table", "string", "Table that the row is of."),
-        *structs,
-    )
+    return (column("table", "string", "Table that the row is of."), *structs)
 
 
 def rows_of(folded: DataFrame, table: str) -> DataFrame:
@@ -240,10 +236,8 @@ class _Rows:
     """Collects rows by column, since a column at a time becomes Arrow fastest."""
 
     def __init__(self) -> None:
-        given = {**TABLES, HEADS: _HEAD_COLUMNS}
-        self._columns = {t: {c.name: c.type for c in columns} for t, columns in given.items()}
+        self._columns = {t: {c.name: c.type for c in columns} for t, columns in _OUTPUT.items()}
         self._schema = arrow_schema(row_columns())
-        self.count = 0
         self._start()
 
     def _start(self) -> None:

@@ -67,7 +67,7 @@ def enter(
             return
         when = _not_before(when, before["started_at"])
         _close(output, before, when.at)
-    state.clock = _latest(state.clock, when.at)
+    state.clock = not_before(state.clock, when.at)
     state.interval = {
         "group_id": state.group_id,
         "group_type": state.group_type,
@@ -114,6 +114,7 @@ def _not_before(when: Moment, start: int | None) -> Moment:
     return Moment(start, earliest, latest)
 
 
-def _latest(first: int | None, second: int | None) -> int | None:
-    known = [t for t in (first, second) if t is not None]
+def not_before(clock: int | None, at: int | None) -> int | None:
+    """Give a time, or that of the clock if it is later; the clocks of two brokers may differ."""
+    known = [t for t in (clock, at) if t is not None]
     return max(known, default=None)

@@ -70,7 +70,7 @@ def test_the_state_is_the_brokers_where_it_is_exact(
     writes_creation: bool,  # noqa: FBT001
 ) -> None:
     group = lived(life, writes_creation=writes_creation)  # type: ignore[arg-type]
-    entered = set(group.state_changes())
+    entered = set(group.states)
     for row in tell(group.log())[STATES]:
         if row["evidence"] == "exact" and row["state"] in (EMPTY, STABLE, DEAD):
             assert (row["started_at"], row["state"]) in entered

@@ -7,13 +7,10 @@ are those that Kafka appends. What no record tells stays in `states`, to be held
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from history.model import Record, partition_hash
 from tests.support.history import Commit, Log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Row = dict[str, Any]
 EMPTY, PREPARING, COMPLETING = "Empty", "PreparingRebalance", "CompletingRebalance"
@@ -26,7 +23,7 @@ class Coordinator:
     """One classic group.
 
     Attributes:
-        states: when it entered which state, with the generation then.
+        states: when it entered which state.
         generations: generations that became stable: number, join start and end, Stable, members.
         aborted: by generation that became stable, how many were given up before it.
     """
@@ -41,7 +38,7 @@ class Coordinator:
         self.generation = 0
         self.members: dict[str, Row] = {}
         self.joined: set[str] = set()
-        self.states: list[tuple[int, str, int]] = []
+        self.states: list[tuple[int, str]] = []
         self.generations: list[tuple[int, int, int, int, set[str]]] = []
         self.aborted: dict[tuple[int, int], int] = {}
         self._given_up = 0
@@ -192,13 +189,8 @@ class Coordinator:
 
     def _enter(self, state: str) -> None:
         self.state = state
-        self.states.append((self.clock, state, self.generation))
+        self.states.append((self.clock, state))
 
     def log(self) -> Log:
         """Give what a reader of the partition sees of the group."""
         return Log("g", 0, list(self.events), tuple(self.missing))
-
-    def state_changes(self) -> Iterator[tuple[int, str]]:
-        """Give when it entered which state."""
-        for at, state, _ in self.states:
-            yield at, state
