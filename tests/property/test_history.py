@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from history.model import GENERATIONS, OWNERS, SESSIONS, STATES
+from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
 from tests.support.coordinator import DEAD, EMPTY, STABLE, Coordinator
-from tests.support.history import check_timeline, tell
+from tests.support.history import Commit, check_timeline, tell
 from tests.unit.test_history_truth import assert_same, check_owners, is_legal
 
 INSTANCES = st.sampled_from([None, None, None, "instance-1", "instance-2"])
@@ -118,8 +118,15 @@ def test_after_a_hole_nothing_is_claimed(
     told = tell(group.log())
     check_timeline(told[STATES], is_legal)
     behind = [r for r in told[GENERATIONS] if r["record_offset"] > group.missing[0]]
-    for row in behind[:1]:
-        assert row["aborted_evidence"] == "unknown"
+    # A static member's return repeats its generation: no other can hide in the hole before it.
+    first = next((e.offset for e in group.events if is_record_behind(e, group.missing[0])), None)
+    for row in behind:
+        expected = "unknown" if row["record_offset"] == first else "complete"
+        assert row["aborted_evidence"] == expected
     for number, started, _, stable, _ in group.generations[known:]:
         (row,) = (r for r in behind if (r["generation"], r["stable_at"]) == (number, stable))
         assert (row["join_started_at_min"] or 0) <= started <= row["join_started_at_max"]
+
+
+def is_record_behind(event: Record | Commit, offset: int) -> bool:
+    return isinstance(event, Record) and event.offset > offset
