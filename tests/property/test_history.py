@@ -43,6 +43,7 @@ def lived(life: list[tuple[tuple[object, ...], int]], *, writes_creation: bool) 
     return coordinator
 
 
+@settings(deadline=None)
 @given(LIVES, st.booleans())
 def test_the_timeline_holds_together(life: list[object], writes_creation: bool) -> None:  # noqa: FBT001
     log = lived(life, writes_creation=writes_creation).log()  # type: ignore[arg-type]
@@ -51,6 +52,7 @@ def test_the_timeline_holds_together(life: list[object], writes_creation: bool) 
     check_owners(told[OWNERS])
 
 
+@settings(deadline=None)
 @given(LIVES, st.booleans())
 def test_what_the_log_has_is_told_exactly(life: list[object], writes_creation: bool) -> None:  # noqa: FBT001
     group = lived(life, writes_creation=writes_creation)  # type: ignore[arg-type]
@@ -64,6 +66,7 @@ def test_what_the_log_has_is_told_exactly(life: list[object], writes_creation: b
         assert row["member_count"] == len(members)
 
 
+@settings(deadline=None)
 @given(LIVES, st.booleans())
 def test_the_state_is_the_brokers_where_it_is_exact(
     life: list[object],
@@ -76,6 +79,7 @@ def test_the_state_is_the_brokers_where_it_is_exact(
             assert (row["started_at"], row["state"]) in entered
 
 
+@settings(deadline=None)
 @given(LIVES)
 def test_who_is_told_to_be_a_member_is_one(life: list[object]) -> None:
     group = lived(life, writes_creation=True)  # type: ignore[arg-type]
@@ -101,6 +105,7 @@ def test_runs_tell_what_one_run_tells(
     assert_same(tell(log, inside), tell(log), log)
 
 
+@settings(deadline=None)
 @given(LIVES, st.integers(1, 5), LIVES)
 def test_after_a_hole_nothing_is_claimed(
     before: list[object], lost: int, after: list[object]
