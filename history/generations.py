@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from history.members import brief, owners_by_partition
@@ -9,6 +10,8 @@ from history.model import GENERATIONS
 from history.timeline import elapsed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from history.members import Changes
     from history.model import GroupState, Member, Output, Record, Row
     from history.timeline import Moment
@@ -59,12 +62,16 @@ def begin(
         "leader_client_id": None,
         "leader_changed": None,
         "member_count": 0,
+        "rebalance_timeout_ms": None,
+        "session_timeout_ms": None,
+        "subscriptions": None,
         "members_joined": [],
         "members_left": [],
         "members_replaced": [],
         "cause": UNKNOWN,
         "cause_detail": None,
         "assigned_partitions": None,
+        "most_partitions": None,
         "moved_partitions": None,
         "stickiness": None,
         "idle_members": None,
@@ -88,9 +95,17 @@ def end(state: GroupState, output: Output, at: int | None) -> None:
 def tell_members(row: Row, changes: Changes, members: dict[str, Member]) -> None:
     """Put down who is in a generation, and what changed since the one before."""
     row["member_count"] = len(members)
+    row["rebalance_timeout_ms"] = _longest(m.rebalance_timeout_ms for m in members.values())
+    row["session_timeout_ms"] = _longest(m.session_timeout_ms for m in members.values())
+    topics = {tuple(sorted(m.topics)) for m in members.values() if m.topics is not None}
+    row["subscriptions"] = len(topics) or None
     row["members_joined"] = [brief(m) for m in changes.joined]
     row["members_left"] = [brief(m) for m in changes.left]
     row["members_replaced"] = replacements(changes)
+
+
+def _longest(timeouts: Iterable[int | None]) -> int | None:
+    return max((t for t in timeouts if t), default=None)
 
 
 def replacements(changes: Changes) -> list[Row]:
@@ -148,6 +163,7 @@ def tell_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
 def tell_moves(row: Row, moved: Moves) -> None:
     """Put down how many partitions have an owner, and how many have another than before."""
     row["assigned_partitions"] = len(moved.owners)
+    row["most_partitions"] = max(Counter(moved.owners.values()).values(), default=None)
     row["moved_partitions"] = len(moved.moved)
     comparable = len(moved.moved) + len(moved.kept)
     row["stickiness"] = len(moved.kept) / comparable if comparable else None

@@ -114,6 +114,8 @@ def follow_sessions(
             "group_instance_id": member.group_instance_id,
             "client_id": member.client_id,
             "client_host": member.client_host,
+            "session_timeout_ms": member.session_timeout_ms,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms,
             "first_generation": generation,
             "last_generation": generation,
             "joined_at": at,
@@ -204,6 +206,8 @@ def brief(member: Member) -> Row:
         "group_instance_id": member.group_instance_id,
         "client_id": member.client_id,
         "client_host": member.client_host,
+        "session_timeout_ms": member.session_timeout_ms,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
     }
 
 

@@ -46,16 +46,24 @@ def steps(commits: DataFrame, last: DataFrame | None) -> DataFrame:
     joined = _with_former(commits, last).select(
         *(*_PARTITION, *_RECORD),
         *("committed_offset", "leader_epoch", "metadata", "topic_id", "is_tombstone"),
-        *("commit_timestamp", "former_offset", "former_largest"),
+        *("commit_timestamp", "former_offset", "former_largest", "former_at", "former_is_deleted"),
         _log_bytes().alias("log_bytes"),
     )
     is_first = F.row_number().over(order) == 1
     previous = F.when(is_first, F.col("former_offset")).otherwise(
         F.lag("committed_offset").over(order)
     )
+    at = F.coalesce("record_timestamp", "commit_timestamp")
+    previous_at = F.when(is_first, F.col("former_at")).otherwise(F.lag(at).over(order))
+    was_deleted = F.when(is_first, F.col("former_is_deleted")).otherwise(
+        F.lag("is_tombstone").over(order)
+    )
     stepped = joined.withColumns(
         {
-            "at": F.coalesce("record_timestamp", "commit_timestamp"),
+            "at": at,
+            "previous_offset": previous,
+            "previous_at": previous_at,
+            "was_deleted": F.coalesce(was_deleted, F.lit(False)),  # noqa: FBT003
             "step": F.col("committed_offset") - previous,
         }
     )
@@ -66,9 +74,40 @@ def steps(commits: DataFrame, last: DataFrame | None) -> DataFrame:
         *_RECORD,
         *("committed_offset", "leader_epoch", "metadata", "topic_id", "is_tombstone"),
         *("commit_timestamp", "log_bytes", "at", "step"),
+        *("previous_offset", "previous_at", "was_deleted"),
         F.date_trunc("hour", "at").alias("hour"),
+        before.alias("largest_step_before"),
         F.greatest("former_largest", F.max(goes_on).over(so_far)).alias("largest_step"),
         ((F.col("step") > before * _JUMP_FACTOR) & (F.col("step") > _JUMP_LEAST)).alias("is_jump"),
+    )
+
+
+def moves(stepped: DataFrame) -> DataFrame:
+    """Pick the commits that did not just go on.
+
+    Args:
+        stepped: what `steps` gives.
+
+    Returns:
+        The columns of offset_moves, but the run's.
+    """
+    step, largest = F.col("step"), F.col("largest_step_before")
+    leaps = (step > _JUMP_LEAST) & (largest.isNull() | (step > largest * _JUMP_FACTOR))
+    move = (
+        F.when(F.col("is_tombstone"), F.when(~F.col("was_deleted"), "deleted"))
+        .when(F.col("was_deleted"), "returned")
+        .when(step < 0, "rewind")
+        .when(leaps, "leap")
+    )
+    return (
+        stepped.withColumn("move", move)
+        .where(F.col("move").isNotNull())
+        .select(
+            *_PARTITION,
+            *("move", "at", "previous_offset", "previous_at"),
+            *("committed_offset", "step", "largest_step_before"),
+            *_RECORD,
+        )
     )
 
 
@@ -153,12 +192,21 @@ def _last_record() -> list[Column]:
 
 def _with_former(commits: DataFrame, last: DataFrame | None) -> DataFrame:
     if last is None:
-        none = F.lit(None).cast("bigint")
-        return commits.withColumns({"former_offset": none, "former_largest": none})
+        none = F.lit(None)
+        return commits.withColumns(
+            {
+                "former_offset": none.cast("bigint"),
+                "former_largest": none.cast("bigint"),
+                "former_at": none.cast("timestamp"),
+                "former_is_deleted": none.cast("boolean"),
+            }
+        )
     former = last.select(
         *_PARTITION,
         F.col("committed_offset").alias("former_offset"),
         F.col("largest_step").alias("former_largest"),
+        F.coalesce("record_timestamp", "committed_at").alias("former_at"),
+        F.col("is_deleted").alias("former_is_deleted"),
     )
     return commits.join(former, list(_PARTITION), how="left")
 

@@ -38,7 +38,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     OWNERS: gold.PARTITION_OWNERS,
 }
 HEADS = "group_heads"
-_OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c.name != "history_run")}
+# What the run itself adds to a head.
+_OF_THE_RUN = ("history_run", "told_since")
+_OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c.name not in _OF_THE_RUN)}
 
 _EVENTS = T.StructType(
     [

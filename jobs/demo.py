@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.pipeline import pipeline
+from jobs.runtime.places import CHECKOUT
 from jobs.runtime.runner import run_job
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ RECORDING = "examples/recordings/4.3.1-storm.parquet"
 
 def demo(run: Run) -> None:
     """Run the pipeline on the bundled recording."""
-    checkout = Path(os.environ.get("GROUPLEDGER_HOME", Path(__file__).parents[1]))
-    run.options = dataclasses.replace(run.options, records=str(checkout / RECORDING))
+    run.options = dataclasses.replace(run.options, records=str(CHECKOUT / RECORDING))
     pipeline(run)
 
 

@@ -1,13 +1,15 @@
-"""`./spark-submit.sh pipeline`: ingest, decode, history, and a summary."""
+"""`./spark-submit.sh pipeline`: ingest, decode, history, anomalies, and a summary."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
+from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
+from jobs.runtime.notify import notify
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 
@@ -20,6 +22,8 @@ def pipeline(run: Run) -> None:
     ingest(run)
     decode(run)
     history(run)
+    anomalies(run)
+    notify(run)
     with run.step("summary"):
         show_summary(run)
 

@@ -11,6 +11,7 @@ _SETTLED = column(
     "boolean",
     "No later record can change the row; false in what is the newest of its group.",
 )
+HISTORY_RUN = column("history_run", "bigint", "Number of the history run that wrote the row.")
 
 
 def _record(what: str) -> tuple[Column, ...]:
@@ -27,6 +28,11 @@ _MEMBER = (
     column("client_id", "string", "Client id."),
     column("client_host", "string", "Host that the client came from, as the broker saw it."),
 )
+_TIMEOUTS = (
+    column("session_timeout_ms", "bigint", "How long it may be silent; null if unknown."),
+    column("rebalance_timeout_ms", "bigint", "How long it may take to re-join; null if unknown."),
+)
+_IN_GENERATION = (*_MEMBER, *_TIMEOUTS)
 _REPLACED = column("replaced_member_id", "string", "The member whose place it took.")
 
 GROUP_STATES = (
@@ -106,11 +112,14 @@ GROUP_GENERATIONS = (
     column("leader_client_id", "string", "Its client id."),
     column("leader_changed", "boolean", "Another leader than before; null without one before."),
     column("member_count", "int", "Members of the generation."),
-    Column("members_joined", ArrayOf(StructOf(_MEMBER)), "Members that are new."),
-    Column("members_left", ArrayOf(StructOf(_MEMBER)), "Members that are gone."),
+    column("rebalance_timeout_ms", "bigint", "The longest that a member has; null if unknown."),
+    column("session_timeout_ms", "bigint", "The longest that a member has; null if unknown."),
+    column("subscriptions", "int", "Different sets of topics that members subscribe to."),
+    Column("members_joined", ArrayOf(StructOf(_IN_GENERATION)), "Members that are new."),
+    Column("members_left", ArrayOf(StructOf(_IN_GENERATION)), "Members that are gone."),
     Column(
         "members_replaced",
-        ArrayOf(StructOf((*_MEMBER, _REPLACED))),
+        ArrayOf(StructOf((*_IN_GENERATION, _REPLACED))),
         "Members in the place of others: the same instance id, or client id and host.",
     ),
     column(
@@ -122,6 +131,7 @@ GROUP_GENERATIONS = (
     ),
     column("cause_detail", "string", "A sentence on that."),
     column("assigned_partitions", "bigint", "Partitions with an owner; tasks in Connect."),
+    column("most_partitions", "bigint", "Partitions of the member with the most."),
     column("moved_partitions", "bigint", "Partitions with another owner than before."),
     column("stickiness", "double", "Share of the partitions owned before that kept their owner."),
     Column("idle_members", ArrayOf(Primitive("string")), "Members without a partition."),
@@ -138,6 +148,7 @@ MEMBER_SESSIONS = (
     _GROUP,
     _TYPE,
     *_MEMBER,
+    *_TIMEOUTS,
     column("first_generation", "int", "First generation with the member."),
     column("last_generation", "int", "Last one, so far."),
     column("joined_at", "timestamp", "When it was a member for certain."),
@@ -196,6 +207,26 @@ OFFSET_PROGRESS = (
     *_record("is the hour's last"),
 )
 
+OFFSET_MOVES = (
+    _GROUP,
+    column("topic", "string", "Topic."),
+    column("topic_partition", "int", "Partition of the topic."),
+    column(
+        "move",
+        "string",
+        "rewind: to a smaller offset; leap: on by more than 1,000, and more than ten times the"
+        " largest step before; deleted: the offset is gone; returned: the first commit after that.",
+    ),
+    column("at", "timestamp", "Time of the commit."),
+    column("previous_offset", "bigint", "Offset committed before; null if it is not known."),
+    column("previous_at", "timestamp", "Time of that commit."),
+    column("committed_offset", "bigint", "Offset committed now; null if it was deleted."),
+    column("step", "bigint", "Offsets from the one to the other."),
+    column("largest_step_before", "bigint", "Largest step of the partition before; null if none."),
+    *_record("is the commit"),
+    HISTORY_RUN,
+)
+
 COMMITTED_OFFSETS = (
     _GROUP,
     column("topic", "string", "Topic."),
@@ -216,7 +247,8 @@ GROUP_HEADS = (
     column("record_offset", "bigint", "Offset of the last record that the history knows."),
     column("group_type", "string", "classic, consumer, share or streams; null before it shows."),
     column("state", "string", "The fold's state as JSON, to go on with."),
-    column("history_run", "bigint", "Number of the history run that wrote it."),
+    HISTORY_RUN,
+    column("told_since", "bigint", "History run that told the group from its start, the last one."),
 )
 
 HISTORY_RUNS = (
@@ -238,4 +270,81 @@ HISTORY_RUNS = (
         ),
         "How far the history has got, for later runs; null while planned.",
     ),
+)
+
+_SEVERITY = column("severity", "string", "info, warning or critical.")
+
+
+def _proof(which: str) -> tuple[Column, ...]:
+    what = f"{which} record that it rests on"
+    return (
+        column(f"{which}_record_partition", "int", f"Partition of the {what}."),
+        column(f"{which}_record_offset", "bigint", f"Offset of the {what}; null without one."),
+        column(f"{which}_record_timestamp", "timestamp", f"Time of the {what}."),
+    )
+
+
+ANOMALIES = (
+    column("anomaly_id", "string", "Id; the same in every run that finds it."),
+    column("kind", "string", "What it is: see docs/anomalies.md."),
+    _SEVERITY,
+    column("group_id", "string", "Group it is about; null if it is about the log."),
+    column("subject", "string", "Member, client, topic or partition; null if it is the group."),
+    column("started_at", "timestamp", "When it began."),
+    column("ended_at", "timestamp", "Until when it lasted, as far as is known."),
+    column("is_open", "boolean", "It may go on: what comes next can extend it."),
+    column("label", "string", "What sets it apart from others of its kind; null if nothing."),
+    column("summary", "string", "A sentence that says what happened."),
+    column("evidence", "string", "Numbers and names it rests on, as JSON."),
+    column("thresholds", "string", "Thresholds of its kind that held, as JSON."),
+    *_proof("first"),
+    *_proof("last"),
+    _SETTLED,
+)
+
+GROUP_HEALTH = (
+    _GROUP,
+    _TYPE,
+    column("health", "string", "ok, info, warning or critical: its worst open anomaly."),
+    column("state", "string", "State now."),
+    column("since", "timestamp", "Since when."),
+    column("members", "int", "Members now."),
+    column("rebalances_1h", "bigint", "Rebalances that began in the hour to `as_of`."),
+    column("rebalances_24h", "bigint", "The same of 24 hours."),
+    column("rebalances_7d", "bigint", "The same of 7 days."),
+    column("rebalancing_1h_ms", "bigint", "Time that those of the hour took."),
+    column("rebalancing_24h_ms", "bigint", "Time that those of 24 hours took."),
+    column("rebalancing_7d_ms", "bigint", "Time that those of 7 days took."),
+    column("open_anomalies", "int", "Anomalies that may go on."),
+    column("worst_anomaly", "string", "Kind of the worst of them; null without any."),
+    column("anomalies_24h", "bigint", "Anomalies of the 24 hours to `as_of`, over or not."),
+    column("total_lag", "bigint", "Records behind in all partitions; null if never sampled."),
+    column(
+        "worst_lag_status", "string", "Worst status of a partition's lag; null if never sampled."
+    ),
+    column("last_commit_at", "timestamp", "Time of the last commit; null without any."),
+    column("as_of", "timestamp", "Time of the log that all of this is as of."),
+)
+
+ANOMALY_HEADS = (
+    _GROUP,
+    column("state", "string", "What the detectors remember, as JSON."),
+    column("anomalies_run", "bigint", "Number of the anomalies run that wrote it."),
+)
+
+ANOMALY_RUNS = (
+    column("anomalies_run", "bigint", "Number of the run."),
+    column("step", "string", "planned: the range is fixed; done: all tables have it."),
+    column("at", "timestamp", "When the step was taken."),
+    column("after_history_run", "bigint", "The run looks at what came after this history run,"),
+    column("to_history_run", "bigint", "up to and with this one."),
+    column("as_of", "timestamp", "Time of the log: that of its newest record."),
+    column("thresholds", "string", "Fingerprint of the thresholds that held."),
+)
+
+ALERTS = (
+    column("anomaly_id", "string", "The anomaly."),
+    _SEVERITY,
+    column("step", "string", "posting: about to be posted; posted; failed: to be tried again."),
+    column("at", "timestamp", "When the step was taken."),
 )

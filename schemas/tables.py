@@ -192,31 +192,31 @@ _OPEN_APART = ("cluster", "is_settled")
 GROUP_STATES = TableSpec(
     name="gold.group_states",
     grain="One row per interval that a group spent in a state.",
-    columns=(_CLUSTER, *gold.GROUP_STATES),
+    columns=(_CLUSTER, *gold.GROUP_STATES, gold.HISTORY_RUN),
     key=("cluster", "group_id", "sequence"),
-    skipping=("group_id", "started_at", "ended_at"),
+    skipping=("group_id", "started_at", "ended_at", "history_run"),
     partitions=_OPEN_APART,
 )
 GROUP_GENERATIONS = TableSpec(
     name="gold.group_generations",
     grain="One row per generation, or group epoch, of a group.",
-    columns=(_CLUSTER, *gold.GROUP_GENERATIONS),
+    columns=(_CLUSTER, *gold.GROUP_GENERATIONS, gold.HISTORY_RUN),
     key=("cluster", "group_id", "record_offset"),
-    skipping=("group_id", "join_started_at", "stable_at", "ended_at", "cause"),
+    skipping=("group_id", "join_started_at", "stable_at", "ended_at", "cause", "history_run"),
     partitions=_OPEN_APART,
 )
 MEMBER_SESSIONS = TableSpec(
     name="gold.member_sessions",
     grain="One row per stay of a member in a group.",
-    columns=(_CLUSTER, *gold.MEMBER_SESSIONS),
+    columns=(_CLUSTER, *gold.MEMBER_SESSIONS, gold.HISTORY_RUN),
     key=("cluster", "group_id", "member_id", "record_offset"),
-    skipping=("group_id", "joined_at", "left_at", "client_id"),
+    skipping=("group_id", "joined_at", "left_at", "client_id", "history_run"),
     partitions=_OPEN_APART,
 )
 PARTITION_OWNERS = TableSpec(
     name="gold.partition_owners",
     grain="One row per time that a member owned a partition.",
-    columns=(_CLUSTER, *gold.PARTITION_OWNERS),
+    columns=(_CLUSTER, *gold.PARTITION_OWNERS, gold.HISTORY_RUN),
     key=(
         "cluster",
         "group_id",
@@ -243,6 +243,13 @@ COMMITTED_OFFSETS = TableSpec(
     key=("cluster", "group_id", "topic", "topic_partition"),
     skipping=("group_id", "topic", "committed_at"),
 )
+OFFSET_MOVES = TableSpec(
+    name="gold.offset_moves",
+    grain="One row per commit that did not just go on: back, far ahead, deleted, or after that.",
+    columns=(_CLUSTER, *gold.OFFSET_MOVES),
+    key=("cluster", "record_partition", "record_offset"),
+    skipping=("group_id", "topic", "at", "history_run"),
+)
 GROUP_HEADS = TableSpec(
     name="gold.group_heads",
     grain="One row per group: where its history goes on.",
@@ -257,15 +264,57 @@ HISTORY_RUNS = TableSpec(
     key=("cluster", "history_run", "step"),
     skipping=("history_run",),
 )
+ANOMALIES = TableSpec(
+    name="gold.anomalies",
+    grain="One row per anomaly: an episode with a start and an end.",
+    columns=(_CLUSTER, *gold.ANOMALIES),
+    key=("cluster", "anomaly_id"),
+    skipping=("kind", "severity", "group_id", "started_at", "ended_at"),
+    partitions=_OPEN_APART,
+)
+GROUP_HEALTH = TableSpec(
+    name="gold.group_health",
+    grain="One row per group: how it is now.",
+    columns=(_CLUSTER, *gold.GROUP_HEALTH),
+    key=("cluster", "group_id"),
+    skipping=("group_id", "health"),
+)
+ANOMALY_HEADS = TableSpec(
+    name="gold.anomaly_heads",
+    grain="One row per group: where its detectors go on.",
+    columns=(_CLUSTER, *gold.ANOMALY_HEADS),
+    key=("cluster", "group_id"),
+    skipping=("group_id",),
+)
+ANOMALY_RUNS = TableSpec(
+    name="gold.anomaly_runs",
+    grain="One row per step of an anomalies run: planned, then done.",
+    columns=(_CLUSTER, *gold.ANOMALY_RUNS),
+    key=("cluster", "anomalies_run", "step"),
+    skipping=("anomalies_run",),
+)
+ALERTS = TableSpec(
+    name="gold.alerts",
+    grain="One row per step of posting an anomaly to a webhook.",
+    columns=(_CLUSTER, *gold.ALERTS),
+    key=("cluster", "anomaly_id", "severity", "step", "at"),
+    skipping=("anomaly_id", "at"),
+)
 _GOLD = (
     GROUP_STATES,
     GROUP_GENERATIONS,
     MEMBER_SESSIONS,
     PARTITION_OWNERS,
     OFFSET_PROGRESS,
+    OFFSET_MOVES,
     COMMITTED_OFFSETS,
     GROUP_HEADS,
     HISTORY_RUNS,
+    ANOMALIES,
+    GROUP_HEALTH,
+    ANOMALY_HEADS,
+    ANOMALY_RUNS,
+    ALERTS,
 )
 
 

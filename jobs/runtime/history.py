@@ -25,6 +25,7 @@ from schemas.tables import (
     DECODE_RUNS,
     GROUP_HEADS,
     HISTORY_RUNS,
+    OFFSET_MOVES,
     OFFSET_PROGRESS,
     QUARANTINE,
     all_tables,
@@ -199,8 +200,20 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
             jobs.append(pool.submit(_write_offsets, lakehouse, plan, new[COMMITS], replayed))
         for job in jobs:
             job.result()
-    head_rows = rows_of(folded, HEADS).withColumn("history_run", F.lit(plan.number).cast("bigint"))
-    unchanged = lakehouse.read(GROUP_HEADS).drop("cluster")
+    former = lakehouse.read(GROUP_HEADS).drop("cluster")
+    number = F.lit(plan.number).cast("bigint")
+    told_since = F.coalesce(
+        F.when(~F.col("group_id").isin(replayed), F.col("told_since"))
+        if replayed
+        else "told_since",
+        number,
+    )
+    head_rows = (
+        rows_of(folded, HEADS)
+        .join(former.select("group_id", "told_since"), "group_id", how="left")
+        .withColumns({"history_run": number, "told_since": told_since})
+    )
+    unchanged = former
     unchanged = unchanged.join(changed, "group_id", how="left_anti")
     heads_now = unchanged.select(*head_rows.columns).unionByName(head_rows)
     lakehouse.replace(GROUP_HEADS, heads_now, "true", _APPLICATION, plan.number)
@@ -276,7 +289,7 @@ def _replace_open(
 ) -> None:
     """Add the rows that are settled, and put the open ones in the place of the former."""
     spec = all_tables()[f"gold.{table}"]
-    rows = rows_of(folded, table)
+    rows = rows_of(folded, table).withColumn("history_run", F.lit(plan.number).cast("bigint"))
     if lakehouse.last_write(spec, _APPLICATION) >= 0:
         still_open = lakehouse.read(spec).where(~F.col("is_settled")).drop("cluster")
         rows = rows.unionByName(still_open.join(changed, "group_id", how="left_anti"))
@@ -311,6 +324,7 @@ def _write_offsets(
         if plan.number:
             hours = offsets.joined_hours(progress.where(where), hours)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
+    _write_moves(lakehouse, plan, stepped, replayed)
     latest = offsets.last_commits(stepped)
     if last is not None:
         keys = ["group_id", "topic", "topic_partition"]
@@ -318,6 +332,16 @@ def _write_offsets(
         latest = latest.unionByName(rest.select(*latest.columns))
     lakehouse.replace(COMMITTED_OFFSETS, latest, "true", _APPLICATION, plan.number)
     stepped.unpersist()
+
+
+def _write_moves(lakehouse: Lakehouse, plan: Plan, stepped: DataFrame, replayed: list[str]) -> None:
+    moves = offsets.moves(stepped).withColumn("history_run", F.lit(plan.number).cast("bigint"))
+    if not replayed:
+        lakehouse.append(OFFSET_MOVES, moves, _APPLICATION, plan.number)
+        return
+    known = lakehouse.read(OFFSET_MOVES).where(~F.col("group_id").isin(replayed)).drop("cluster")
+    rows = known.unionByName(moves.select(*known.columns))
+    lakehouse.replace(OFFSET_MOVES, rows, "true", _APPLICATION, plan.number)
 
 
 def _micros(at: dt.datetime) -> int:

@@ -18,10 +18,13 @@ JOBS = {
     "ingest": "read what is new from a cluster or from Parquet files into bronze",
     "decode": "decode what is new in bronze into silver",
     "history": "tell what became of each group: silver into gold",
+    "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
     "sql": "run SQL over the tables and views, and print what it gives",
-    "pipeline": "ingest, decode, history: this is what gets scheduled",
+    "pipeline": "ingest, decode, history, anomalies: this is what gets scheduled",
 }
 _WITH_SOURCE = {"ingest", "pipeline"}
+_WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
+_SEVERITIES = ("info", "warning", "critical")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -55,6 +58,9 @@ class Options:
         topic: the topic to read.
         query: SQL to run.
         file: file with SQL statements to run, each ended by a semicolon.
+        thresholds: TOML file with thresholds of the detectors; None for ours alone.
+        notify: address to post anomalies to, with ${env:NAME} for what is secret; None for none.
+        notify_severity: the least severity that is posted.
     """
 
     job: str
@@ -71,6 +77,14 @@ class Options:
     topic: str = "__consumer_offsets"
     query: str | None = None
     file: str | None = None
+    thresholds: str | None = None
+    notify: str | None = None
+    notify_severity: str = "warning"
+
+    @property
+    def notify_url(self) -> str | None:
+        """The address to post to, with its secrets."""
+        return None if self.notify is None else _with_environment(self.notify)
 
 
 def parse(argv: list[str]) -> Options:
@@ -126,6 +140,8 @@ def _parser(job: str) -> _Parser:
         )
     if job in _WITH_SOURCE:
         _add_source(parser)
+    if job in _WITH_THRESHOLDS:
+        _add_thresholds(parser)
     if job == "sql":
         _add_query(parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
@@ -166,6 +182,25 @@ def _add_source(parser: _Parser) -> None:
         metavar="PATH",
         help="Parquet file or folder with columns topic, partition, offset, timestamp, "
         "timestampType, key, value",
+    )
+
+
+def _add_thresholds(parser: _Parser) -> None:
+    what = parser.add_argument_group("anomalies")
+    what.add_argument(
+        "--thresholds",
+        metavar="FILE",
+        help="TOML file with other thresholds, see docs/anomalies.md",
+    )
+    what.add_argument(
+        "--notify",
+        metavar="URL",
+        help="post new and worse anomalies there; ${env:NAME} stands for an environment variable",
+    )
+    what.add_argument(
+        "--notify-severity",
+        choices=_SEVERITIES,
+        help="the least severity that is posted (default warning)",
     )
 
 
@@ -252,6 +287,32 @@ def _check(options: Options) -> None:
         _check_query(options)
     if options.job in _WITH_SOURCE:
         _check_source(options)
+    if options.thresholds is not None:
+        _check_thresholds(options.thresholds)
+    if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):
+        _fail("--notify: give an http:// or https:// address")
+
+
+def _check_thresholds(path: str) -> None:
+    from anomalies.thresholds import ThresholdsError  # noqa: PLC0415 - help comes without it
+    from jobs.runtime.limits import read_thresholds  # noqa: PLC0415
+
+    try:
+        read_thresholds(path)
+    except ThresholdsError as error:
+        _fail(f"--thresholds {path}: {error}")
+
+
+def _with_environment(text: str) -> str:
+    """Put the values of environment variables in the place of ${env:NAME}."""
+
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match.group(1))
+        if found is None:
+            _fail(f"--notify: environment variable {match.group(1)} is not set")
+        return found
+
+    return re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", value, text)
 
 
 def _check_query(options: Options) -> None:

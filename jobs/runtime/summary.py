@@ -10,57 +10,50 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from schemas.tables import COVERAGE, GROUP_GENERATIONS, GROUP_STATES, QUARANTINE, RECORDS
+from anomalies.model import SEVERITIES
+from schemas.tables import ANOMALIES, COVERAGE, GROUP_HEALTH, QUARANTINE, RECORDS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Row
 
     from jobs.runtime.runner import Run
-    from storage.tables import Lakehouse
 
 _SHOWN_GROUPS = 12
+_SHOWN_ANOMALIES = 8
+_COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _MAX_NAME = 20
 _WINDOW = dt.timedelta(hours=24)
 
 
 def show_summary(run: Run) -> None:
-    """Print what the run decoded, what the groups did in the last 24 hours, and what is missing."""
+    """Print what the run decoded, how the groups are, what is wrong, and what is missing."""
     if run.summary.get("records_read"):
         run.out.print(_decoded(run))
-    groups = _groups(run.lakehouse)
-    if groups is not None:
-        run.out.print(groups)
+    show_anomalies(run)
     for line in _remarks(run):
         run.out.print(line, markup=False, highlight=False)
 
 
-def group_overview(states: DataFrame, generations: DataFrame) -> DataFrame:
-    """Tell how each group is and what it went through.
-
-    Args:
-        states: the newest rows of group_states, of each group at least the last.
-        generations: the rows of group_generations to sum up.
-
-    Returns:
-        Columns group_id, state, members, rebalances, aborted, rebalancing_ms, cause (the one most
-        often seen); the groups that rebalanced most come first.
-    """
-    now = states.groupBy("group_id").agg(
-        F.max_by("state", "sequence").alias("state"),
-        F.max_by("member_count", "sequence").alias("members"),
+def show_anomalies(run: Run) -> None:
+    """Print how the groups are, the worst first, and what is wrong with them."""
+    health = run.lakehouse.read(GROUP_HEALTH)
+    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("health"))
+    worst = health.orderBy(rank.desc(), F.desc("rebalances_24h"), "group_id")
+    rows = worst.limit(_SHOWN_GROUPS).collect()
+    if not rows:
+        return
+    run.out.print(_health(rows, health.count()))
+    found = run.lakehouse.read(ANOMALIES).where(
+        (F.col("ended_at") >= F.lit(rows[0].as_of - _WINDOW)) | F.col("is_open")
     )
-    summed = (
-        generations.where(F.col("join_started_at").isNotNull())
-        .groupBy("group_id")
-        .agg(
-            F.count("*").alias("rebalances"),
-            F.sum("aborted_generations").alias("aborted"),
-            F.sum("rebalance_ms").alias("rebalancing_ms"),
-            F.mode("cause", deterministic=True).alias("cause"),
-        )
-    )
-    joined = now.join(summed, "group_id", how="left").fillna(0, ["rebalances", "aborted"])
-    return joined.orderBy(F.desc("rebalances"), "group_id")
+    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
+    counts = {row.severity: row["count"] for row in found.groupBy("severity").count().collect()}
+    told = found.where("severity <> 'info'").orderBy(rank.desc(), F.desc("started_at"))
+    for row in told.limit(_SHOWN_ANOMALIES).collect():
+        run.out.print(_told(row), soft_wrap=True, highlight=False)
+    numbers = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if counts.get(s))
+    line = f"Anomalies of these 24 hours: {numbers or 'none'}"
+    run.out.print(f"{line}; {ANOMALIES.name} has them all", markup=False, highlight=False)
 
 
 def printable(text: str) -> str:
@@ -81,32 +74,32 @@ def _decoded(run: Run) -> Table:
     return table
 
 
-def _groups(lakehouse: Lakehouse) -> Table | None:
-    states = lakehouse.read(GROUP_STATES).where(~F.col("is_settled"))
-    latest = states.agg(F.max("record_timestamp")).first()
-    if latest is None or latest[0] is None:
-        return None
-    is_recent = F.col("join_started_at") >= F.lit(latest[0] - _WINDOW)
-    generations = lakehouse.read(GROUP_GENERATIONS).where(is_recent)
-    rows = group_overview(states, generations).collect()
-    shown = min(len(rows), _SHOWN_GROUPS)
-    table = _table(f"24 hours to {latest[0]:%Y-%m-%d %H:%M} UTC ({shown} of {len(rows)} groups)")
+def _health(rows: list[Row], groups: int) -> Table:
+    title = f"24 hours to {rows[0].as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups} groups)"
+    table = _table(title)
     table.add_column("group", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    for name in ("members", "rebalances", "aborted", "took"):
+    for name in ("health", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("members", "rebalances", "took", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("mostly", no_wrap=True)
-    for row in rows[:_SHOWN_GROUPS]:
+    for row in rows:
         table.add_row(
             printable(row.group_id),
+            f"[{_COLOURS[row.health]}]{row.health}[/]",
             row.state,
-            f"{row.members:,}",
-            f"{row.rebalances:,}",
-            f"{row.aborted:,}",
-            "" if row.rebalancing_ms is None else f"{row.rebalancing_ms / 1000:,.0f} s",
-            row.cause or "",
+            f"{row.members or 0:,}",
+            f"{row.rebalances_24h:,}",
+            f"{row.rebalancing_24h_ms / 1000:,.0f} s" if row.rebalances_24h else "",
+            "" if row.total_lag is None else f"{row.total_lag:,}",
         )
     return table
+
+
+def _told(row: Row) -> str:
+    group = "" if row.group_id is None else f"{printable(row.group_id)}: "
+    summary = escape("".join(c if c.isprintable() else " " for c in row.summary))
+    at = f"{row.started_at:%H:%M:%S}"
+    return f"[{_COLOURS[row.severity]}]{row.severity:<8}[/] {at} {row.kind}  {group}{summary}"
 
 
 def _table(title: str) -> Table:

@@ -1,8 +1,9 @@
-"""The history job: cut into runs, run twice, run anew, and with records that come late."""
+"""History and anomalies: cut into runs, run twice, run anew, and with records that come late."""
 
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from bisect import bisect_right
 from typing import TYPE_CHECKING
@@ -12,7 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from schemas.tables import GROUP_GENERATIONS, GROUP_STATES, OFFSET_PROGRESS, PARTITION_OWNERS
+from anomalies.model import anomaly_id
+from schemas.tables import (
+    ANOMALIES,
+    GROUP_GENERATIONS,
+    GROUP_STATES,
+    OFFSET_PROGRESS,
+    PARTITION_OWNERS,
+)
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
 
@@ -34,13 +42,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def gold(spark: SparkSession, root: str, cluster: str) -> dict[str, list[str]]:
-    """Give the gold tables' rows, but for what is kept to go on."""
+    """Give the gold tables' rows, but for what is kept to go on, and what names the cluster."""
     found = contents(spark, root, cluster)
+    of_cluster = rf"cluster='{cluster}'|anomaly_id='\w+'"
     return {
-        name: [row.replace(f"cluster='{cluster}'", "") for row in rows]
+        name: sorted(re.sub(of_cluster, "", row) for row in rows)
         for name, rows in found.items()
-        if name.startswith("gold.") and name != "gold.group_heads"
+        if name.startswith("gold.") and not name.endswith("_heads")
     }
+
+
+def anomalies(spark: SparkSession, root: str, cluster: str) -> list[str]:
+    """Give what was found, and how bad it is."""
+    columns = ("kind", "severity", "group_id", "subject", "label", "started_at", "ended_at")
+    found = table(spark, root, ANOMALIES.name, cluster).select(*columns)
+    return sorted(map(repr, found.collect()))
 
 
 def parts(recording: Path, runs: int) -> list[pa.Table]:
@@ -63,12 +79,15 @@ def test_three_runs_tell_what_one_run_tells(spark: SparkSession, root: str, tmp_
         summary = succeed("silver", *options)
         summary = succeed("history", "--lakehouse", root, "--cluster", "many")
         assert summary["groups_changed"] > 0
+        succeed("anomalies", "--lakehouse", root, "--cluster", "many")
     assert gold(spark, root, "many") == gold(spark, root, "one")
 
 
 def test_a_run_without_news_changes_nothing(spark: SparkSession, root: str) -> None:
     before = contents(spark, root, "one")
-    assert succeed("history", "--lakehouse", root, "--cluster", "one")["groups_changed"] == 0
+    options = ("--lakehouse", root, "--cluster", "one")
+    assert succeed("history", *options)["groups_changed"] == 0
+    assert succeed("anomalies", *options)["anomalies_changed"] == 0
     assert contents(spark, root, "one") == before
 
 
@@ -79,6 +98,7 @@ def test_told_anew_from_silver_it_is_the_same(
     shutil.copytree(root, anew)
     shutil.rmtree(anew / "gold")
     succeed("history", "--lakehouse", anew, "--cluster", "one")
+    succeed("anomalies", "--lakehouse", anew, "--cluster", "one")
     assert gold(spark, str(anew), "one") == gold(spark, root, "one")
 
 
@@ -91,6 +111,7 @@ def test_groups_with_late_records_are_told_anew(
         pq.write_table(part, path)
         succeed("silver", "--records", path, "--lakehouse", root, "--cluster", "late")
         summary = succeed("history", "--lakehouse", root, "--cluster", "late")
+        succeed("anomalies", "--lakehouse", root, "--cluster", "late")
     assert summary["groups_replayed"] == 5  # all of the recording
     # Where the offsets were missing at first, the evidence stays unknown.
     told = [
@@ -104,6 +125,55 @@ def test_groups_with_late_records_are_told_anew(
         )
     ]
     assert told[:4] == told[4:]
+    # What rests on complete evidence is not found where it is unknown.
+    complete = [a for a in anomalies(spark, root, "one") if "aborted_rebalances" not in a]
+    late = [a for a in anomalies(spark, root, "late") if "aborted_rebalances" not in a]
+    assert late == complete
+
+
+def test_the_storm_is_found_and_told_apart(spark: SparkSession, root: str) -> None:
+    found = table(spark, root, ANOMALIES.name, "one")
+    storms = found.where("kind = 'rebalance_storm'").select("group_id", "severity", "label")
+    assert sorted(map(tuple, storms.collect())) == [
+        ("crash-loop", "critical", "crash_loop"),
+        ("orders-storm", "critical", "short_lived_members"),
+        ("payments-jslow", "critical", "slow_members"),
+        ("payments-slow", "critical", "slow_members"),
+    ]
+    assert found.where("group_id = 'healthy-ctl'").isEmpty()
+    for row in found.collect():
+        started = round(row.started_at.timestamp() * 1000)
+        expected = anomaly_id("one", row.kind, row.group_id or "", row.subject or "", started)
+        assert row.anomaly_id == expected
+
+
+def test_the_front_page_has_each_group_once(spark: SparkSession, root: str) -> None:
+    health = {row.group_id: row for row in table(spark, root, "gold.group_health", "one").collect()}
+    states = table(spark, root, GROUP_STATES.name, "one").where("ended_at IS NULL")
+    assert len(health) == states.count() == 5
+    assert health["healthy-ctl"].health == "ok"
+    storm = health["orders-storm"]
+    assert (storm.health, storm.state, storm.members) == ("critical", "Empty", 0)
+    generations = table(spark, root, GROUP_GENERATIONS.name, "one")
+    of_storm = generations.where("group_id = 'orders-storm' AND join_started_at IS NOT NULL")
+    assert storm.rebalances_1h == storm.rebalances_7d == of_storm.count()
+
+
+def test_other_thresholds_find_other_anomalies(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    lakehouse = tmp_path / "lakehouse"
+    shutil.copytree(root, lakehouse)
+    own = tmp_path / "own.toml"
+    own.write_text(
+        "[[overrides]]\ngroups = 'orders-.*'\n"
+        "rebalance_storm = {warning_an_hour = 1000, in_ten_minutes = 1000, share_of_time = 1}\n"
+    )
+    options = ("--lakehouse", lakehouse, "--cluster", "one")
+    found = succeed("anomalies", *options, "--thresholds", own)["anomalies"]
+    assert found["rebalance_storm"] == 3
+    assert succeed("anomalies", *options)["anomalies"]["rebalance_storm"] == 4
+    assert gold(spark, str(lakehouse), "one") == gold(spark, root, "one")
 
 
 def test_offset_progress_adds_up(spark: SparkSession, root: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dq.balance import unbalanced
+from jobs.anomalies import watch
 from jobs.demo import demo
 from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
@@ -40,6 +41,7 @@ _JOBS = {
     "decode": ("decode", decode),
     "ingest": ("ingest", ingest),
     "history": ("history", history),
+    "anomalies": ("anomalies", watch),
     "sql": ("sql", sql),
 }
 
@@ -105,10 +107,14 @@ def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[s
     lakehouse = Lakehouse(spark, root, cluster)
     names = [RECORDS.name, QUARANTINE.name, *(decoded_table(t).name for t in silver_tables())]
     names += [name for name in all_tables() if name.startswith("gold.") and "_runs" not in name]
-    of_run = ("ingested_at", "ingest_run", "decode_run", "history_run")
+    of_run = ("ingested_at", "ingest_run", "decode_run", "history_run", "anomalies_run")
     found = {}
     for name in names:
         spec = all_tables()[name]
-        rows = lakehouse.read(spec).drop(*of_run).collect() if lakehouse.exists(spec) else []
+        rows = (
+            lakehouse.read(spec).drop(*of_run, "told_since").collect()
+            if lakehouse.exists(spec)
+            else []
+        )
         found[name] = sorted(map(repr, rows))
     return found

@@ -1,0 +1,1 @@
+"""What is wrong with groups and their log: detectors over the history."""

@@ -1,0 +1,292 @@
+"""The watch's one seam to Spark: rows of gold and silver in, anomalies out."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from anomalies.group import (
+    GENERATION,
+    MINUTE,
+    MOVE,
+    OPEN_GENERATION,
+    OPEN_STATE,
+    OPEN_STAY,
+    STAY,
+    Watch,
+)
+from anomalies.rows import row_of
+from schemas import gold
+from schemas.columns import Column, Primitive, arrow_schema, column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import Column as Expression
+
+    from anomalies.model import Row
+    from anomalies.thresholds import Thresholds
+
+_HEAD = "head"
+_MINUTE_MS = 60_000
+
+OUTPUT: tuple[Column, ...] = (
+    *gold.ANOMALIES,
+    column("state", "string", "Of a head: what the detectors remember; null of an anomaly."),
+)
+"""The columns of what `watch` returns."""
+
+_EVENTS = T.StructType(
+    [
+        T.StructField("group_id", T.StringType()),
+        T.StructField("turn", T.IntegerType()),
+        T.StructField("place", T.LongType()),
+        T.StructField("second_place", T.LongType()),
+        T.StructField("kind", T.StringType()),
+        T.StructField("tie", T.StringType()),
+        T.StructField("payload", T.StringType()),
+    ]
+)
+_GENERATION = (
+    *("group_type", "generation", "aborted_generations", "aborted_evidence"),
+    *("join_started_at", "join_completed_at", "stable_at", "ended_at"),
+    *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
+    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
+    *("members_joined", "members_left", "members_replaced", "cause"),
+    *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+_STATE = (
+    *("state", "generation", "started_at"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+_STAY = (
+    *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
+    *("record_partition", "record_offset"),
+)
+_MOVE = (
+    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
+    *("committed_offset", "step", "largest_step_before"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+
+
+class Sources(NamedTuple):
+    """What a watch looks at.
+
+    Attributes:
+        generations: rows of group_generations: the settled ones that are new, and all open ones.
+        states: the rows of group_states of the states that groups are in.
+        stays: rows of member_sessions that ended: those settled that are new, and all open ones.
+        moves: the rows of offset_moves that are new.
+        minutes: what `commit_minutes` gives of the commits that are new.
+        heads: anomaly_heads.
+    """
+
+    generations: DataFrame
+    states: DataFrame
+    stays: DataFrame
+    moves: DataFrame
+    minutes: DataFrame
+    heads: DataFrame
+
+
+def commit_minutes(commits: DataFrame) -> DataFrame:
+    """Sum up commits by group and minute.
+
+    Args:
+        commits: rows of offset_commits.
+
+    Returns:
+        Columns group_id, record_partition, minute (since the epoch), commits, partitions, first_at
+        and last_at in epoch milliseconds, first_offset and last_offset of their records.
+    """
+    at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
+    timed = commits.where(~F.col("is_tombstone")).withColumn("at", at).where("at IS NOT NULL")
+    minute = F.floor(F.col("at") / _MINUTE_MS).cast("bigint").alias("minute")
+    of_partition = timed.groupBy(
+        "group_id", "record_partition", minute, "topic", "topic_partition"
+    ).agg(
+        F.count("*").alias("commits"),
+        F.min("at").alias("first_at"),
+        F.max("at").alias("last_at"),
+        F.min("record_offset").alias("first_offset"),
+        F.max("record_offset").alias("last_offset"),
+    )
+    return of_partition.groupBy("group_id", "record_partition", "minute").agg(
+        F.sum("commits").alias("commits"),
+        F.count("*").alias("partitions"),
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+        F.min("first_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+    )
+
+
+def events(sources: Sources) -> DataFrame:
+    """Bring all that a watch looks at into one shape and order."""
+    generations, is_open = sources.generations, ~F.col("is_settled")
+    commits = {"turn": 5, "place": "record_offset", "tie": F.lit(None)}
+    place = {"place": "record_offset"}
+    stay = {
+        "place": F.unix_millis("left_at"),
+        "second_place": "record_offset",
+        "tie": F.col("member_id"),
+    }
+    parts = [
+        _shaped(sources.heads, _HEAD, payload=F.col("state")),
+        _shaped(generations.where(is_open), OPEN_GENERATION, _GENERATION, turn=1, **place),  # type: ignore[arg-type]
+        _shaped(sources.stays.where(is_open), OPEN_STAY, _STAY, turn=1, **stay),  # type: ignore[arg-type]
+        _shaped(sources.states, OPEN_STATE, _STATE, turn=2),
+        _shaped(generations.where(~is_open), GENERATION, _GENERATION, turn=3, **place),  # type: ignore[arg-type]
+        _shaped(sources.stays.where(~is_open), STAY, _STAY, turn=4, **stay),  # type: ignore[arg-type]
+        _shaped(sources.moves, MOVE, _MOVE, **commits),  # type: ignore[arg-type]
+        _shaped(
+            sources.minutes,
+            MINUTE,
+            tuple(c for c in sources.minutes.columns if c != "group_id"),
+            **(commits | {"place": "first_offset"}),  # type: ignore[arg-type]
+        ),
+    ]
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _shaped(
+    rows: DataFrame,
+    kind: str,
+    columns: Iterable[str] = (),
+    *,
+    turn: int = 0,
+    place: Expression | str | None = None,
+    second_place: str | None = None,
+    tie: Expression | None = None,
+    payload: Expression | None = None,
+) -> DataFrame:
+    if payload is None:
+        types = {f.name: f.dataType for f in rows.schema.fields}
+        plain = [
+            F.unix_millis(name).alias(name) if types[name] == T.TimestampType() else F.col(name)
+            for name in columns
+        ]
+        payload = F.to_json(F.struct(*plain), {"ignoreNullFields": "false"})
+    given: dict[str, Expression] = {
+        "group_id": F.col("group_id"),
+        "turn": F.lit(turn),
+        "place": _expression(place),
+        "second_place": _expression(second_place),
+        "kind": F.lit(kind),
+        "tie": F.lit(None) if tie is None else tie,
+        "payload": payload,
+    }
+    return rows.select(*(given[f.name].cast(f.dataType).alias(f.name) for f in _EVENTS.fields))
+
+
+def _expression(name: Expression | str | None) -> Expression:
+    if name is None:
+        return F.lit(0)
+    return F.col(name) if isinstance(name, str) else name
+
+
+def watch(
+    ordered: DataFrame,
+    *,
+    thresholds: Thresholds,
+    cluster: str,
+    now: int,
+    schema: T.StructType,
+    tasks: int,
+) -> DataFrame:
+    """Watch each group.
+
+    Args:
+        ordered: what `events` gives.
+        thresholds: the thresholds in force.
+        cluster: name of the cluster, which is part of the anomalies' ids.
+        now: time of the log in epoch milliseconds.
+        schema: Spark's type of `OUTPUT`.
+        tasks: number of tasks to share the groups among.
+
+    Returns:
+        The anomalies that are settled now, all open ones, and the heads.
+    """
+    groups = ordered.repartition(tasks, "group_id").sortWithinPartitions(
+        "group_id", "turn", "place", "second_place", "kind", F.col("tie").asc_nulls_first()
+    )
+    return groups.mapInArrow(partial(_watch_batches, thresholds, cluster, now), schema)
+
+
+def _watch_batches(
+    thresholds: Thresholds, cluster: str, now: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    rows: list[Row] = []
+    group: _Group | None = None
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("group_id", "kind", "payload"))
+        for group_id, kind, payload in zip(*columns, strict=True):
+            if group is None or group.group_id != group_id:
+                if group is not None:
+                    rows += group.rows(cluster, now)
+                group = _Group(group_id, thresholds)
+            group.take(kind, payload)
+            if len(rows) >= _BATCH_ROWS:
+                yield _batch(rows)
+                rows = []
+    if group is not None:
+        rows += group.rows(cluster, now)
+    if rows:
+        yield _batch(rows)
+
+
+_BATCH_ROWS = 5_000
+
+
+class _Group:
+    """One group while its rows pass by."""
+
+    def __init__(self, group_id: str, thresholds: Thresholds) -> None:
+        self.group_id = group_id
+        self._limits = thresholds.of(group_id)
+        self._is_ignored = thresholds.ignores(group_id)
+        self._watch: Watch | None = None
+
+    def take(self, kind: str, payload: str) -> None:
+        if self._is_ignored:
+            return
+        if kind == _HEAD:
+            self._watch = Watch(self._limits, payload)
+            return
+        if self._watch is None:
+            self._watch = Watch(self._limits)
+        self._watch.take(kind, orjson.loads(payload))
+
+    def rows(self, cluster: str, now: int) -> Iterator[Row]:
+        """Give the group's anomalies, and its head."""
+        if self._watch is None:
+            return
+        for is_settled, episodes in (
+            (True, self._watch.settled()),
+            (False, self._watch.still_open(now)),
+        ):
+            for episode in episodes:
+                yield row_of(
+                    episode, cluster, self.group_id, self._limits, now=now, is_settled=is_settled
+                )
+        yield {"group_id": self.group_id, "state": self._watch.to_json()}
+
+
+def _batch(rows: list[Row]) -> pa.RecordBatch:
+    schema = arrow_schema(OUTPUT)
+    arrays = []
+    for told, field in zip(OUTPUT, schema, strict=True):
+        values = [row.get(told.name) for row in rows]
+        if isinstance(told.type, Primitive) and told.type.name == "timestamp":
+            arrays.append(pa.array(values, pa.timestamp("ms", "UTC")).cast(field.type))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

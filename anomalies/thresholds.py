@@ -1,0 +1,141 @@
+"""The thresholds of all detectors: ours with their reasons, the user's over them, some by group."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Values: TypeAlias = "dict[str, dict[str, float]]"
+
+_OVERRIDES = "overrides"
+
+
+class ThresholdsError(ValueError):
+    """A file of thresholds that cannot be used; the text says what to mend."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """Other thresholds for the groups whose whole id a regular expression matches."""
+
+    groups: str
+    values: Values
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The thresholds in force.
+
+    Attributes:
+        values: by anomaly kind and name of the threshold.
+        overrides: what holds for some groups instead; later ones win.
+        ignored_groups: regular expression of groups that are left out.
+    """
+
+    values: Values
+    overrides: tuple[Override, ...] = ()
+    ignored_groups: str | None = None
+    _by_group: dict[tuple[int, ...], Values] = field(default_factory=dict, compare=False)
+
+    def of(self, group_id: str) -> Values:
+        """Give the thresholds that hold for a group."""
+        matching = tuple(
+            i for i, o in enumerate(self.overrides) if re.fullmatch(o.groups, group_id)
+        )
+        if matching not in self._by_group:
+            values = self.values
+            for i in matching:
+                values = _over(values, self.overrides[i].values)
+            self._by_group[matching] = values
+        return self._by_group[matching]
+
+    def least(self, kind: str, name: str) -> float:
+        """Give the smallest value that a threshold has for any group."""
+        others = (o.values.get(kind, {}).get(name) for o in self.overrides)
+        return min([self.values[kind][name], *(v for v in others if v is not None)])
+
+    def ignores(self, group_id: str) -> bool:
+        """Tell whether a group is left out."""
+        return self.ignored_groups is not None and bool(re.fullmatch(self.ignored_groups, group_id))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name these thresholds: others find other anomalies."""
+        told = [self.values, [[o.groups, o.values] for o in self.overrides], self.ignored_groups]
+        text = json.dumps(told, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read(defaults: str, own: str | None = None) -> Thresholds:
+    """Read the thresholds.
+
+    Args:
+        defaults: TOML text of ours: ``[kind.name]`` tables with value, reason and source.
+        own: TOML text of the user's: ``[kind]`` tables with ``name = number``, ``[[overrides]]``
+            with the same and a ``groups`` pattern, and ``ignored_groups``.
+
+    Raises:
+        ThresholdsError: what the user's text has is no threshold, or no number.
+    """
+    ours = tomllib.loads(defaults)
+    ignored = ours.pop("ignored_groups", None)
+    values: Values = {
+        kind: {name: told["value"] for name, told in names.items()} for kind, names in ours.items()
+    }
+    overrides: list[Override] = []
+    if own is not None:
+        try:
+            given = tomllib.loads(own)
+        except tomllib.TOMLDecodeError as error:
+            raise ThresholdsError(f"is not TOML: {error}") from error
+        ignored = _pattern(given.pop("ignored_groups", ignored), "ignored_groups")
+        for table in given.pop(_OVERRIDES, []):
+            groups = _pattern(table.pop("groups", None), "groups of an override")
+            if groups is None:
+                raise ThresholdsError("an override has no groups, a regular expression")
+            overrides.append(Override(groups, _checked(table, values)))
+        values = _over(values, _checked(given, values))
+    return Thresholds(values, tuple(overrides), ignored or None)
+
+
+def _pattern(text: object, name: str) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ThresholdsError(f"{name} has to be a string")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ThresholdsError(f"{name}: {text!r} is no regular expression: {error}") from error
+    return text
+
+
+def _checked(given: Mapping[str, Any], known: Values) -> Values:
+    for kind, names in given.items():
+        if kind not in known or not isinstance(names, dict):
+            raise ThresholdsError(f"{kind!r} is no kind of anomaly with thresholds")
+        for name, value in names.items():
+            if name not in known[kind]:
+                raise ThresholdsError(
+                    f"{kind} has no threshold {name!r}, but {', '.join(sorted(known[kind]))}"
+                )
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise ThresholdsError(f"{kind}.{name} has to be a number from 0")
+    return {kind: dict(names) for kind, names in given.items()}
+
+
+def _over(values: Values, above: Values) -> Values:
+    return {kind: {**names, **above.get(kind, {})} for kind, names in values.items()}

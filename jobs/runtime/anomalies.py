@@ -1,0 +1,447 @@
+"""Gold and silver to gold.anomalies and gold.group_health: watches what the history has brought.
+
+A run is planned first, and done again with the same range if it was killed. Each table is written
+once a run; the heads, from which the next run goes on, come last.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from anomalies import log
+from anomalies.health import WINDOWS, group_health
+from anomalies.model import Findings
+from anomalies.rows import row_of
+from anomalies.spark import OUTPUT, Sources, commit_minutes, events, watch
+from jobs.runtime.limits import read_thresholds
+from schemas.silver import silver_tables
+from schemas.tables import (
+    ANOMALIES,
+    ANOMALY_HEADS,
+    ANOMALY_RUNS,
+    COMMITTED_OFFSETS,
+    COVERAGE,
+    DECODE_RUNS,
+    GROUP_GENERATIONS,
+    GROUP_HEADS,
+    GROUP_HEALTH,
+    GROUP_STATES,
+    HISTORY_RUNS,
+    MEMBER_SESSIONS,
+    OFFSET_MOVES,
+    OFFSET_PROGRESS,
+    QUARANTINE,
+    all_tables,
+    decoded_table,
+)
+from storage.tables import spark_schema, sql_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import Column
+
+    from anomalies.log import Finding
+    from anomalies.model import Row
+    from anomalies.thresholds import Thresholds
+    from jobs.runtime.runner import Run
+    from storage.tables import Lakehouse
+
+_APPLICATION = "anomalies"
+_PLAN = "anomalies plan"
+_DONE = "anomalies done"
+_COMMITS = "offset_commits"
+_LAG = "gold.lag"
+_EVENTS_A_TASK = 250_000
+# More groups than this are replaced by replacing all.
+_REPLAYED_BY_NAME = 1_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One anomalies run: the history runs behind `after`, up to and with `to`.
+
+    Attributes:
+        as_of: time of the log in epoch milliseconds: that of its newest record.
+        is_anew: nothing of earlier runs counts, since other thresholds held then.
+    """
+
+    number: int
+    after: int
+    to: int
+    as_of: int
+    is_anew: bool
+
+
+@dataclass(frozen=True)
+class News:
+    """What a run looks at.
+
+    Attributes:
+        decode_runs: the decode runs behind the first, up to and with the second.
+        ingest_runs: the same of the ingest runs.
+        replayed: groups of which the history was told anew.
+    """
+
+    decode_runs: tuple[int, int]
+    ingest_runs: tuple[int, int]
+    replayed: list[str] = field(default_factory=list)
+
+
+def anomalies(run: Run) -> None:
+    """Bring gold.anomalies and gold.group_health up to the history."""
+    limits = read_thresholds(run.options.thresholds)
+    with run.step("looking for new history"):
+        plan = _plan(run.lakehouse, limits)
+    if plan is None:
+        run.summary |= {"anomalies_changed": 0}
+        return
+    with run.step("watching the groups"):
+        _carry_out(run.lakehouse, plan, limits)
+    run.summary |= {"anomalies": _by_kind(run.lakehouse)}
+
+
+# -- planning --------------------------------------------------------------------------------------
+
+
+def _plan(lakehouse: Lakehouse, limits: Thresholds) -> Plan | None:
+    """Take up the run that was not ended, or plan one if there is something to look at."""
+    lakehouse.ensure(ANOMALY_RUNS)
+    last, is_done, fingerprint = _last_plan(lakehouse)
+    if last is not None and not is_done:
+        return last
+    if not lakehouse.exists(HISTORY_RUNS):
+        return None
+    done = lakehouse.read(HISTORY_RUNS).where(F.col("step") == "done")
+    newest = done.agg(F.max("history_run").alias("run")).first()
+    to = -1 if newest is None or newest.run is None else int(newest.run)
+    is_anew = last is not None and fingerprint != limits.fingerprint
+    after = -1 if last is None or is_anew else last.to
+    if to <= after:
+        return None
+    number = last.number + 1 if last is not None else 0
+    plan = Plan(number, after, to, _newest_record(lakehouse), is_anew)
+    _note(lakehouse, plan, limits, "planned", _PLAN)
+    # Another run may have planned this number first, and then its plan holds.
+    return _last_plan(lakehouse)[0]
+
+
+def _newest_record(lakehouse: Lakehouse) -> int:
+    rows = lakehouse.read(GROUP_STATES).where(~F.col("is_settled")).select("record_timestamp")
+    rows = rows.unionByName(
+        lakehouse.read(COMMITTED_OFFSETS).select(
+            F.coalesce("record_timestamp", "committed_at").alias("record_timestamp")
+        )
+    )
+    newest = rows.agg(F.max(F.unix_millis("record_timestamp")).alias("at")).first()
+    return 0 if newest is None or newest["at"] is None else int(newest["at"])
+
+
+def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool, str | None]:
+    """Read the last plan, whether it was carried out, and by which thresholds."""
+    columns = ("anomalies_run", "step", "after_history_run", "to_history_run", "thresholds")
+    as_of = F.unix_millis("as_of").alias("as_of")
+    runs = lakehouse.read(ANOMALY_RUNS).select(*columns, as_of)
+    steps = runs.orderBy(F.desc("anomalies_run")).limit(4).collect()
+    if not steps:
+        return None, False, None
+    number = steps[0].anomalies_run
+    of_last = [s for s in steps if s.anomalies_run == number]
+    told = of_last[0]
+    is_anew = number > 0 and told.after_history_run < 0
+    plan = Plan(number, told.after_history_run, told.to_history_run, told.as_of, is_anew)
+    return plan, any(s.step == "done" for s in of_last), told.thresholds
+
+
+def _note(
+    lakehouse: Lakehouse, plan: Plan, limits: Thresholds, step: str, application: str
+) -> None:
+    now = dt.datetime.now(dt.timezone.utc)
+    row = (
+        *(lakehouse.cluster, plan.number, step, now, plan.after, plan.to),
+        _time(plan.as_of),
+        limits.fingerprint,
+    )
+    rows = lakehouse.spark.createDataFrame([row], spark_schema(ANOMALY_RUNS.columns))
+    lakehouse.append(ANOMALY_RUNS, rows, application, plan.number)
+
+
+def _time(millis: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
+
+
+# -- carrying out ----------------------------------------------------------------------------------
+
+
+def _carry_out(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
+    if lakehouse.last_write(ANOMALY_HEADS, _APPLICATION) < plan.number:
+        _watch(lakehouse, plan, limits)
+    _write_health(lakehouse, plan, limits)
+    _note(lakehouse, plan, limits, "done", _DONE)
+
+
+def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
+    news = _news(lakehouse, plan)
+    heads = lakehouse.read(ANOMALY_HEADS).drop("cluster")
+    if plan.is_anew:
+        heads = heads.limit(0)
+    of_log = _watch_log(lakehouse, plan, news, limits, _log_head(heads))
+    of_groups = heads.where(F.col("group_id").isNotNull())
+    if news.replayed:
+        of_groups = of_groups.where(~F.col("group_id").isin(news.replayed))
+    commits = _new(lakehouse, _COMMITS, news.decode_runs, plan, news.replayed)
+    minutes = commit_minutes(commits)
+    ordered = events(_sources(lakehouse, plan, news, minutes, of_groups))
+    schema = spark_schema(OUTPUT)
+    tasks = max(lakehouse.spark.sparkContext.defaultParallelism, _tasks(lakehouse, plan))
+    found = watch(
+        ordered,
+        thresholds=limits,
+        cluster=lakehouse.cluster,
+        now=plan.as_of,
+        schema=schema,
+        tasks=tasks,
+    ).persist(StorageLevel.MEMORY_AND_DISK)
+    is_head = F.col("anomaly_id").isNull()
+    names = [c.name for c in ANOMALIES.columns if c.name != "cluster"]
+    rows = found.where(~is_head).select(*names)
+    if of_log.rows:
+        rows = rows.unionByName(_frame(lakehouse, of_log.rows))
+    lakehouse.replace(ANOMALIES, rows, _replaced(plan, news), _APPLICATION, plan.number)
+    number = F.lit(plan.number).cast("bigint").alias("anomalies_run")
+    head_rows = found.where(is_head).select("group_id", "state", number)
+    own = lakehouse.spark.createDataFrame([(None, of_log.head)], "group_id string, state string")
+    head_rows = head_rows.unionByName(own.select("group_id", "state", number))
+    lakehouse.replace(ANOMALY_HEADS, head_rows, "true", _APPLICATION, plan.number)
+    found.unpersist()
+
+
+def _tasks(lakehouse: Lakehouse, plan: Plan) -> int:
+    """Share large news among more tasks; a group's rows are a small part of its records."""
+    run = F.col("history_run")
+    news = lakehouse.read(GROUP_GENERATIONS).where((run > plan.after) & (run <= plan.to)).count()
+    return -(-news // _EVENTS_A_TASK)
+
+
+def _replaced(plan: Plan, news: News) -> str:
+    if plan.is_anew or len(news.replayed) > _REPLAYED_BY_NAME:
+        return "true"
+    where = "NOT is_settled"
+    if news.replayed:
+        where += f" OR group_id IN ({', '.join(map(sql_text, news.replayed))})"
+    return where
+
+
+def _sources(
+    lakehouse: Lakehouse, plan: Plan, news: News, minutes: DataFrame, heads: DataFrame
+) -> Sources:
+    run, is_settled = F.col("history_run"), F.col("is_settled")
+    is_new = run > plan.after
+    if news.replayed:
+        is_new |= F.col("group_id").isin(news.replayed)
+    is_new &= run <= plan.to
+    return Sources(
+        generations=lakehouse.read(GROUP_GENERATIONS).where(~is_settled | is_new),
+        states=_states_now(lakehouse),
+        stays=lakehouse.read(MEMBER_SESSIONS).where(
+            F.col("left_at").isNotNull() & (~is_settled | is_new)
+        ),
+        moves=lakehouse.read(OFFSET_MOVES).where(is_new),
+        minutes=minutes,
+        heads=heads,
+    )
+
+
+def _states_now(lakehouse: Lakehouse) -> DataFrame:
+    is_newest = ~F.col("is_settled") & F.col("ended_at").isNull()
+    return lakehouse.read(GROUP_STATES).where(is_newest)
+
+
+def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
+    as_of = _time(plan.as_of)
+    week, day = (F.lit(as_of - WINDOWS[name]) for name in ("7d", "24h"))
+    lag = all_tables().get(_LAG)
+    samples = None
+    if lag is not None and lakehouse.exists(lag):
+        every = lakehouse.read(lag)
+        newest = every.agg(F.max("lag_run")).first()
+        samples = every.where(F.col("lag_run") == (newest[0] if newest is not None else None))
+    health = group_health(
+        states=_states_now(lakehouse),
+        generations=lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= week),
+        anomalies=lakehouse.read(ANOMALIES).where((F.col("ended_at") >= day) | F.col("is_open")),
+        committed=lakehouse.read(COMMITTED_OFFSETS),
+        lag=samples,
+        as_of=as_of,
+        ignored_groups=limits.ignored_groups,
+    )
+    lakehouse.replace(GROUP_HEALTH, health, "true", _APPLICATION, plan.number)
+
+
+def _by_kind(lakehouse: Lakehouse) -> dict[str, int]:
+    """Count the anomalies that are known, by kind."""
+    rows = lakehouse.read(ANOMALIES).groupBy("kind").count().orderBy("kind").collect()
+    return {row["kind"]: row["count"] for row in rows}
+
+
+# -- what is new -----------------------------------------------------------------------------------
+
+
+def _news(lakehouse: Lakehouse, plan: Plan) -> News:
+    run = F.col("history_run")
+    planned = lakehouse.read(HISTORY_RUNS).where((run > plan.after) & (run <= plan.to))
+    decoded = planned.agg(F.min("after_decode_run"), F.max("to_decode_run")).first()
+    after, to = (-1, -1) if decoded is None or decoded[0] is None else decoded
+    run = F.col("decode_run")
+    runs = lakehouse.read(DECODE_RUNS).where((run > after) & (run <= to))
+    ingested = runs.agg(F.min("after_ingest_run"), F.max("to_ingest_run")).first()
+    replayed: list[str] = []
+    if plan.after >= 0:
+        told = F.col("told_since")
+        anew = lakehouse.read(GROUP_HEADS).where((told > plan.after) & (told <= plan.to))
+        known = lakehouse.read(ANOMALY_HEADS).select("group_id")
+        rows = anew.join(known, "group_id", how="left_semi").select("group_id").collect()
+        replayed = sorted(row.group_id for row in rows)
+    none = (-1, -1)
+    return News(
+        (after, to), none if ingested is None or ingested[0] is None else tuple(ingested), replayed
+    )
+
+
+def _new(
+    lakehouse: Lakehouse, table: str, runs: tuple[int, int], plan: Plan, replayed: list[str]
+) -> DataFrame:
+    run = F.col("decode_run")
+    known = lakehouse.read(decoded_table(table)).where(run <= runs[1])
+    is_new = run > runs[0]
+    if replayed and plan.after >= 0:
+        is_new |= F.col("group_id").isin(replayed)
+    return known.where(is_new)
+
+
+_GROUP = "="
+
+
+def _key(group: str | None) -> str:
+    """Name what findings are kept under; an empty text is a group's id, too."""
+    return "" if group is None else f"{_GROUP}{group}"
+
+
+class _OfLog(NamedTuple):
+    rows: list[Row]
+    head: str
+
+
+def _log_head(heads: DataFrame) -> dict[str, list[Row]]:
+    own = heads.where(F.col("group_id").isNull()).first()
+    kept: dict[str, list[Row]] = {} if own is None else orjson.loads(own.state)
+    return kept
+
+
+def _watch_log(
+    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, head: dict[str, list[Row]]
+) -> _OfLog:
+    """Look at the log as a whole; the findings of each group, and of the log, are kept apart."""
+    by_key = {key: Findings(kept) for key, kept in head.items()}
+    rows: list[Row] = []
+
+    def told(key: str, findings: Findings) -> Iterator[Row]:
+        group = key.removeprefix(_GROUP) if key else None
+        of_group = limits.values if group is None else limits.of(group)
+        for is_settled, episodes in (
+            (True, findings.settle(plan.as_of)),
+            (False, list(findings.open())),
+        ):
+            for episode in episodes:
+                row = row_of(
+                    episode,
+                    lakehouse.cluster,
+                    group or "",
+                    of_group,
+                    now=plan.as_of,
+                    is_settled=is_settled,
+                )
+                yield {**row, "group_id": group}
+
+    for group, hit in _log_findings(lakehouse, plan, news, limits):
+        by_key.setdefault(_key(group), Findings()).hit(hit)
+    for key, findings in by_key.items():
+        rows += told(key, findings)
+    stale = log.stale_groups(
+        lakehouse.read(COMMITTED_OFFSETS),
+        _states_now(lakehouse),
+        limits,
+        plan.as_of,
+    )
+    for group, hit in stale:
+        passing = Findings()
+        passing.hit(hit)
+        rows += told(_key(group), passing)
+    kept = {key: findings.to_json() for key, findings in by_key.items() if findings.current}
+    return _OfLog(rows, orjson.dumps(kept).decode())
+
+
+def _log_findings(
+    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds
+) -> Iterator[Finding]:
+    run = F.col("ingest_run")
+    ingested = (run > news.ingest_runs[0]) & (run <= news.ingest_runs[1])
+    yield from log.coverage_gaps(lakehouse.read(COVERAGE).where(ingested))
+    run = F.col("decode_run")
+    decoded = (run > news.decode_runs[0]) & (run <= news.decode_runs[1])
+    yield from log.undecodable(lakehouse.read(QUARANTINE).where(decoded))
+    commits = lakehouse.read(decoded_table(_COMMITS)).where(decoded)
+    yield from log.misplaced(_pairs(lakehouse, decoded))
+    metadata = decoded_table("group_metadata")
+    yield from log.oversized(lakehouse.read(metadata).where(decoded), limits)
+    at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
+    oldest = commits.agg(F.min(at).alias("at")).first()
+    if oldest is None or oldest["at"] is None:
+        return
+    yield from log.cleaner_stalled(commits, limits.values, oldest["at"], plan.as_of)
+    since = F.date_trunc("hour", F.timestamp_millis(F.lit(oldest["at"])))
+    progress = lakehouse.read(OFFSET_PROGRESS).where(F.col("hour") >= since)
+    yield from log.hot_partitions(progress, limits.values)
+    yield from log.no_progress(progress, limits)
+
+
+def _pairs(lakehouse: Lakehouse, decoded: Column) -> Iterable[tuple[str, int, int, int]]:
+    """Tell which groups have records in which partitions."""
+    parts = []
+    for name in silver_tables():
+        spec = decoded_table(name)
+        if lakehouse.exists(spec) and any(c.name == "group_id" for c in spec.columns):
+            rows = lakehouse.read(spec).where(decoded)
+            at = F.unix_millis("record_timestamp").alias("at")
+            parts.append(rows.select("group_id", "record_partition", at))
+    if not parts:
+        return []
+    by_pair = reduce(DataFrame.unionByName, parts).groupBy("group_id", "record_partition")
+    counted = by_pair.agg(F.count("*").alias("n"), F.max("at").alias("at"))
+    return [
+        (r["group_id"], r["record_partition"], r["n"], r["at"])
+        for r in counted.collect()
+        if r["group_id"] is not None and r["at"] is not None
+    ]
+
+
+def _frame(lakehouse: Lakehouse, rows: list[Row]) -> DataFrame:
+    columns = [c for c in ANOMALIES.columns if c.name != "cluster"]
+    values = [
+        tuple(
+            _time(row[c.name])
+            if c.type.sql() == "TIMESTAMP" and row[c.name] is not None
+            else row[c.name]
+            for c in columns
+        )
+        for row in rows
+    ]
+    return lakehouse.spark.createDataFrame(values, spark_schema(columns))

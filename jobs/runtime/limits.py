@@ -1,0 +1,28 @@
+"""Reads the thresholds of the detectors: ours from conf/, and the user's over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anomalies import thresholds
+from jobs.runtime.places import CONF
+
+if TYPE_CHECKING:
+    from anomalies.thresholds import Thresholds
+
+
+def read_thresholds(path: str | None) -> Thresholds:
+    """Read the thresholds in force.
+
+    Raises:
+        ThresholdsError: the user's file cannot be read or used; the text says why.
+    """
+    own = None
+    if path is not None:
+        try:
+            own = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise thresholds.ThresholdsError(f"cannot be read: {reason}") from error
+    return thresholds.read((CONF / "anomalies.toml").read_text(encoding="utf-8"), own)
