@@ -1,4 +1,4 @@
-"""Writes docs/tables.md, the page of all tables, from their declarations."""  # noqa: INP001
+"""Writes docs/tables.md, the page of all tables, from their declarations."""
 
 from __future__ import annotations
 

@@ -112,8 +112,18 @@ def _chunk(commits: list[Commit]) -> CommitChunk:
 
 
 @cache
-def logs_of(recording: Path) -> list[Log]:
-    """Decode a recording into the logs of its groups."""
+def commits_of(recording: Path) -> dict[str, list[Row]]:
+    """Decode the offset commits of a recording, by group, in the order of the log."""
+    rows = [r for part in _decoded(recording).get(COMMITS, ()) for r in part.to_pylist()]
+    commits: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda r: (r["record_partition"], r["record_offset"])):
+        plain = _plain(row)
+        plain["at"] = plain["record_timestamp"] or plain["commit_timestamp"]
+        commits[row["group_id"]].append(plain)
+    return dict(commits)
+
+
+def _decoded(recording: Path) -> dict[str, list[pa.RecordBatch]]:
     table = pq.read_table(recording)
     batch = pa.RecordBatch.from_arrays(
         [
@@ -125,9 +135,15 @@ def logs_of(recording: Path) -> list[Log]:
         ],
         names=["record_partition", "record_offset", "record_timestamp", "key", "value"],
     )
+    return decode(batch).tables
+
+
+@cache
+def logs_of(recording: Path) -> list[Log]:
+    """Decode a recording into the logs of its groups."""
     read: dict[int, set[int]] = defaultdict(set)
     events: dict[tuple[str, int], list[Record | Commit]] = defaultdict(list)
-    for name, batches in decode(batch).tables.items():
+    for name, batches in _decoded(recording).items():
         for row in (row for part in batches for row in part.to_pylist()):
             read[row["record_partition"]].add(row["record_offset"])
             if "group_id" in row:

@@ -107,14 +107,11 @@ def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[s
     lakehouse = Lakehouse(spark, root, cluster)
     names = [RECORDS.name, QUARANTINE.name, *(decoded_table(t).name for t in silver_tables())]
     names += [name for name in all_tables() if name.startswith("gold.") and "_runs" not in name]
-    of_run = ("ingested_at", "ingest_run", "decode_run", "history_run", "anomalies_run")
+    of_run = [f"{job}_run" for job in ("ingest", "decode", "history", "anomalies")]
+    of_run += ["ingested_at", "told_since"]
     found = {}
     for name in names:
         spec = all_tables()[name]
-        rows = (
-            lakehouse.read(spec).drop(*of_run, "told_since").collect()
-            if lakehouse.exists(spec)
-            else []
-        )
+        rows = lakehouse.read(spec).drop(*of_run).collect() if lakehouse.exists(spec) else []
         found[name] = sorted(map(repr, rows))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs import accuracy
+from docs import accuracy, detection
 from docs.tables import PAGE, page
 from jobs.runtime.sql import split
 from storage.catalog import description, function_texts, view_texts
@@ -14,6 +14,13 @@ def test_the_page_of_tables_is_what_the_declarations_say() -> None:
 
 def test_the_page_of_states_has_the_measured_errors() -> None:
     assert accuracy.table() in accuracy.PAGE.read_text("utf-8"), "run: docs/accuracy.py"
+
+
+def test_the_page_of_anomalies_has_what_was_found_and_the_thresholds() -> None:
+    text = detection.PAGE.read_text("utf-8")
+    assert detection.detection() in text, "run: docs/detection.py"
+    assert detection.thresholds() in text, "run: docs/detection.py"
+    assert all(f"| {kind} |" in text for kind in detection.KINDS)
 
 
 def test_the_page_of_sql_has_the_questions_and_the_views() -> None:

@@ -1,0 +1,241 @@
+"""Each kind of anomaly that no recording has, made to happen on a real broker, and its look-alike.
+
+The thresholds are those of seconds rather than hours: a test cannot wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from kafka import KafkaProducer, TopicPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+from anomalies.log import java_hash
+from schemas.tables import ANOMALIES
+from tests.factories import group_metadata, member, offset_commit, subscription
+from tests.support import clients
+from tests.support.clients import GroupMember, wait_stable
+from tests.support.jobs import succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.broker import Broker
+
+THRESHOLDS = """
+idle_members = {least_ms = 1000}
+orphan_topic = {least_ms = 1000}
+assignment_skew = {least_ms = 1000}
+slow_rebalance = {join_ms = 2000}
+leader_rejoin_loop = {rejoins_an_hour = 2}
+commit_stall = {pause_ms = 4000}
+commit_storm = {a_partition_and_minute = 100, least_ms = 0}
+no_progress = {least_commits = 10}
+hot_partition = {least_records = 100, share = 0.4}
+stale_group = {idle_ms = 5000}
+offsets_expired = {least_idle_ms = 600000}
+"""
+
+
+class Found(NamedTuple):
+    """What is compared of an anomaly."""
+
+    kind: str
+    group: str | None
+    subject: str | None
+
+
+@pytest.fixture(scope="module")
+def found(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> set[Found]:
+    """Let it all happen, and give what was found of it."""
+    at = broker.bootstrap
+    for topic, partitions in (("one", 1), ("two", 2), *((f"skewed-{n}", 1) for n in range(6))):
+        clients.create_topic(at, topic, partitions=partitions)
+    one, other = TopicPartition("two", 0), TopicPartition("two", 1)
+    clients.commit(at, "stale", {one: 5})
+    _conditions(at)
+    _offsets(at, one, other)
+    _groups(at)
+    folder = tmp_path_factory.mktemp("anomalies")
+    own = folder / "own.toml"
+    own.write_text(THRESHOLDS)
+    root = str(folder / "lakehouse")
+    succeed("pipeline", "--bootstrap-servers", at, "--lakehouse", root, "--thresholds", own)
+    rows = table(spark, root, ANOMALIES.name).collect()
+    return {Found(r.kind, r.group_id, r.subject) for r in rows}
+
+
+def _conditions(at: str) -> None:
+    """Members without a partition, with too many, with a topic that is not there."""
+    skewed = [f"skewed-{n}" for n in range(6)]
+    members = [
+        GroupMember(at, "idle", ["one"], client_id="i-1"),
+        GroupMember(at, "idle", ["one"], client_id="i-2"),
+        GroupMember(at, "orphan", ["one", "not-there"]),
+        *(GroupMember(at, "skewed", skewed, client_id=f"s-{n}") for n in range(3)),
+        GroupMember(at, "even", ["two"], client_id="e-1"),
+        GroupMember(at, "even", ["two"], client_id="e-2"),
+    ]
+    for one in members:
+        one.join()
+    for group in ("idle", "orphan", "skewed", "even"):
+        wait_stable(*(m for m in members if m.group == group))
+    time.sleep(2)
+    for one in members:
+        one.leave()
+
+
+def _offsets(at: str, one: TopicPartition, other: TopicPartition) -> None:
+    """Commits that go back, ahead, nowhere, too often, or not at all."""
+    with (
+        GroupMember(at, "steady", ["two"]) as steady,
+        GroupMember(at, "stuck", ["two"]) as stuck,
+        GroupMember(at, "silent", ["two"]) as silent,
+    ):
+        wait_stable(steady), wait_stable(stuck), wait_stable(silent)
+        for consumer in (steady, stuck, silent):
+            for offset in (1, 2, 3):
+                consumer.commit({one: offset, other: offset})
+        stuck.commit({other: 4})
+        silenced = time.monotonic()
+        for offset in range(4, 30):
+            steady.commit({one: offset, other: offset})
+            stuck.commit({one: 3})
+        steady.commit({one: 60_000})
+        steady.commit({one: 30})
+        for offset in range(31, 331):
+            steady.commit({one: offset})
+        # The clock of the log is that of its records.
+        time.sleep(max(0, 5 - (time.monotonic() - silenced)))
+        steady.commit({one: 331})
+    clients.wait_until(lambda: clients.group_state(at, "steady") == "Empty")
+    clients.commit(at, "steady", {one: 100, other: 7})
+
+
+def _groups(at: str) -> None:
+    """Groups made anew, that change their assignor, whose leader re-joins, that wait for one."""
+    for _ in range(2):
+        with GroupMember(at, "recreated", ["one"]) as again:
+            wait_stable(again)
+        clients.wait_until(lambda: clients.group_state(at, "recreated") == "Empty")
+        clients.delete_group(at, "recreated")
+        with GroupMember(at, "restarted", ["one"]) as again:
+            wait_stable(again)
+    for assignor in (RangePartitionAssignor, RoundRobinPartitionAssignor):
+        strategy = [assignor]
+        with GroupMember(at, "changed", ["one"], partition_assignment_strategy=strategy) as changed:
+            wait_stable(changed)
+        clients.wait_until(lambda: clients.group_state(at, "changed") == "Empty")
+    with GroupMember(at, "rejoins", ["one"]) as leader:
+        generation = wait_stable(leader)
+        for _ in range(3):
+            leader.call(lambda consumer: consumer._coordinator.request_rejoin())
+            generation = wait_stable(leader, after=generation)
+    with GroupMember(at, "slow", ["two"], client_id="busy") as busy:
+        wait_stable(busy)
+        with GroupMember(at, "slow", ["two"], client_id="waits") as waits:
+            busy.call(lambda _: time.sleep(3))
+            wait_stable(busy, waits)
+
+
+@pytest.mark.parametrize(
+    ("happened", "looks_like_it"),
+    [
+        (Found("idle_members", "idle", None), "even"),
+        (Found("orphan_topic", "orphan", "not-there"), "even"),
+        (Found("assignment_skew", "skewed", None), "even"),
+        (Found("offset_jump", "steady", None), "stuck"),
+        (Found("offset_rewind", "steady", None), "stuck"),
+        (Found("offset_reset", "steady", None), "stuck"),
+        (Found("no_progress", "stuck", "two/0"), "silent"),
+        (Found("commit_storm", "steady", None), "silent"),
+        (Found("commit_stall", "silent", None), "steady"),
+        (Found("group_recreated", "recreated", None), "restarted"),
+        (Found("protocol_change", "changed", None), "restarted"),
+        (Found("leader_rejoin_loop", "rejoins", "member"), "restarted"),
+        (Found("slow_rebalance", "slow", None), "restarted"),
+        (Found("stale_group", "stale", None), "slow"),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Found) else "",
+)
+def test_what_happened_is_found_and_what_looks_like_it_is_not(
+    found: set[Found], happened: Found, looks_like_it: str
+) -> None:
+    assert happened in found
+    assert looks_like_it not in {f.group for f in found if f.kind == happened.kind}
+
+
+def test_no_group_of_these_is_a_storm(found: set[Found]) -> None:
+    assert not {f for f in found if f.kind in {"rebalance_storm", "member_flapping"}}
+
+
+def test_the_partition_of_the_busiest_group_is_hot(found: set[Found]) -> None:
+    assert len({f.subject for f in found if f.kind == "hot_partition"}) == 1
+
+
+def test_the_coordinator_puts_groups_where_their_ids_belong(found: set[Found]) -> None:
+    assert "misplaced_record" not in {f.kind for f in found}
+
+
+def test_the_log_as_such(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Records where they do not belong, that are lost, and that nobody can read."""
+    at, topic = broker.bootstrap, "log"
+    clients.create_topic(at, topic, partitions=4)
+    _fill(at, topic)
+    clients.delete_records(at, topic, {0: 3})
+    own = tmp_path / "own.toml"
+    own.write_text("cleaner_stalled = {least_records = 50}\noversized_record = {bytes = 5000}\n")
+    root = str(tmp_path / "lakehouse")
+    options = ("--bootstrap-servers", at, "--lakehouse", root, "--topic", topic)
+    succeed("pipeline", *options, "--thresholds", own)
+    rows = table(spark, root, ANOMALIES.name).collect()
+    found = {Found(r.kind, r.group_id, r.subject) for r in rows}
+    of_log = ("coverage_gap", "undecodable_records", "misplaced_record", "cleaner_stalled")
+    assert {f for f in found if f.kind in (*of_log, "oversized_record")} == {
+        Found("coverage_gap", None, "0"),
+        Found("cleaner_stalled", None, "1"),
+        Found("misplaced_record", _group("astray", 0), "2"),
+        Found("undecodable_records", None, "3"),
+        Found("oversized_record", _group("large", 3), None),
+    }
+
+
+def _group(name: str, partition: int) -> str:
+    """Make up a group that belongs into a partition of four."""
+    return next(f"{name}-{n}" for n in range(100) if abs(java_hash(f"{name}-{n}")) % 4 == partition)
+
+
+def _fill(at: str, topic: str) -> None:
+    now = round(time.time() * 1000)
+    days_ago = now - 3 * 24 * 3_600_000
+    producer = KafkaProducer(bootstrap_servers=at)
+
+    def write(partition: int, pair: tuple[bytes | None, bytes | None], when: int = now) -> None:
+        key, value = pair
+        sent = producer.send(topic, key=key, value=value, partition=partition, timestamp_ms=when)
+        sent.get(timeout=30)
+
+    def commit(group: str, offset: int) -> tuple[bytes, bytes]:
+        return offset_commit(key={"group": group}, offset=offset)
+
+    with contextlib.closing(producer):
+        for partition in range(4):
+            for name in ("a", "b", "c"):
+                for offset in range(3):
+                    write(partition, commit(_group(name, partition), offset))
+        for offset in range(100):
+            write(1, commit(_group("a", 1), offset), days_ago)
+            write(2, offset_commit(key={"group": _group("a", 2), "partition": offset}), days_ago)
+        write(2, commit(_group("astray", 0), 1))
+        write(3, (b"\x00\x01\x00", b"\x00"))
+        large = member(subscription=subscription(UserData=b"x" * 6_000))
+        write(3, group_metadata(large, group=_group("large", 3)))
+        write(3, group_metadata(member(), group=_group("small", 3)))

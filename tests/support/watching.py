@@ -1,0 +1,157 @@
+"""Finds the anomalies of a recording without Spark, in one run or cut into many."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from anomalies import thresholds
+from anomalies.group import (
+    GENERATION,
+    MINUTE,
+    MOVE,
+    OPEN_GENERATION,
+    OPEN_STATE,
+    OPEN_STAY,
+    STAY,
+    Watch,
+)
+from anomalies.rows import row_of
+from history.model import GENERATIONS, SESSIONS, STATES
+from jobs.runtime.places import CONF
+from tests.support.history import commits_of, logs_of, tell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anomalies.thresholds import Thresholds
+
+Row = dict[str, Any]
+CLUSTER = "default"
+_MINUTE_MS = 60_000
+_JUMP_LEAST, _JUMP_FACTOR = 1_000, 10
+
+
+def default_thresholds(own: str | None = None) -> Thresholds:
+    """Read our thresholds, and some over them."""
+    return thresholds.read((CONF / "anomalies.toml").read_text("utf-8"), own)
+
+
+def watched(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]:
+    """Give the rows of gold.anomalies that the groups of a recording have.
+
+    Args:
+        recording: a Parquet file.
+        runs: number of runs that the rows known by the end come in.
+        own: thresholds as TOML.
+    """
+    limits = default_thresholds(own)
+    commits = commits_of(recording)
+    told = {log.group_id: tell(log) for log in logs_of(recording)}
+    times = [r["record_timestamp"] for t in told.values() for r in t[STATES]]
+    times += [c["at"] for of_group in commits.values() for c in of_group]
+    now = max(t for t in times if t is not None)
+    rows = []
+    for group, tables in told.items():
+        by_kind = _by_kind(tables, commits.get(group, []))
+        rows += _watch(group, by_kind, limits, now, runs)
+    return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
+
+
+def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list[Row]]:
+    by_kind: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(tables[GENERATIONS], key=lambda r: r["record_offset"]):
+        by_kind[OPEN_GENERATION if row["ended_at"] is None else GENERATION].append(row)
+    stays = [row for row in tables[SESSIONS] if row["left_at"] is not None]
+    by_kind[STAY] = sorted(stays, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"]))
+    by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
+    for row in (*_moves(commits), *_minutes(commits)):
+        by_kind[MOVE if "move" in row else MINUTE].append(row)
+    return by_kind
+
+
+def _watch(
+    group: str, by_kind: dict[str, list[Row]], limits: Thresholds, now: int, runs: int
+) -> list[Row]:
+    head, rows = None, []
+    for run in range(runs):
+        watch = Watch(limits.of(group), head)
+        is_last = run == runs - 1
+        for kind in (OPEN_GENERATION, OPEN_STAY, OPEN_STATE):
+            for row in by_kind[kind] if is_last else ():
+                watch.take(kind, row)
+        for kind in (GENERATION, STAY):
+            for row in _part(by_kind[kind], run, runs):
+                watch.take(kind, row)
+        # Commits know who was there only once the generations are told of.
+        for kind in (MOVE, MINUTE) if is_last else ():
+            for row in by_kind[kind]:
+                watch.take(kind, row)
+        found = [(episode, True) for episode in watch.settled()]
+        found += [(episode, False) for episode in watch.still_open(now)] if is_last else []
+        rows += [
+            row_of(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
+            for e, is_settled in found
+        ]
+        head = watch.to_json()
+    return rows
+
+
+def _part(rows: list[Row], run: int, runs: int) -> list[Row]:
+    return rows[len(rows) * run // runs : len(rows) * (run + 1) // runs]
+
+
+def _moves(commits: list[Row]) -> list[Row]:
+    """Do what history.offsets.moves does."""
+    last: dict[tuple[str, int], Row] = {}
+    moves = []
+    for commit in commits:
+        key = commit["topic"], commit["topic_partition"]
+        former = last.get(key, {"offset": None, "at": None, "deleted": False, "largest": None})
+        offset, largest = commit["committed_offset"], former["largest"]
+        known = former["offset"] is not None and offset is not None
+        step = offset - former["offset"] if known else None
+        move = _move(former, step, largest, is_tombstone=commit["is_tombstone"])
+        if move is not None:
+            told = {"previous_offset": former["offset"], "previous_at": former["at"], "step": step}
+            moves.append({**commit, **told, "move": move, "largest_step_before": largest})
+        last[key] = {
+            "offset": offset,
+            "at": commit["at"],
+            "deleted": commit["is_tombstone"],
+            "largest": max(largest or 0, step) if step is not None and step > 0 else largest,
+        }
+    return moves
+
+
+def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: bool) -> str | None:
+    if is_tombstone:
+        return None if former["deleted"] else "deleted"
+    if former["deleted"]:
+        return "returned"
+    if step is not None and step < 0:
+        return "rewind"
+    if step is not None and step > _JUMP_LEAST and step > (largest or 0) * _JUMP_FACTOR:
+        return "leap"
+    return None
+
+
+def _minutes(commits: list[Row]) -> list[Row]:
+    """Do what anomalies.spark.commit_minutes does."""
+    of_minute: dict[int, list[Row]] = defaultdict(list)
+    for commit in commits:
+        if not commit["is_tombstone"] and commit["at"] is not None:
+            of_minute[commit["at"] // _MINUTE_MS].append(commit)
+    return [
+        {
+            "minute": minute,
+            "record_partition": rows[0]["record_partition"],
+            "commits": len(rows),
+            "partitions": len({(r["topic"], r["topic_partition"]) for r in rows}),
+            "first_at": min(r["at"] for r in rows),
+            "last_at": max(r["at"] for r in rows),
+            "first_offset": rows[0]["record_offset"],
+            "last_offset": rows[-1]["record_offset"],
+        }
+        for minute, rows in sorted(of_minute.items())
+    ]

@@ -1,0 +1,350 @@
+"""The detectors on recordings with labels, on made-up histories, and their thresholds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anomalies.group import GENERATION, MINUTE, MOVE, OPEN_GENERATION, Watch
+from anomalies.log import java_hash, misplaced
+from anomalies.model import anomaly_id
+from anomalies.rows import row_of
+from anomalies.telling import KINDS
+from anomalies.thresholds import ThresholdsError
+from tests.support.labels import RECORDINGS, found_in, outcomes, path_of
+from tests.support.watching import default_thresholds, watched
+
+Row = dict[str, Any]
+SECOND, MINUTE_MS, HOUR = 1_000, 60_000, 3_600_000
+LIMITS = default_thresholds()
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", sorted(outcomes()))
+def test_what_happened_in_the_recordings_is_found_and_nothing_else(kind: str) -> None:
+    outcome = outcomes()[kind]
+    assert outcome.found == outcome.must
+    assert outcome.false == []
+    assert outcome.quiet == outcome.never
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+@pytest.mark.parametrize("runs", [2, 7])
+def test_cut_into_runs_it_is_the_same(recording: str, runs: int) -> None:
+    whole = list(found_in(recording))
+    assert watched(path_of(recording), runs) == whole
+    ids = [row["anomaly_id"] for row in whole]
+    assert len(set(ids)) == len(ids)
+
+
+# -- made-up histories -----------------------------------------------------------------------------
+
+
+class Story:
+    """A classic group's generations, one after the other."""
+
+    def __init__(self) -> None:
+        self.generations: list[Row] = []
+        self._members: dict[str, Row] = {}
+        self._at = 0
+
+    def then(self, seconds: float, cause: str, **given: object) -> Story:
+        """Let a generation begin so many seconds after the last one; `joined`, `left`: names."""
+        self._at += round(seconds * SECOND)
+        names: dict[str, Any] = {n: given.pop(n, ()) for n in ("joined", "left", "restarted")}
+        joined = [self._member(name) for name in names["joined"]]
+        left = [self._members.pop(name) for name in names["left"]]
+        replaced = []
+        for name in names["restarted"]:
+            old = self._members.pop(name)
+            replaced.append({**self._member(name), "replaced_member_id": old["member_id"]})
+        number = len(self.generations) + 1
+        if self.generations:
+            self.generations[-1]["ended_at"] = self._at
+        row = {
+            "group_type": "classic",
+            "generation": number,
+            "cause": cause,
+            "aborted_generations": 0,
+            "aborted_evidence": "complete",
+            "ended_at": None,
+            "join_started_at": self._at,
+            "join_completed_at": self._at + SECOND,
+            "stable_at": self._at + SECOND if self._members else None,
+            "join_ms": SECOND,
+            "sync_ms": 0,
+            "rebalance_ms": SECOND,
+            "protocol": "range",
+            "member_count": len(self._members),
+            "rebalance_timeout_ms": 300_000,
+            "session_timeout_ms": 45_000,
+            "assigned_partitions": 6,
+            "members_joined": joined,
+            "members_left": left,
+            "members_replaced": replaced,
+            "record_partition": 0,
+            "record_offset": number,
+            "record_timestamp": self._at,
+        }
+        self.generations.append(row | given)
+        return self
+
+    def _member(self, name: str) -> Row:
+        member_id = f"{name}-{len(self.generations)}"
+        member = {"member_id": member_id, "client_id": name, "client_host": "/10.0.0.1"}
+        self._members[name] = member
+        return {**member, "group_instance_id": None, "rebalance_timeout_ms": 300_000}
+
+    def found(self, *others: tuple[str, Row], lasts: float = 3600) -> list[Row]:
+        """Give what is found, so many seconds after the last generation."""
+        watch = Watch(LIMITS.of("g"))
+        watch.take(OPEN_GENERATION, self.generations[-1])
+        for row in self.generations[:-1]:
+            watch.take(GENERATION, row)
+        for kind, row in others:
+            watch.take(kind, row)
+        now = self._at + round(lasts * SECOND)
+        episodes = [*watch.settled(), *watch.still_open(now)]
+        return [row_of(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes]
+
+
+def started(*names: str) -> Story:
+    return Story().then(0, "group_created", joined=names or ("a", "b", "c"))
+
+
+def kinds(rows: list[Row]) -> set[str]:
+    return {row["kind"] for row in rows}
+
+
+def test_a_deployment_is_no_storm() -> None:
+    story = started(*"abcdefghijkl")
+    for name in "abcdefghijkl":
+        story.then(20, "member_restarted", restarted=[name])
+    assert not kinds(story.found())
+
+
+def test_a_deployment_whose_members_have_new_names_is_no_storm() -> None:
+    story = started("old-1", "old-2", "old-3", "old-4")
+    for number in range(1, 5):
+        story.then(30, "new_member", left=[f"old-{number}"], joined=[f"new-{number}"])
+    assert not kinds(story.found())
+
+
+def test_two_deployments_in_an_hour_are_a_storm() -> None:
+    story = started()
+    for _ in range(2):
+        for name in "abc":
+            story.then(60, "member_restarted", restarted=[name])
+    (storm,) = [row for row in story.found() if row["kind"] == "rebalance_storm"]
+    assert storm["severity"] == "warning"
+    assert storm["started_at"] == 60 * SECOND
+
+
+def test_growing_and_shrinking_is_no_storm() -> None:
+    story = started("a")
+    for name in "bcdefgh":
+        story.then(10, "new_member", joined=[name])
+    for name in "hgfedcb":
+        story.then(10, "member_left", left=[name])
+    assert not kinds(story.found())
+
+
+def test_cooperative_two_steps_and_probing_are_no_storm() -> None:
+    story = started("a")
+    for name in "bcdef":
+        story.then(10, "new_member", joined=[name]).then(1, "cooperative_follow_up")
+    for _ in range(6):
+        story.then(600, "probing")
+    assert not kinds(story.found())
+
+
+def test_a_place_that_restarts_again_and_again_is_a_storm_that_ends() -> None:
+    story = started()
+    for _ in range(6):
+        story.then(60, "member_left", left=["c"]).then(30, "new_member", joined=["c"])
+    story.then(3 * 3600, "new_member", joined=["d"])
+    found = story.found()
+    assert kinds(found) == {"rebalance_storm", "member_flapping"}
+    storm = next(row for row in found if row["kind"] == "rebalance_storm")
+    assert (storm["started_at"], storm["ended_at"]) == (90 * SECOND, (6 * 90 + 1) * SECOND)
+    assert storm["severity"] == "critical"  # five in ten minutes
+    assert not storm["is_open"]
+
+
+def test_an_hour_later_it_is_another_storm() -> None:
+    story = started()
+    for _ in range(2):
+        for _ in range(5):
+            story.then(60, "member_restarted", restarted=["c"])
+        story.then(2 * 3600, "new_member", joined=[f"d-{len(story.generations)}"])
+    storms = [row for row in story.found() if row["kind"] == "rebalance_storm"]
+    assert len({row["anomaly_id"] for row in storms}) == 2
+
+
+def test_few_rebalances_that_take_most_of_the_time_are_a_storm() -> None:
+    story = started()
+    for _ in range(3):
+        story.then(900, "member_restarted", restarted=["c"], rebalance_ms=600_000)
+    assert "rebalance_storm" in kinds(story.found())
+
+
+def test_conditions_last_from_stable_till_the_next_generation() -> None:
+    idle = {"idle_members": ["c-0"]}
+    story = started().then(60, "new_member", joined=["d"], **idle)
+    story.then(300, "new_member", joined=["e"]).then(10, "new_member", joined=["f"], **idle)
+    (row,) = story.found(lasts=30)
+    assert (row["kind"], row["started_at"], row["ended_at"]) == (
+        "idle_members",
+        61 * SECOND,
+        360 * SECOND,
+    )
+    assert not row["is_open"]
+    # The last generation's has not lasted a minute; now it has.
+    assert [r["is_open"] for r in story.found(lasts=300)] == [False, True]
+
+
+@pytest.mark.parametrize(("subscriptions", "is_found"), [(1, False), (2, True)])
+def test_mixed_subscriptions(subscriptions: int, is_found: bool) -> None:  # noqa: FBT001
+    story = started().then(60, "subscription_changed", subscriptions=subscriptions)
+    assert ("mixed_subscriptions" in kinds(story.found())) == is_found
+
+
+def minute(number: int, offset: int, commits: int = 1) -> tuple[str, Row]:
+    at = number * MINUTE_MS
+    return MINUTE, {
+        "minute": number,
+        "record_partition": 0,
+        "commits": commits,
+        "partitions": 1,
+        "first_at": at,
+        "last_at": at,
+        "first_offset": offset,
+        "last_offset": offset,
+    }
+
+
+def test_a_stall_needs_members_and_a_pause_that_is_unusual() -> None:
+    steady = [minute(n, 10 + n) for n in range(1, 31)]
+    stalled = [*steady, minute(60, 50)]
+    (row,) = started().found(*stalled)
+    assert (row["kind"], row["started_at"]) == ("commit_stall", 30 * MINUTE_MS)
+    assert row["ended_at"] == 60 * MINUTE_MS
+    # A batch consumer pauses like this always; a group without members has nobody to commit.
+    batches = [minute(30 * n, 10 + n) for n in range(1, 6)]
+    assert "commit_stall" not in kinds(started().found(*batches, lasts=9000 + 3600)[1:])
+    empty = started("a").then(10, "member_left", left=["a"])
+    assert not kinds(empty.found(*stalled))
+
+
+def test_a_stall_that_goes_on_keeps_its_name() -> None:
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+    first, later = (started().found(*commits, lasts=hours * 3600) for hours in (1, 2))
+    assert [row["anomaly_id"] for row in first] == [row["anomaly_id"] for row in later]
+    assert first[0]["ended_at"] < later[0]["ended_at"]
+    assert first[0]["is_open"]
+
+
+def move(name: str, at: int, **given: object) -> tuple[str, Row]:
+    row = {
+        "topic": "t",
+        "topic_partition": 0,
+        "move": name,
+        "at": at,
+        "previous_offset": 10,
+        "previous_at": 0,
+        "committed_offset": None,
+        "step": None,
+        "largest_step_before": 5,
+        "record_partition": 0,
+        "record_offset": 100,
+        "record_timestamp": at,
+    }
+    return MOVE, row | given
+
+
+def test_offsets_that_expire_and_are_needed_again() -> None:
+    story = started("a").then(10, "member_left", left=["a"])
+    week = 7 * 24 * HOUR
+    gone = move("deleted", week)
+    (expired,) = story.found(gone, lasts=8 * 24 * 3600)
+    assert (expired["kind"], expired["label"]) == ("offsets_expired", "group_gone")
+    assert expired["severity"] == "info"
+    back = move("returned", week + HOUR, committed_offset=0, record_offset=101)
+    (needed,) = story.found(gone, back, lasts=8 * 24 * 3600)
+    assert (needed["label"], needed["severity"]) == ("still_needed", "warning")
+    assert needed["anomaly_id"] == expired["anomaly_id"]
+    soon = move("deleted", 30 * SECOND)  # deleted by somebody
+    assert not story.found(soon, move("returned", HOUR, record_offset=101))
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("", 0), ("hello", 99162322), ("polygenelubricants", 0), ("💶", 1772569), ("Aa", 2112)],
+)
+def test_java_hashes(text: str, number: int) -> None:
+    # As Java 17 gives them; the third is the least int there is, which Kafka makes 0.
+    assert java_hash(text) == number
+
+
+def test_misplaced_groups_are_those_that_no_number_of_partitions_explains() -> None:
+    groups = [f"group-{n}" for n in range(40)]
+    placed = [(g, abs(java_hash(g)) % 12, 3, 1000) for g in groups]
+    assert not list(misplaced(placed))
+    wrong = ("astray", (abs(java_hash("astray")) + 1) % 12, 2, 1000)
+    (found,) = misplaced([*placed, wrong])
+    assert found.group_id == "astray"
+    assert found.hit.note == {"expected_partition": abs(java_hash("astray")) % 12, "partitions": 12}
+    assert not list(misplaced([]))
+
+
+# -- thresholds ------------------------------------------------------------------------------------
+
+
+def test_thresholds_of_one_group_win() -> None:
+    limits = default_thresholds(
+        "[rebalance_storm]\nwarning_an_hour = 4\n"
+        "[[overrides]]\ngroups = 'a.*'\nrebalance_storm = {warning_an_hour = 7}\n"
+    )
+    assert limits.of("b")["rebalance_storm"]["warning_an_hour"] == 4
+    assert limits.of("ab")["rebalance_storm"]["warning_an_hour"] == 7
+    assert limits.of("ab")["rebalance_storm"]["critical_an_hour"] == 10
+    assert limits.fingerprint != default_thresholds().fingerprint
+    assert limits.least("rebalance_storm", "warning_an_hour") == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[storm]\nx = 1", "'storm' is no kind of anomaly"),
+        ("[rebalance_storm]\nx = 1", "rebalance_storm has no threshold 'x', but critical_an_hour"),
+        ("[rebalance_storm]\nwarning_an_hour = 'many'", "has to be a number from 0"),
+        ("[rebalance_storm]\nwarning_an_hour = -1", "has to be a number from 0"),
+        ("[[overrides]]\nrebalance_storm = {}", "an override has no groups"),
+        ("[[overrides]]\ngroups = '('", "no regular expression"),
+        ("ignored_groups = 3", "has to be a string"),
+        ("= 1", "is not TOML"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ThresholdsError, match=complaint):
+        default_thresholds(text)
+
+
+def test_each_threshold_is_of_a_kind() -> None:
+    assert LIMITS.values.keys() <= set(KINDS)
+
+
+def test_groups_of_tools_are_ignored() -> None:
+    assert LIMITS.ignores("spark-kafka-relation-1234-driver-0")
+    assert not LIMITS.ignores("my-spark-kafka-relation-1")
+
+
+def test_ids_tell_apart_what_differs() -> None:
+    parts = [("c", "k", "g", "s", 1), ("c", "k", "gs", "", 1), ("c", "k", "g", "s", 2)]
+    assert len({anomaly_id(*p) for p in parts}) == 3
