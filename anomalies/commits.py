@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from anomalies.model import CRITICAL, INFO, MINUTE_MS, WARNING, Hit, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from anomalies.model import Findings, Row
     from anomalies.thresholds import Values
 
@@ -49,13 +47,14 @@ class Presences:
         behind = bisect_right(self._offsets, offset)
         return self._known[behind - 1] if behind else None
 
-    def least_between(self, first: int, last: int | None = None) -> int:
-        """Give the fewest members that the group had from one offset to another, or till now."""
-        before = self.at(first)
+    def emptied(self, first: int, last: int | None = None) -> Presence | None:
+        """Give the first record behind an offset, and not behind another, that tells of no member.
+
+        None if the group had members all along.
+        """
         end = len(self._known) if last is None else bisect_right(self._offsets, last)
         inside = self._known[bisect_right(self._offsets, first) : end]
-        counts = [p.members for p in inside]
-        return min([*counts, 0 if before is None else before.members])
+        return next((p for p in inside if not p.members), None)
 
     def since(self, offset: int) -> list[Presence]:
         """Give what is still needed for events from an offset on."""
@@ -259,16 +258,14 @@ def _paused(memory: Row, limits: Values, part: Row, presences: Presences) -> Hit
     """Find a time without commits though members were there all along."""
     last = memory["minute"]
     pauses: list[int] = memory.setdefault("pauses", [])
-    usual, pause = _usual(limits, pauses), part["first_at"] - last["last_at"]
-    hit = None
-    if pause > usual and presences.least_between(last["last_offset"], part["first_offset"] - 1):
-        hit = _stall(last, pauses, part["first_at"], part["first_offset"])
-    pauses.append(pause)
+    end = (part["first_at"], part["first_offset"])
+    hit = _stall(limits, last, pauses, end, presences)
+    pauses.append(part["first_at"] - last["last_at"])
     del pauses[:-_REMEMBERED_PAUSES]
     return hit
 
 
-def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Iterator[Hit]:
+def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Hit | None:
     """Find a group that has members, and has not committed for long.
 
     Args:
@@ -279,21 +276,31 @@ def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Itera
     """
     last = memory.get("minute")
     if last is None:
-        return
-    pauses = memory.get("pauses", [])
-    is_long = now - last["last_at"] > _usual(limits, pauses)
-    if is_long and presences.least_between(last["last_offset"]):
-        yield _stall(last, pauses, now, None)
+        return None
+    return _stall(limits, last, memory.get("pauses", []), (now, None), presences)
 
 
-def _usual(limits: Values, pauses: list[int]) -> float:
+def _stall(
+    limits: Values,
+    last: Row,
+    pauses: list[int],
+    end: tuple[int, int | None],
+    presences: Presences,
+) -> Hit | None:
+    """Find a pause longer than is usual, as long as members are there."""
+    until, offset = end
+    start = last["last_offset"]
+    group = presences.at(start)
+    if group is None or not group.members:
+        return None
+    emptied = presences.emptied(start, None if offset is None else offset - 1)
+    if emptied is not None and emptied.timestamp is not None:
+        until, offset = emptied.timestamp, emptied.offset
+    pause, longest = until - last["last_at"], max(pauses, default=0)
     limit = limits["commit_stall"]
-    return max(limit["pause_ms"], limit["times_the_usual"] * max(pauses, default=0))
-
-
-def _stall(last: Row, pauses: list[int], until: int, offset: int | None) -> Hit:
-    partition = last["record_partition"]
-    record = Position(partition, last["last_offset"], last["last_at"])
+    if pause <= max(limit["pause_ms"], limit["times_the_usual"] * longest):
+        return None
+    record = Position(last["record_partition"], start, last["last_at"])
     return Hit(
         "commit_stall",
         "",
@@ -301,12 +308,9 @@ def _stall(last: Row, pauses: list[int], until: int, offset: int | None) -> Hit:
         last["last_at"],
         until,
         record,
-        record if offset is None else Position(partition, offset, until),
+        record if offset is None else Position(last["record_partition"], offset, until),
         0,
-        most={
-            "pause_ms": until - last["last_at"],
-            "longest_usual_pause_ms": max(pauses, default=0),
-        },
+        most={"pause_ms": pause, "longest_usual_pause_ms": longest},
     )
 
 

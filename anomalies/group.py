@@ -117,8 +117,9 @@ class Watch:
         last, who = memory["minutes"].get("minute"), self._who()
         if last is not None:
             commits.full_minute(limits, findings["minutes"], last, who)
-            for hit in commits.silent(memory["minutes"], limits, who, now):
-                findings["minutes"].hit(hit)
+        stall = commits.silent(memory["minutes"], limits, who, now)
+        if stall is not None:
+            findings["minutes"].hit(stall)
 
     def _is_told(self, episode: Episode) -> bool:
         lasted = episode.ended_at - episode.started_at

@@ -261,7 +261,9 @@ def hot_partitions(progress: DataFrame, limits: Values) -> Iterator[Finding]:
 
 
 def no_progress(progress: DataFrame, thresholds: Thresholds) -> Iterator[Finding]:
-    """Find partitions that a group commits at one offset, while another group's go on.
+    """Find partitions that a group commits at one offset, though there is more in them.
+
+    That another group was further all the hour shows it.
 
     Args:
         progress: the rows of offset_progress of the hours that are new.
@@ -269,8 +271,7 @@ def no_progress(progress: DataFrame, thresholds: Thresholds) -> Iterator[Finding
     """
     keys = ["topic", "topic_partition", "hour"]
     stands = (F.col("progressed_offsets") == 0) & (F.col("rewinds") == 0) & (F.col("commits") > 1)
-    goes_on = progress.where(F.col("progressed_offsets") > 0)
-    ends = goes_on.groupBy(*keys).agg(F.max("last_committed_offset").alias("other_offset"))
+    ends = progress.groupBy(*keys).agg(F.max("first_committed_offset").alias("other_offset"))
     rows = (
         progress.where(stands & F.col("hour").isNotNull())
         .join(ends, keys, how="inner")

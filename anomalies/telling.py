@@ -158,7 +158,7 @@ def _stall(e: Row) -> str:
 def _no_progress(e: Row) -> str:
     return (
         f"{e['subject']}: committed {e['committed_offset']:,} {count(e['commits'], 'time')}, while"
-        f" another group went on to {e['other_offset']:,}"
+        f" another group was at {e['other_offset']:,}"
     )
 
 

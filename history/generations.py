@@ -157,7 +157,12 @@ def tell_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
     if members and all(m.assigned is None for m in members.values()):
         return
     tell_moves(row, moved)
-    row["idle_members"] = sorted(m.member_id for m in members.values() if m.assigned == {})
+    # Some assignors name the topics of which a member gets nothing.
+    row["idle_members"] = sorted(
+        m.member_id
+        for m in members.values()
+        if m.assigned is not None and not any(m.assigned.values())
+    )
 
 
 def tell_moves(row: Row, moved: Moves) -> None:

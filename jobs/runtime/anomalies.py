@@ -272,8 +272,8 @@ def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     samples = None
     if lag is not None and lakehouse.exists(lag):
         every = lakehouse.read(lag)
-        newest = every.agg(F.max("lag_run")).first()
-        samples = every.where(F.col("lag_run") == (newest[0] if newest is not None else None))
+        newest = every.agg(F.max("lag_run").alias("run")).first()
+        samples = every.where(F.col("lag_run") == F.lit(newest and newest.run))
     health = group_health(
         states=_states_now(lakehouse),
         generations=lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= week),
