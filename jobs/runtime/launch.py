@@ -81,20 +81,19 @@ def main(argv: Sequence[str]) -> NoReturn:
     chosen = options.parse(list(argv))
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
-        command, env = job_process(target, chosen.job, argv, chosen.spark_conf)
+        command, env = job_process(target, argv, chosen.spark_conf)
         os.execve(command[0], command, env)  # noqa: S606 - the module says why
     except (jars.JarsError, OSError) as error:
         sys.exit(f"groupledger: cannot start {chosen.job}: {error}")
 
 
 def job_process(
-    target: Target, job: str, argv: Sequence[str], user_conf: Mapping[str, str]
+    target: Target, argv: Sequence[str], user_conf: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the command line and the environment that run a job.
 
     Args:
         target: The Spark to run it on.
-        job: Name of the job.
         argv: The job and its options, which the job parses again.
         user_conf: Spark properties that win over ours.
 
@@ -103,7 +102,7 @@ def job_process(
         OSError: The cache folder is not writable.
     """
     env = environment(target, os.environ)
-    script = [str(jars.CHECKOUT / "jobs" / f"{job}.py"), *argv]
+    script = [str(jars.CHECKOUT / "jobs" / "runtime" / "boot.py"), *argv]
     found_jars = jars.fetch(jars.spark_jars())
     if target.sees_checkout:
         arguments = spark_arguments(target, user_conf, found_jars, archive=None)

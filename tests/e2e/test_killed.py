@@ -40,7 +40,7 @@ OF_PIPELINE = {
 
 def start(*argv: str) -> subprocess.Popen[bytes]:
     target = launch.choose_target(None, {})
-    command, env = launch.job_process(target, argv[0], argv, {})
+    command, env = launch.job_process(target, argv, {})
     return subprocess.Popen(
         command,
         env=env,

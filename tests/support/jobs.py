@@ -8,6 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from dq.balance import unbalanced
 from jobs.anomalies import watch
 from jobs.demo import demo
@@ -15,7 +17,8 @@ from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
-from jobs.runtime.runner import run_job
+from jobs.runtime.options import parse
+from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
 from schemas.silver import silver_tables
 from schemas.tables import QUARANTINE, RECORDS, all_tables, decoded_table
@@ -23,8 +26,6 @@ from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from jobs.runtime.runner import Run
 
 
 def to_silver(run: Run) -> None:
@@ -72,6 +73,13 @@ def run(job: str, *options: object) -> Outcome:
     text = out.getvalue()
     summary = json.loads(text.splitlines()[-1]) if status == 0 else {}
     return Outcome(status, text, err.getvalue(), summary)
+
+
+def run_of(spark: SparkSession, root: str, job: str, *options: str) -> Run:
+    """Give what a job works with, for tests of a part of it."""
+    chosen = parse([job, "--lakehouse", root, *options])
+    lakehouse = Lakehouse(spark, root, chosen.cluster)
+    return Run(spark, chosen, lakehouse, out=Console(), err=Console(stderr=True, width=200))
 
 
 def succeed(job: str, *options: object) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -114,6 +115,17 @@ def test_options_need_no_third_party_package() -> None:
 def test_every_job_has_a_script_and_the_other_way_round() -> None:
     scripts = {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"__init__"}
     assert scripts == set(options.JOBS)
+
+
+@pytest.mark.parametrize("job", options.JOBS)
+def test_no_job_stands_in_for_a_package(job: str) -> None:
+    """Python 3.10 has no PYTHONSAFEPATH: what it does is what this does without it."""
+    boot = ROOT / "jobs" / "runtime" / "boot.py"
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, str(boot), job, "--help"]
+    outcome = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+    assert outcome.returncode == 0, outcome.stderr
+    assert f"./spark-submit.sh {job}" in outcome.stdout
 
 
 def test_no_job_hides_a_module() -> None:
