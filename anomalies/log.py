@@ -28,6 +28,10 @@ _DEFAULT_PARTITIONS = 50
 _LARGE_EMBEDDED = 20
 
 
+PASSING = frozenset({"stale_group"})
+"""Kinds that are told of for as long as they hold, and no longer."""
+
+
 class Finding(NamedTuple):
     """A hit, with the group it is about; None if it is about the log."""
 

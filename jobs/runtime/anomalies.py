@@ -7,7 +7,8 @@ once a run; the heads, from which the next run goes on, come last.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,6 @@ from anomalies.model import Findings
 from anomalies.rows import row_of
 from anomalies.spark import OUTPUT, Sources, commit_minutes, events, watch
 from jobs.runtime.limits import read_thresholds
-from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -45,7 +45,7 @@ from schemas.tables import (
 from storage.tables import spark_schema, sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import Column
 
@@ -61,6 +61,7 @@ _DONE = "anomalies done"
 _COMMITS = "offset_commits"
 _LAG = "gold.lag"
 _EVENTS_A_TASK = 250_000
+_AT_ONCE = 4
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
 
@@ -88,12 +89,14 @@ class News:
     Attributes:
         decode_runs: the decode runs behind the first, up to and with the second.
         ingest_runs: the same of the ingest runs.
+        tables: silver tables that got records in these.
         replayed: groups of which the history was told anew.
     """
 
     decode_runs: tuple[int, int]
     ingest_runs: tuple[int, int]
-    replayed: list[str] = field(default_factory=list)
+    tables: list[str]
+    replayed: list[str]
 
 
 def anomalies(run: Run) -> None:
@@ -301,8 +304,9 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     decoded = planned.agg(F.min("after_decode_run"), F.max("to_decode_run")).first()
     after, to = (-1, -1) if decoded is None or decoded[0] is None else decoded
     run = F.col("decode_run")
-    runs = lakehouse.read(DECODE_RUNS).where((run > after) & (run <= to))
-    ingested = runs.agg(F.min("after_ingest_run"), F.max("to_ingest_run")).first()
+    runs = lakehouse.read(DECODE_RUNS).where((run > after) & (run <= to)).collect()
+    done = [r for r in runs if r.step == "done"]
+    tables = {t.table_name for r in done for t in r.decoded_by_table or () if t.records}
     replayed: list[str] = []
     if plan.after >= 0:
         told = F.col("told_since")
@@ -310,10 +314,11 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
         known = lakehouse.read(ANOMALY_HEADS).select("group_id")
         rows = anew.join(known, "group_id", how="left_semi").select("group_id").collect()
         replayed = sorted(row.group_id for row in rows)
-    none = (-1, -1)
-    return News(
-        (after, to), none if ingested is None or ingested[0] is None else tuple(ingested), replayed
+    ingested = (
+        min((r.after_ingest_run for r in runs), default=-1),
+        max((r.to_ingest_run for r in runs), default=-1),
     )
+    return News((after, to), ingested, sorted(tables), replayed)
 
 
 def _new(
@@ -372,36 +377,47 @@ def _watch_log(
                 yield {**row, "group_id": group}
 
     for group, hit in _log_findings(lakehouse, plan, news, limits):
-        by_key.setdefault(_key(group), Findings()).hit(hit)
+        if group is not None and limits.ignores(group):
+            continue
+        if hit.kind in log.PASSING:
+            passing = Findings()
+            passing.hit(hit)
+            rows += told(_key(group), passing)
+        else:
+            by_key.setdefault(_key(group), Findings()).hit(hit)
     for key, findings in by_key.items():
         rows += told(key, findings)
-    stale = log.stale_groups(
-        lakehouse.read(COMMITTED_OFFSETS),
-        _states_now(lakehouse),
-        limits,
-        plan.as_of,
-    )
-    for group, hit in stale:
-        passing = Findings()
-        passing.hit(hit)
-        rows += told(_key(group), passing)
     kept = {key: findings.to_json() for key, findings in by_key.items() if findings.current}
     return _OfLog(rows, orjson.dumps(kept).decode())
 
 
 def _log_findings(
     lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds
-) -> Iterator[Finding]:
+) -> list[Finding]:
     run = F.col("ingest_run")
     ingested = (run > news.ingest_runs[0]) & (run <= news.ingest_runs[1])
-    yield from log.coverage_gaps(lakehouse.read(COVERAGE).where(ingested))
     run = F.col("decode_run")
     decoded = (run > news.decode_runs[0]) & (run <= news.decode_runs[1])
-    yield from log.undecodable(lakehouse.read(QUARANTINE).where(decoded))
-    commits = lakehouse.read(decoded_table(_COMMITS)).where(decoded)
-    yield from log.misplaced(_pairs(lakehouse, decoded))
     metadata = decoded_table("group_metadata")
-    yield from log.oversized(lakehouse.read(metadata).where(decoded), limits)
+    detectors: list[Callable[[], Iterable[Finding]]] = [
+        lambda: log.coverage_gaps(lakehouse.read(COVERAGE).where(ingested)),
+        lambda: log.undecodable(lakehouse.read(QUARANTINE).where(decoded)),
+        lambda: log.misplaced(_pairs(lakehouse, news.tables, decoded)),
+        lambda: log.oversized(lakehouse.read(metadata).where(decoded), limits),
+        lambda: _of_commits(lakehouse, plan, decoded, limits),
+        lambda: log.stale_groups(
+            lakehouse.read(COMMITTED_OFFSETS), _states_now(lakehouse), limits, plan.as_of
+        ),
+    ]
+    # Each asks for a few rows, and most of its time is the asking.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [f for found in pool.map(lambda d: list(d()), detectors) for f in found]
+
+
+def _of_commits(
+    lakehouse: Lakehouse, plan: Plan, decoded: Column, limits: Thresholds
+) -> Iterator[Finding]:
+    commits = lakehouse.read(decoded_table(_COMMITS)).where(decoded)
     at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
     oldest = commits.agg(F.min(at).alias("at")).first()
     if oldest is None or oldest["at"] is None:
@@ -413,14 +429,16 @@ def _log_findings(
     yield from log.no_progress(progress, limits)
 
 
-def _pairs(lakehouse: Lakehouse, decoded: Column) -> Iterable[tuple[str, int, int, int]]:
+def _pairs(
+    lakehouse: Lakehouse, tables: Iterable[str], decoded: Column
+) -> list[tuple[str, int, int, int]]:
     """Tell which groups have records in which partitions."""
     parts = []
-    for name in silver_tables():
+    for name in tables:
         spec = decoded_table(name)
-        if lakehouse.exists(spec) and any(c.name == "group_id" for c in spec.columns):
-            rows = lakehouse.read(spec).where(decoded)
+        if any(c.name == "group_id" for c in spec.columns):
             at = F.unix_millis("record_timestamp").alias("at")
+            rows = lakehouse.read(spec).where(decoded)
             parts.append(rows.select("group_id", "record_partition", at))
     if not parts:
         return []
