@@ -1,4 +1,4 @@
-"""`./spark-submit.sh pipeline`: ingest, decode, history, and a summary."""
+"""`./spark-submit.sh pipeline`: ingest, decode, history, lag, and a summary."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
+from jobs.runtime.lag import lag
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 
@@ -20,6 +21,7 @@ def pipeline(run: Run) -> None:
     ingest(run)
     decode(run)
     history(run)
+    lag(run)
     with run.step("summary"):
         show_summary(run)
 

@@ -243,6 +243,20 @@ COMMITTED_OFFSETS = TableSpec(
     key=("cluster", "group_id", "topic", "topic_partition"),
     skipping=("group_id", "topic", "committed_at"),
 )
+LAG = TableSpec(
+    name="gold.lag",
+    grain="One row per lag run, group, topic and partition with a committed offset.",
+    columns=(_CLUSTER, *gold.LAG),
+    key=("cluster", "lag_run", "group_id", "topic", "topic_partition"),
+    skipping=("group_id", "topic", "sampled_at", "lag_run"),
+)
+LOG_OFFSETS = TableSpec(
+    name="gold.log_offsets",
+    grain="One row per partition that a group has a committed offset of: its log as last seen.",
+    columns=(_CLUSTER, *gold.LOG_OFFSETS),
+    key=("cluster", "topic", "topic_partition"),
+    skipping=("topic", "sampled_at"),
+)
 GROUP_HEADS = TableSpec(
     name="gold.group_heads",
     grain="One row per group: where its history goes on.",
@@ -264,6 +278,8 @@ _GOLD = (
     PARTITION_OWNERS,
     OFFSET_PROGRESS,
     COMMITTED_OFFSETS,
+    LAG,
+    LOG_OFFSETS,
     GROUP_HEADS,
     HISTORY_RUNS,
 )

@@ -14,6 +14,7 @@ from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
+from jobs.runtime.lag import lag
 from jobs.runtime.runner import run_job
 from jobs.runtime.sql import sql
 from schemas.silver import silver_tables
@@ -40,6 +41,7 @@ _JOBS = {
     "decode": ("decode", decode),
     "ingest": ("ingest", ingest),
     "history": ("history", history),
+    "lag": ("lag", lag),
     "sql": ("sql", sql),
 }
 
