@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaAdminClient, TopicPartition, errors
 from kafka.admin import OffsetSpec
 from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 
 from sources.kafka import ADVICE
 from storage.errors import SourceError
@@ -41,6 +43,7 @@ _MEANS = (
     (errors.ClusterAuthorizationFailedError, "ClusterAuthorizationException"),
     (errors.UnsupportedVersionError, "UnsupportedVersionException"),
     (errors.UnrecognizedBrokerVersion, "UnsupportedVersionException"),
+    (ssl.SSLError, "SslAuthenticationException"),
     (errors.RetriableError, "TimeoutException"),
     (errors.KafkaConnectionError, "TimeoutException"),
 )
@@ -81,7 +84,7 @@ def sample(cluster: Cluster, partitions: Iterable[tuple[str, int]]) -> Sample:
     try:
         with _admin(cluster.bootstrap_servers, options) as admin:
             return _sample(admin, wanted)
-    except errors.KafkaError as error:
+    except (errors.KafkaError, ssl.SSLError) as error:
         raise SourceError(f"{cluster.bootstrap_servers}: {_reason(error)}") from None
 
 
@@ -162,6 +165,30 @@ def _pem_file(properties: Mapping[str, str], store: str) -> str | None:
     return location
 
 
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+    """Connections that give up when a broker refuses the credentials or a certificate is wrong.
+
+    kafka-python tries again until time is up, then tells of the time alone.
+    """
+
+    _refusal: Exception | None = None
+
+    def get_connection(self, node_id: int, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        if self._refusal is not None:
+            raise self._refusal
+        connection = super().get_connection(node_id, *args, **options)
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(
+            error, errors.SaslAuthenticationFailedError | errors.UnsupportedSaslMechanismError
+        ):
+            self._refusal = error
+        elif "certificate" in str(error).lower():
+            self._refusal = ssl.SSLError()
+
+
 @contextmanager
 def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClient]:
     """Open an admin client, and end its thread also if no broker answers."""
@@ -170,7 +197,8 @@ def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClien
     made: list[KafkaNetClient] = []
 
     def connect(**settings: Any) -> KafkaNetClient:  # noqa: ANN401 - all of kafka-python's settings
-        made.append(KafkaNetClient(**settings))
+        net = NetworkSelector(**settings)
+        made.append(KafkaNetClient(net, _Connections(net, **settings)))
         return made[0]
 
     try:
@@ -225,7 +253,7 @@ def _problems(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> dict[Top
     return problems
 
 
-def _reason(error: errors.KafkaError) -> str:
+def _reason(error: Exception) -> str:
     # The error's own text may quote an option's value, so it is not shown.
     meaning = next((name for kind, name in _MEANS if isinstance(error, kind)), "")
     return ADVICE.get(meaning, f"kafka-python failed with {type(error).__name__}")

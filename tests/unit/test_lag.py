@@ -51,7 +51,9 @@ class TestBurrow:
         assert status([5] * 10, [0] * 9 + [3]) == "OK"
 
     @pytest.mark.parametrize("lags", [[10] * 10, list(range(10, 20))], ids=["fixed", "growing"])
-    def test_progress_with_lag_that_never_gets_smaller_is_warn(self, lags: list[int | None]) -> None:
+    def test_progress_with_lag_that_never_gets_smaller_is_warn(
+        self, lags: list[int | None]
+    ) -> None:
         assert status(OFFSETS, lags) == "WARN"
 
     def test_progress_with_lag_that_got_smaller_once_is_ok(self) -> None:
@@ -107,7 +109,7 @@ class TestEnds:
         assert self.ends.with_sample(200, 40) is self.ends
 
     def test_few_samples_tell_of_a_year(self) -> None:
-        """An age is never further off than a third, sampled every 5 minutes for a year."""
+        """Sampled every 5 minutes for a year, an age is known to a quarter."""
         chance = random.Random(3)  # noqa: S311 - not for secrets
         every, year = 300, 365 * 24 * 3600
         ends = EndHistory((), ())
@@ -121,13 +123,15 @@ class TestEnds:
             passed = ends.passed(offset)
             assert passed.earliest is not None
             assert passed.earliest <= offset <= passed.latest
-            assert passed.latest - passed.earliest <= max(2 * every, (now - passed.latest) / 2)
+            assert passed.latest - passed.earliest <= max(every, (now - passed.earliest) / 4)
 
 
 class TestMeasure:
     ends = EndHistory([0, 3600 * SECOND, 7200 * SECOND], [100, 1100, 2100])
 
-    def measure(self, committed: int, start: int = 0, ends: EndHistory = ends) -> tuple[object, ...]:
+    def measure(
+        self, committed: int, start: int = 0, ends: EndHistory = ends
+    ) -> tuple[object, ...]:
         at = [7000 * SECOND, 7190 * SECOND]
         commits = [committed - 1, committed]
         told = measure(
@@ -170,7 +174,7 @@ class TestClientOptions:
 
     @pytest.mark.parametrize("quote", ['"', "'"])
     def test_sasl(self, quote: str) -> None:
-        password = 'a b=c;\\"d'
+        password = 'a b=c;\\"d'  # noqa: S105 - of nobody
         quoted = password.replace("\\", "\\\\").replace(quote, f"\\{quote}")
         config = f"{JAAS} username=me password={quote}{quoted}{quote};"
         properties = {
@@ -197,7 +201,10 @@ class TestClientOptions:
         [
             ({"security.protocol": "SASL_SSL"}, "cannot log in by sasl.mechanism=GSSAPI"),
             ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
-            ({"security.protocol": "SSL", "ssl.truststore.location": "x"}, "truststore of type JKS"),
+            (
+                {"security.protocol": "SSL", "ssl.truststore.location": "x"},
+                "truststore of type JKS",
+            ),
             (
                 {
                     "security.protocol": "SSL",
