@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 
 from history import offsets
 from schemas.tables import COMMITTED_OFFSETS
-from storage.tables import spark_schema
+from storage.tables import Lakehouse, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,3 +86,20 @@ def test_the_last_ten_since_the_last_deletion(spark: SparkSession, runs: int) ->
         ]
         for row in last.collect()
     } == expected(rows)
+
+
+def test_a_table_of_an_older_release_gets_the_column(
+    spark: SparkSession, lakehouse_path: str
+) -> None:
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    former = replace(COMMITTED_OFFSETS, columns=COMMITTED_OFFSETS.columns[:-1])
+    names = [c.name for c in former.columns]
+    row = [{"group_id": "g", "topic": "t", "topic_partition": 0, "committed_offset": 5}]
+    rows = spark.createDataFrame(row, spark_schema(former.columns))
+    lakehouse.replace(former, rows.select(names), "true", "history", 0)
+    held = lakehouse.read(COMMITTED_OFFSETS)
+    assert [r.recent_commits for r in held.collect()] == [None]
+    stepped = offsets.steps(spark.createDataFrame(commits(random.Random(1), 9), COLUMNS), held)  # noqa: S311
+    latest = offsets.last_commits(stepped, held)
+    lakehouse.replace(COMMITTED_OFFSETS, latest, "true", "history", 1)
+    assert lakehouse.read(COMMITTED_OFFSETS).where("size(recent_commits) > 0").count() > 0

@@ -162,6 +162,15 @@ class TestMeasure:
         assert (told.lag, told.phantom_lag, told.status) == (0, 0, "OK")
         assert told.status_reason == "the committed offset lies beyond the end of the log"
 
+    @pytest.mark.parametrize(("apart", "status"), [(100, "OK"), (101, "STOP")])
+    def test_records_that_just_came_stop_nobody(self, apart: int, status: str) -> None:
+        """Of a quiet topic; the group was at its end, and has had no time for what came."""
+        ends = EndHistory([0, 7200 * SECOND - apart * SECOND, 7200 * SECOND], [50, 50, 60])
+        told = measure(
+            50, 0, ends, commits=[49, 50], commits_at=[-SECOND, 0], known_until=7200 * SECOND
+        )
+        assert told.status == status
+
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
