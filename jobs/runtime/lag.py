@@ -101,9 +101,8 @@ def _sample(run: Run, asked: set[tuple[str, int]], told: Told) -> Sample | None:
     except UnsupportedError as error:
         if options.job == _APPLICATION:
             raise
-        run.say(
-            f"lag: left out. {error}"
-        )  # a pipeline has done its other work without kafka-python
+        # A pipeline's other work does without kafka-python.
+        run.say(f"lag: left out. {error}")
         return None
     topics = {topic for topic, _ in asked}
     refused = sorted(topics & {log.topic for log in found.logs if log.problem == NOT_AUTHORIZED})
@@ -135,7 +134,6 @@ def _micros(at: dt.datetime) -> int:
 
 def _write(run: Run, committed: DataFrame, found: Sample, known_until: int) -> None:
     lakehouse = run.lakehouse
-    lakehouse.ensure(LAG)
     number = lakehouse.last_write(LAG, _APPLICATION) + 1
     rows = [(x.topic, x.partition, x.start, x.end, x.problem, found.at) for x in found.logs]
     sampled = with_samples(
