@@ -15,6 +15,8 @@ _RECORD = ("record_partition", "record_offset", "record_timestamp")
 # A commit that goes on by so much more than any before has skipped records rather than read them.
 _JUMP_FACTOR = 10
 _JUMP_LEAST = 1_000
+RECENT_COMMITS = 10
+"""Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 
 _SUMS = (
     "commits",
@@ -38,7 +40,8 @@ def steps(commits: DataFrame, last: DataFrame | None) -> DataFrame:
 
     Returns:
         A row per commit, with its `hour`, and `step`: offsets since the commit before, null for the
-        first one and after a deletion; `largest_step` is the largest so far, this one included.
+        first one and after a deletion; `largest_step` is the largest so far, this one included;
+        `is_recent` marks the last records of a partition.
     """
     order = Window.partitionBy(*_PARTITION).orderBy("record_partition", "record_offset")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -79,6 +82,7 @@ def steps(commits: DataFrame, last: DataFrame | None) -> DataFrame:
         before.alias("largest_step_before"),
         F.greatest("former_largest", F.max(goes_on).over(so_far)).alias("largest_step"),
         ((F.col("step") > before * _JUMP_FACTOR) & (F.col("step") > _JUMP_LEAST)).alias("is_jump"),
+        F.lead("record_offset", RECENT_COMMITS).over(order).isNull().alias("is_recent"),
     )
 
 
@@ -170,20 +174,44 @@ def joined_hours(earlier: DataFrame, later: DataFrame) -> DataFrame:
     )
 
 
-def last_commits(stepped: DataFrame) -> DataFrame:
+def last_commits(stepped: DataFrame, former: DataFrame) -> DataFrame:
     """Give the last commit of each partition, as committed_offsets has it.
 
     Args:
         stepped: what `steps` gives.
+        former: committed_offsets as of before.
     """
+    committed_at = F.coalesce("commit_timestamp", "record_timestamp").alias("committed_at")
     row = F.struct(
         *("committed_offset", "leader_epoch", "metadata", "topic_id"),
-        F.coalesce("commit_timestamp", "record_timestamp").alias("committed_at"),
+        committed_at,
         F.col("is_tombstone").alias("is_deleted"),
         *("largest_step", *_RECORD),
     )
-    last = stepped.groupBy(*_PARTITION).agg(F.max_by(row, _position()).alias("last"))
-    return last.select(*_PARTITION, "last.*")
+    recent = F.struct(*_RECORD[:2], "is_tombstone", "committed_offset", committed_at)
+    last = stepped.groupBy(*_PARTITION).agg(
+        F.max_by(row, _position()).alias("last"),
+        F.sort_array(F.collect_list(F.when(F.col("is_recent"), recent))).alias("recent"),
+    )
+    before = former.select(*_PARTITION, F.col("recent_commits").alias("before"))
+    return last.join(before, list(_PARTITION), how="left").select(
+        *_PARTITION, "last.*", _recent_commits().alias("recent_commits")
+    )
+
+
+def _recent_commits() -> Column:
+    """Join the commits kept `before` to those of the `recent` records; a tombstone ends both."""
+    deletion = F.array_position(F.reverse(F.transform("recent", lambda r: r["is_tombstone"])), True)  # noqa: FBT003
+    size = F.size("recent")
+    since = F.when(deletion > 0, deletion.cast("int") - 1).otherwise(size)
+    commits = F.transform(
+        F.slice("recent", size - since + 1, since),
+        lambda r: F.struct(r["committed_offset"], r["committed_at"]),
+    )
+    every = F.when((deletion > 0) | F.col("before").isNull(), commits).otherwise(
+        F.concat("before", commits)
+    )
+    return F.slice(every, F.greatest(F.size(every) - RECENT_COMMITS + 1, F.lit(1)), RECENT_COMMITS)
 
 
 def _last_record() -> list[Column]:

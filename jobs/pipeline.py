@@ -1,4 +1,4 @@
-"""`./spark-submit.sh pipeline`: ingest, decode, history, anomalies, and a summary."""
+"""`./spark-submit.sh pipeline`: ingest, decode, history, lag, anomalies, and a summary."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
+from jobs.runtime.lag import lag
 from jobs.runtime.notify import notify
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
@@ -22,6 +23,7 @@ def pipeline(run: Run) -> None:
     ingest(run)
     decode(run)
     history(run)
+    lag(run)
     anomalies(run)
     notify(run)
     with run.step("summary"):

@@ -239,6 +239,94 @@ COMMITTED_OFFSETS = (
     column("is_deleted", "boolean", "The offset was deleted: expired, deleted, topic gone."),
     column("largest_step", "bigint", "Most offsets that one commit of the partition went on."),
     *_record("is the partition's last"),
+    Column(
+        "recent_commits",
+        ArrayOf(
+            StructOf(
+                (
+                    column("committed_offset", "bigint", "Offset committed."),
+                    column("committed_at", "timestamp", "Time of the commit."),
+                )
+            )
+        ),
+        "The last ten commits, oldest first; those since the offset was deleted, if it was.",
+    ),
+)
+
+_LOG_START = column(
+    "log_start_offset", "bigint", "First offset that the partition's log has; null without a log."
+)
+_LOG_END = column(
+    "log_end_offset",
+    "bigint",
+    "Offset behind the log's last record (high watermark); null without a log.",
+)
+_SAMPLED_AT = column("sampled_at", "timestamp", "When the cluster was asked.")
+_LAG_RUN = column("lag_run", "bigint", "Number of the lag run; the greatest is the newest.")
+
+LAG = (
+    _GROUP,
+    column("topic", "string", "Topic."),
+    column("topic_partition", "int", "Partition of the topic."),
+    column("committed_offset", "bigint", "Offset committed last, as far as commits were known."),
+    column("committed_at", "timestamp", "Time of that commit, by the broker that handled it."),
+    _LOG_START,
+    _LOG_END,
+    column(
+        "lag",
+        "bigint",
+        "From the committed offset to the log's end, 0 if it lies beyond; null without a log.",
+    ),
+    column(
+        "phantom_lag",
+        "bigint",
+        "Part of the lag that lies before the log's start: deleted, nobody can read it any more.",
+    ),
+    column(
+        "lag_seconds",
+        "double",
+        "Time since the log's end passed the committed offset, between samples as if records had"
+        " come evenly; where lag_seconds_max is null at least that long; null without an earlier"
+        " sample; 0 without lag.",
+    ),
+    column("lag_seconds_min", "double", "It is no less; certain."),
+    column("lag_seconds_max", "double", "It is no more, certain; null if no sample tells."),
+    column(
+        "status",
+        "string",
+        "By Burrow's rules: OK, WARN, STOP, STALL or REWIND; null without a log.",
+    ),
+    column("status_reason", "string", "Why, or why there are no offsets of the log."),
+    column("group_status", "string", "Of the group as a whole: OK, WARN or ERR."),
+    column("window_commits", "int", "Commits that the status rests on: the last, ten at most."),
+    column(
+        "commits_known_until",
+        "timestamp",
+        "Until when commits had been ingested: of later ones the row knows nothing.",
+    ),
+    _SAMPLED_AT,
+    _LAG_RUN,
+)
+
+LOG_OFFSETS = (
+    column("topic", "string", "Topic."),
+    column("topic_partition", "int", "Partition of the topic."),
+    _LOG_START,
+    _LOG_END,
+    _SAMPLED_AT,
+    Column(
+        "end_samples",
+        ArrayOf(
+            StructOf(
+                (
+                    column("sampled_at", "timestamp", "When the cluster was asked."),
+                    column("log_end_offset", "bigint", "The log's end then."),
+                )
+            )
+        ),
+        "The log's end over time, oldest first: up to 64 samples, further apart the older.",
+    ),
+    _LAG_RUN,
 )
 
 GROUP_HEADS = (

@@ -250,6 +250,20 @@ OFFSET_MOVES = TableSpec(
     key=("cluster", "record_partition", "record_offset"),
     skipping=("group_id", "topic", "at", "history_run"),
 )
+LAG = TableSpec(
+    name="gold.lag",
+    grain="One row per lag run, group, topic and partition with a committed offset.",
+    columns=(_CLUSTER, *gold.LAG),
+    key=("cluster", "lag_run", "group_id", "topic", "topic_partition"),
+    skipping=("group_id", "topic", "sampled_at", "lag_run"),
+)
+LOG_OFFSETS = TableSpec(
+    name="gold.log_offsets",
+    grain="One row per partition that a group has a committed offset of: its log as last seen.",
+    columns=(_CLUSTER, *gold.LOG_OFFSETS),
+    key=("cluster", "topic", "topic_partition"),
+    skipping=("topic", "sampled_at"),
+)
 GROUP_HEADS = TableSpec(
     name="gold.group_heads",
     grain="One row per group: where its history goes on.",
@@ -308,6 +322,8 @@ _GOLD = (
     OFFSET_PROGRESS,
     OFFSET_MOVES,
     COMMITTED_OFFSETS,
+    LAG,
+    LOG_OFFSETS,
     GROUP_HEADS,
     HISTORY_RUNS,
     ANOMALIES,

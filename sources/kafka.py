@@ -40,7 +40,7 @@ _NOT_AUTHORIZED = (
     " start with spark-kafka-relation"
 )
 # What a user can do about an error, by the simple name of its class in Kafka.
-_ADVICE = {
+ADVICE = {
     "TimeoutException": "no broker answered within 20 s: check the addresses, that the brokers"
     " run, and that the listener's security protocol is the one in --kafka-config",
     "SaslAuthenticationException": "the brokers refused the credentials: check --kafka-config",
@@ -194,11 +194,11 @@ def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # n
 
 def _reason(error: Py4JJavaError) -> str:
     cause = error.java_exception
-    while cause.getCause() is not None and cause.getClass().getSimpleName() not in _ADVICE:
+    while cause.getCause() is not None and cause.getClass().getSimpleName() not in ADVICE:
         cause = cause.getCause()
     name = cause.getClass().getSimpleName()
     # Kafka's own message may quote a property's value, so it is not shown.
-    return _ADVICE.get(name, f"Kafka's client failed with {name}")
+    return ADVICE.get(name, f"Kafka's client failed with {name}")
 
 
 def fetch(

@@ -120,10 +120,16 @@ class Lakehouse:
         self._known.add(spec.name)
 
     def read(self, spec: TableSpec) -> DataFrame:
-        """Read this cluster's rows of a table; none if the table has not been made."""
+        """Read this cluster's rows of a table; none if the table has not been made.
+
+        A column that the table lacks, since an older release made it, is null.
+        """
+        schema = spark_schema(spec.columns)
         if not self.exists(spec):
-            return self.spark.createDataFrame([], spark_schema(spec.columns))
+            return self.spark.createDataFrame([], schema)
         rows = self.spark.read.format("delta").load(self.path(spec))
+        lacking = [f for f in schema.fields if f.name not in rows.columns]
+        rows = rows.withColumns({f.name: F.lit(None).cast(f.dataType) for f in lacking})
         return rows.where(F.col("cluster") == self.cluster)
 
     def last_write(self, spec: TableSpec, application: str) -> int:
@@ -183,7 +189,7 @@ class Lakehouse:
         self.ensure(spec)
         condition = f"cluster = {sql_text(self.cluster)} AND ({where})"
         options = {"replaceWhere": condition, "txnAppId": self._application(application)}
-        options["txnVersion"] = str(version)
+        options |= {"txnVersion": str(version), "mergeSchema": "true"}
         writer = self._with_cluster(spec, rows).write.format("delta").mode("overwrite")
         try:
             writer.options(**options).save(self.path(spec))

@@ -35,11 +35,11 @@ from schemas.tables import (
     GROUP_HEALTH,
     GROUP_STATES,
     HISTORY_RUNS,
+    LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
     OFFSET_PROGRESS,
     QUARANTINE,
-    all_tables,
     decoded_table,
 )
 from storage.tables import spark_schema, sql_text
@@ -59,7 +59,6 @@ _APPLICATION = "anomalies"
 _PLAN = "anomalies plan"
 _DONE = "anomalies done"
 _COMMITS = "offset_commits"
-_LAG = "gold.lag"
 _EVENTS_A_TASK = 250_000
 _AT_ONCE = 4
 # More groups than this are replaced by replacing all.
@@ -271,10 +270,9 @@ def _states_now(lakehouse: Lakehouse) -> DataFrame:
 def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     as_of = _time(plan.as_of)
     week, day = (F.lit(as_of - WINDOWS[name]) for name in ("7d", "24h"))
-    lag = all_tables().get(_LAG)
     samples = None
-    if lag is not None and lakehouse.exists(lag):
-        every = lakehouse.read(lag)
+    if lakehouse.exists(LAG):
+        every = lakehouse.read(LAG)
         newest = every.agg(F.max("lag_run").alias("run")).first()
         samples = every.where(F.col("lag_run") == F.lit(newest and newest.run))
     health = group_health(

@@ -325,7 +325,8 @@ def _write_offsets(
             hours = offsets.joined_hours(progress.where(where), hours)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
     _write_moves(lakehouse, plan, stepped, replayed)
-    latest = offsets.last_commits(stepped)
+    former = lakehouse.read(COMMITTED_OFFSETS) if last is None else last
+    latest = offsets.last_commits(stepped, former)
     if last is not None:
         keys = ["group_id", "topic", "topic_partition"]
         rest = last.join(latest.select(*keys), keys, how="left_anti")

@@ -18,11 +18,14 @@ JOBS = {
     "ingest": "read what is new from a cluster or from Parquet files into bronze",
     "decode": "decode what is new in bronze into silver",
     "history": "tell what became of each group: silver into gold",
+    "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
     "sql": "run SQL over the tables and views, and print what it gives",
-    "pipeline": "ingest, decode, history, anomalies: this is what gets scheduled",
+    "pipeline": "ingest, decode, history, lag, anomalies: this is what gets scheduled",
 }
-_WITH_SOURCE = {"ingest", "pipeline"}
+_WITH_SOURCE = {"ingest", "lag", "pipeline"}
+# These do without a source what can be done without.
+_SOURCE_IS_OPTIONAL = {"lag"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -324,7 +327,8 @@ def _check_query(options: Options) -> None:
 
 def _check_source(options: Options) -> None:
     sources = [options.bootstrap_servers, options.records]
-    if sum(source is not None for source in sources) != 1:
+    given = sum(source is not None for source in sources)
+    if given != 1 and not (given == 0 and options.job in _SOURCE_IS_OPTIONAL):
         _fail("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")
     if options.bootstrap_servers is None:
         if options.kafka_config is not None:

@@ -17,6 +17,7 @@ from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
+from jobs.runtime.lag import lag
 from jobs.runtime.options import parse
 from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
@@ -43,6 +44,7 @@ _JOBS = {
     "ingest": ("ingest", ingest),
     "history": ("history", history),
     "anomalies": ("anomalies", watch),
+    "lag": ("lag", lag),
     "sql": ("sql", sql),
 }
 

@@ -33,6 +33,11 @@ def test_defaults() -> None:
     )
 
 
+@pytest.mark.parametrize("source", [[], ["--records", "x"], ["--bootstrap-servers", "a:1"]])
+def test_lag_takes_any_source_or_none(source: list[str]) -> None:
+    assert options.parse(["lag", *source]).job == "lag"
+
+
 def test_the_line_beats_the_file_and_the_file_the_default(tmp_path: Path) -> None:
     file = tmp_path / "groupledger.toml"
     file.write_text(
@@ -61,6 +66,7 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
         (["tidy"], "unknown job 'tidy'; the jobs are demo, ingest"),
         (["ingest"], "exactly one source"),
         (["ingest", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
+        (["lag", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
         (["ingest", "--bootstrap-servers", "a"], "not of the form HOST:PORT"),
         (["ingest", "--records", "x", "--kafka-config", "y"], "goes with --bootstrap-servers"),
         (["ingest", "--bootstrap-servers", "a:1", "--kafka-config", "/no"], "no such file"),

@@ -1,0 +1,80 @@
+"""Where the end of a partition's log was when, from a few samples."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_SAMPLES = 64
+"""Samples kept of a partition. They grow apart with age, so that few tell of years."""
+
+
+class Passed(NamedTuple):
+    """When the end of a log went beyond an offset.
+
+    Attributes:
+        earliest: not before; None if it was beyond in the oldest sample already.
+        latest: not after.
+        estimate: between them, as if records had come evenly; None without `earliest`.
+    """
+
+    earliest: int | None
+    latest: int
+    estimate: int | None
+
+
+class EndHistory(NamedTuple):
+    """Samples of a log's end, oldest first; the ends never fall.
+
+    Attributes:
+        at: times in microseconds.
+        ends: the log's end at each: the offset that the next record will get.
+    """
+
+    at: Sequence[int]
+    ends: Sequence[int]
+
+    def end_at(self, time: int) -> int | None:
+        """Give the end at a time, between samples as if records had come evenly; None before."""
+        after = bisect_right(self.at, time)
+        if after == 0:
+            return None
+        if after == len(self.at):
+            return self.ends[-1]
+        return self.ends[after - 1] + int(
+            (self.ends[after] - self.ends[after - 1])
+            * (time - self.at[after - 1])
+            / (self.at[after] - self.at[after - 1])
+        )
+
+    def passed(self, offset: int) -> Passed:
+        """Tell when the end went beyond an offset that it is beyond in the last sample."""
+        first = bisect_right(self.ends, offset)
+        latest = self.at[first]
+        if first == 0:
+            return Passed(None, latest, None)
+        earliest, end = self.at[first - 1], self.ends[first - 1]
+        share = (offset - end) / (self.ends[first] - end)
+        return Passed(earliest, latest, earliest + int((latest - earliest) * share))
+
+    def with_sample(self, time: int, end: int, most: int = MOST_SAMPLES) -> EndHistory:
+        """Add a sample, and let one go if there are too many.
+
+        An end that fell is another log's: the topic was made anew, or lost records. What was before
+        tells nothing of it.
+        """
+        if not self.at or end < self.ends[-1]:
+            return EndHistory([time], [end])
+        if time <= self.at[-1]:
+            return self
+        at, ends = [*self.at, time], [*self.ends, end]
+        while len(at) > most:
+            # The one whose neighbours are closest, measured by its age, is missed least.
+            gone = min(
+                range(1, len(at) - 1), key=lambda i: (at[i + 1] - at[i - 1]) / (time - at[i])
+            )
+            del at[gone], ends[gone]
+        return EndHistory(at, ends)

@@ -1,0 +1,259 @@
+"""Where the logs of a cluster's partitions start and end, asked of all of them at once.
+
+Asked through kafka-python: some requests per broker, however many partitions there are. No group is
+joined and nothing written, so the cluster keeps no trace.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+import ssl
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaAdminClient, TopicPartition, errors
+from kafka.admin import OffsetSpec
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from sources.kafka import ADVICE
+from storage.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from sources.kafka import Cluster
+
+NO_LOG = "the cluster has no such topic or partition"
+NOT_AUTHORIZED = "the user may not describe the topic"
+
+_TIMEOUTS = {"request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
+# Partitions may move, or topics go, between two requests.
+_TRIES = 3
+_SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+# Errors of kafka-python, and the error of Kafka's own client that they mean.
+_MEANS = (
+    (errors.SaslAuthenticationFailedError, "SaslAuthenticationException"),
+    (errors.UnsupportedSaslMechanismError, "SaslAuthenticationException"),
+    (errors.ClusterAuthorizationFailedError, "ClusterAuthorizationException"),
+    (errors.UnsupportedVersionError, "UnsupportedVersionException"),
+    (errors.UnrecognizedBrokerVersion, "UnsupportedVersionException"),
+    (ssl.SSLError, "SslAuthenticationException"),
+    (errors.RetriableError, "TimeoutException"),
+    (errors.KafkaConnectionError, "TimeoutException"),
+)
+
+
+class UnsupportedError(SourceError):
+    """Kafka's own client can do what --kafka-config asks for, kafka-python cannot."""
+
+
+@dataclass(frozen=True)
+class LogOffsets:
+    """One partition's log: `start` up to `end` - 1; or why they are not known."""
+
+    topic: str
+    partition: int
+    start: int | None = None
+    end: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the cluster said at a moment."""
+
+    at: dt.datetime
+    logs: list[LogOffsets]
+
+
+def sample(cluster: Cluster, partitions: Iterable[tuple[str, int]]) -> Sample:
+    """Ask for the first offset and the end (high watermark) of each partition's log.
+
+    Raises:
+        UnsupportedError: kafka-python cannot do what the properties ask for.
+        SourceError: no broker answers, it refuses, or no topic may be described.
+    """
+    wanted = [TopicPartition(topic, number) for topic, number in sorted(set(partitions))]
+    options = client_options(cluster.properties)
+    try:
+        with _admin(cluster.bootstrap_servers, options) as admin:
+            return _sample(admin, wanted)
+    except (errors.KafkaError, ssl.SSLError) as error:
+        raise SourceError(f"{cluster.bootstrap_servers}: {_reason(error)}") from None
+
+
+def client_options(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Translate Kafka client properties into kafka-python's options.
+
+    Raises:
+        UnsupportedError: one has no counterpart. The message holds no value but the name of a
+            mechanism or type.
+    """
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    options: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.startswith("SASL"):
+        options |= _sasl_options(properties)
+    if protocol.endswith("SSL"):
+        options["ssl_context"] = _ssl_context(properties)
+    return options
+
+
+def _sasl_options(properties: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = properties.get("sasl.mechanism", "GSSAPI")
+    if mechanism not in _SASL:
+        raise UnsupportedError(
+            f"--kafka-config: lag cannot log in by sasl.mechanism={mechanism}, only by "
+            f"{', '.join(_SASL)}"
+        )
+    found = dict(_JAAS_OPTION.findall(properties.get("sasl.jaas.config", "")))
+    if not {"username", "password"} <= found.keys():
+        raise SourceError("--kafka-config: sasl.jaas.config names no username and password")
+    if _plain(found.get("tokenauth", "")) == "true":
+        raise UnsupportedError("--kafka-config: lag cannot log in by a delegation token")
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": _plain(found["username"]),
+        "sasl_plain_password": _plain(found["password"]),
+    }
+
+
+def _plain(value: str) -> str:
+    """Take the quotes and escapes of JAAS from a value."""
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[:1] in {'"', "'"} else value
+
+
+def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Kafka's own client, too, compares no names if this is empty.
+    context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != ""
+    trusted, inline = _pem_file(properties, "truststore"), "ssl.truststore.certificates"
+    try:
+        if trusted or inline in properties:
+            context.load_verify_locations(trusted, cadata=properties.get(inline))
+        else:
+            context.load_default_certs()
+    except (OSError, ValueError) as error:
+        raise SourceError("--kafka-config: the truststore cannot be read as PEM") from error
+    if "ssl.keystore.key" in properties:
+        raise UnsupportedError("--kafka-config: lag needs ssl.keystore.location, not a key inline")
+    own = _pem_file(properties, "keystore")
+    if own:
+        try:
+            context.load_cert_chain(own, password=properties.get("ssl.key.password", ""))
+        except (OSError, ValueError) as error:
+            raise SourceError(
+                "--kafka-config: the keystore cannot be read as PEM with ssl.key.password"
+            ) from error
+    return context
+
+
+def _pem_file(properties: Mapping[str, str], store: str) -> str | None:
+    location = properties.get(f"ssl.{store}.location")
+    kind = properties.get(f"ssl.{store}.type", "JKS").upper()
+    if location is not None and kind != "PEM":
+        raise UnsupportedError(
+            f"--kafka-config: lag cannot read a {store} of type {kind}: give it as PEM with "
+            f"ssl.{store}.type=PEM (keytool -exportcert -rfc, openssl pkcs12)"
+        )
+    return location
+
+
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+    """Connections that give up when a broker refuses the credentials or a certificate is wrong.
+
+    kafka-python tries again until time is up, then tells of the time alone.
+    """
+
+    _refusal: Exception | None = None
+
+    def get_connection(self, node_id: int, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        if self._refusal is not None:
+            raise self._refusal
+        connection = super().get_connection(node_id, *args, **options)
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(
+            error, errors.SaslAuthenticationFailedError | errors.UnsupportedSaslMechanismError
+        ):
+            self._refusal = error
+        elif "certificate" in str(error).lower():
+            self._refusal = ssl.SSLError()
+
+
+@contextmanager
+def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClient]:
+    """Open an admin client, and end its thread also if no broker answers."""
+    # It logs every attempt; what comes of them is in the error.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    made: list[KafkaNetClient] = []
+
+    def connect(**settings: Any) -> KafkaNetClient:  # noqa: ANN401 - all of kafka-python's settings
+        net = NetworkSelector(**settings)
+        made.append(KafkaNetClient(net, _Connections(net, **settings)))
+        return made[0]
+
+    try:
+        yield KafkaAdminClient(
+            bootstrap_servers=[server.strip() for server in servers.split(",")],
+            kafka_client=connect,
+            **_TIMEOUTS,
+            **options,
+        )
+    finally:
+        for client in made:
+            client.close()
+
+
+def _sample(admin: KafkaAdminClient, wanted: list[TopicPartition], tries: int = _TRIES) -> Sample:
+    try:
+        return _ask(admin, wanted)
+    except errors.InvalidMetadataError:  # a topic went, or a leader changed, in between
+        if tries == 1:
+            raise
+        return _sample(admin, wanted, tries - 1)
+
+
+def _ask(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> Sample:
+    problems = _problems(admin, wanted)
+    known = [tp for tp in wanted if tp not in problems]
+    start = admin.list_partition_offsets(dict.fromkeys(known, OffsetSpec.EARLIEST))
+    at = dt.datetime.now(dt.timezone.utc)
+    end = admin.list_partition_offsets(dict.fromkeys(known, OffsetSpec.LATEST))
+    logs = [LogOffsets(tp.topic, tp.partition, start[tp].offset, end[tp].offset) for tp in known]
+    logs += [LogOffsets(tp.topic, tp.partition, problem=why) for tp, why in problems.items()]
+    return Sample(at, logs)
+
+
+def _problems(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> dict[TopicPartition, str]:
+    """Tell which partitions cannot be asked, and why."""
+    topics = {t["name"]: t for t in admin.describe_topics(sorted({tp.topic for tp in wanted}))}
+    leaders = {
+        TopicPartition(name, partition["partition_index"]): partition["leader_id"]
+        for name, topic in topics.items()
+        for partition in topic["partitions"]
+    }
+    problems = {}
+    for tp in wanted:
+        error = errors.for_code(topics[tp.topic]["error_code"])
+        if error is errors.TopicAuthorizationFailedError:
+            problems[tp] = NOT_AUTHORIZED
+        elif error is errors.LeaderNotAvailableError or leaders.get(tp) == -1:
+            problems[tp] = "the partition has no leader"
+        elif tp not in leaders:
+            problems[tp] = NO_LOG
+    return problems
+
+
+def _reason(error: Exception) -> str:
+    # The error's own text may quote an option's value, so it is not shown.
+    meaning = next((name for kind, name in _MEANS if isinstance(error, kind)), "")
+    return ADVICE.get(meaning, f"kafka-python failed with {type(error).__name__}")

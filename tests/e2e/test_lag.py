@@ -1,0 +1,334 @@
+"""The lag job against a real broker: what it says is what the admin client says."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kafka import KafkaProducer, TopicPartition
+from kafka.net.manager import KafkaConnectionManager
+
+from benchmarks.generate import SCHEMA
+from schemas.tables import LAG, LOG_OFFSETS
+from tests.factories import offset_commit
+from tests.support import clients
+from tests.support.jobs import contents, run, succeed, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+
+    from tests.support.broker import Broker
+
+OFFSETS = "__consumer_offsets"
+NOW_MS = int(time.time() * 1000)
+# The broker has no such partition, so that nothing tells how much of it is known.
+NO_PARTITION = 99
+
+
+def recording(path: Path, commits: list[tuple[str, str, int, int]]) -> Path:
+    """Write commits (group, topic, partition, offset), a second apart till now, as a recording."""
+    rows = []
+    for i, (group, topic, partition, offset) in enumerate(commits):
+        at = NOW_MS - 1000 * (len(commits) - i)
+        key, value = offset_commit(
+            key={"group": group, "topic": topic, "partition": partition},
+            offset=offset,
+            commitTimestamp=at,
+        )
+        rows.append((OFFSETS, NO_PARTITION, i, at, "CreateTime", key, value))
+    columns = [
+        pa.array(column, t) for column, t in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)
+    ]
+    pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), path)
+    return path
+
+
+def ingested(tmp_path: Path, commits: list[tuple[str, str, int, int]]) -> str:
+    """Give a lakehouse that knows of these commits."""
+    root = str(tmp_path / "lakehouse")
+    succeed("silver", "--records", recording(tmp_path / "r.parquet", commits), "--lakehouse", root)
+    succeed("history", "--lakehouse", root)
+    return root
+
+
+def newest(spark: SparkSession, root: str) -> dict[tuple[str, TopicPartition], Row]:
+    """Give the rows of the newest run by group and partition."""
+    rows = table(spark, root, LAG.name).collect()
+    last = max(r.lag_run for r in rows)
+    return {
+        (r.group_id, TopicPartition(r.topic, r.topic_partition)): r
+        for r in rows
+        if r.lag_run == last
+    }
+
+
+@pytest.fixture(scope="module")
+def topics(broker: Broker) -> None:
+    """Topics with records, without, with those of an open transaction, and with a cut-off start."""
+    for topic in ("lag-plain", "lag-gone", "lag-cut"):
+        clients.create_topic(broker.bootstrap, topic, partitions=2)
+        for partition in range(2):
+            clients.produce(broker.bootstrap, topic, 20, partition=partition)
+    clients.delete_records(broker.bootstrap, "lag-cut", {0: 15})
+    clients.create_topic(broker.bootstrap, "lag-empty")
+    clients.create_topic(broker.bootstrap, "lag-tx")
+
+
+PLAIN, CUT = ([TopicPartition(t, p) for p in range(2)] for t in ("lag-plain", "lag-cut"))
+EMPTY, TX, GONE = (TopicPartition(t, 0) for t in ("lag-empty", "lag-tx", "lag-gone"))
+
+
+@pytest.fixture(scope="module")
+def open_transaction(broker: Broker, topics: None) -> Iterator[None]:  # noqa: ARG001
+    """Groups that committed in several ways; and a producer within a transaction."""
+    address = broker.bootstrap
+    for offset in (3, 5):
+        clients.commit(address, "lag-a", {PLAIN[0]: offset, PLAIN[1]: 20, GONE: 4})
+    clients.commit(address, "lag-b", {PLAIN[0]: 20, EMPTY: 0, CUT[0]: 2, CUT[1]: 20})
+    clients.Transaction(address, "lag-c", {TX: 1, PLAIN[0]: 7}).commit()
+    clients.Transaction(address, "lag-c", {PLAIN[0]: 9}).abort()
+    producer = KafkaProducer(
+        bootstrap_servers=address,
+        transactional_id="lag-records",
+        transaction_timeout_ms=3_600_000,
+    )
+    with closing(producer):
+        producer.init_transactions()
+        for end in (producer.commit_transaction, producer.abort_transaction, None):
+            producer.begin_transaction()
+            for _ in range(4):
+                producer.send(TX.topic, b"x").get(timeout=30)
+            if end:
+                end()
+        yield
+        producer.abort_transaction()
+
+
+@pytest.mark.usefixtures("open_transaction")
+def test_lag_is_what_the_admin_client_says(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+    before = clients.end_offsets(broker.bootstrap, OFFSETS)
+    summary = succeed("pipeline", *source)
+    assert clients.end_offsets(broker.bootstrap, OFFSETS) == before
+    expected = {
+        (group, tp): clients.end_offsets(broker.bootstrap, tp.topic)[tp.partition] - told.offset
+        for group in ("lag-a", "lag-b", "lag-c")
+        for tp, told in clients.list_group_offsets(broker.bootstrap, group).items()
+    }
+    every = newest(spark, lakehouse_path)
+    rows = {key: r for key, r in every.items() if key in expected}
+    assert {key: r.lag for key, r in rows.items()} == expected
+    assert not [key for key in every if key[0].startswith("lag-") and key not in expected]
+
+    # Three times four records, two markers; the records of the open transaction count.
+    assert expected["lag-c", TX] == 14 - 1
+    assert clients.end_offsets(broker.bootstrap, TX.topic, clients.READ_COMMITTED) == {0: 10}
+    assert expected["lag-c", PLAIN[0]] == 13  # by the commit that was not aborted
+    assert rows["lag-b", EMPTY].lag_seconds == 0
+    assert (rows["lag-b", CUT[0]].log_start_offset, rows["lag-b", CUT[0]].phantom_lag) == (15, 13)
+    assert rows["lag-b", PLAIN[0]].status == "OK"
+    # The offsets topic holds nothing that was not ingested.
+    assert {r.commits_known_until for r in rows.values()} == {r.sampled_at for r in rows.values()}
+    assert summary["lag_partitions"] == len(every)
+    assert summary["total_lag"] == sum(r.lag or 0 for r in every.values())
+    assert summary["lag_by_status"] == Counter(r.status or "no log" for r in every.values())
+
+
+@pytest.mark.usefixtures("open_transaction")
+def test_a_later_run_knows_since_when_and_what_is_gone(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+    succeed("pipeline", *source)
+    first = newest(spark, lakehouse_path)
+    clients.produce(broker.bootstrap, "lag-plain", 10, partition=1)
+    clients.delete_topic(broker.bootstrap, "lag-gone")
+    succeed("lag", *source)
+    again = newest(spark, lakehouse_path)
+
+    row = again["lag-a", PLAIN[1]]
+    assert (row.lag, row.lag_run) == (10, first["lag-a", PLAIN[1]].lag_run + 1)
+    between = (row.sampled_at - first["lag-a", PLAIN[1]].sampled_at).total_seconds()
+    # The log went beyond the offset some time after the first sample.
+    assert row.lag_seconds == row.lag_seconds_max == between
+    assert row.lag_seconds_min == 0
+    older = again["lag-a", PLAIN[0]]
+    assert older.lag_seconds == older.lag_seconds_min == between
+    assert older.lag_seconds_max is None
+
+    gone = again["lag-a", GONE]
+    assert (gone.lag, gone.log_end_offset, gone.lag_seconds, gone.status) == (None,) * 4
+    assert gone.status_reason == "the cluster has no such topic or partition"
+    known = {r.topic: r for r in table(spark, lakehouse_path, LOG_OFFSETS.name).collect()}
+    assert GONE.topic not in known
+    assert len(known["lag-plain"].end_samples) == 2
+
+    # Kafka deletes the offsets of a topic that is deleted: when that is ingested, the row is gone.
+    assert again["lag-a", GONE].commits_known_until < again["lag-a", GONE].sampled_at
+    succeed("pipeline", *source)
+    assert not [tp for _, tp in newest(spark, lakehouse_path) if tp == GONE]
+
+
+@pytest.mark.usefixtures("topics")
+def test_groups_are_judged_by_their_last_commits(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    at_work = [("slow", "lag-plain", 0, n // 2) for n in range(12)]
+    stuck = [("stuck", "lag-plain", 0, 4) for _ in range(12)]
+    back = [("back", "lag-plain", 0, 9 - n // 4) for n in range(12)]
+    together = [c for step in zip(at_work, stuck, back, strict=True) for c in step]
+    done = [("dead", "lag-plain", 0, 1), ("dead", "lag-plain", 0, 2)]
+    root = ingested(tmp_path, [*done, *together])
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", root)
+    outcome = run("lag", *source)
+    assert outcome.status == 0, outcome.err
+    rows = {group: r for (group, _), r in newest(spark, root).items()}
+    assert {group: (r.status, r.group_status) for group, r in rows.items()} == {
+        "slow": ("OK", "OK"),  # no sample tells of its lag before
+        "stuck": ("STALL", "ERR"),
+        "back": ("REWIND", "ERR"),
+        "dead": ("STOP", "ERR"),
+    }
+    assert {r.window_commits for r in rows.values()} == {2, 10}
+    assert outcome.summary["lag_by_status"] == {"OK": 1, "REWIND": 1, "STALL": 1, "STOP": 1}
+    assert "4 partitions: 1 OK, 1 REWIND, 1 STALL, 1 STOP; in trouble: " in outcome.out
+
+
+def test_many_groups_take_few_requests(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 groups of 50 partitions, of 4 topics: each log is asked for once, all in one batch."""
+    for topic in range(4):
+        clients.create_topic(broker.bootstrap, f"lag-many-{topic}", partitions=50)
+    clients.produce(broker.bootstrap, "lag-many-1", 9, partition=7)
+    commits = [(f"g{g}", f"lag-many-{g % 4}", p, 0) for g in range(200) for p in range(50)]
+    root = ingested(tmp_path, commits)
+    asked: Counter[str] = Counter()
+    send = KafkaConnectionManager.send
+
+    def counted(self: KafkaConnectionManager, request: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        asked[type(request).__name__] += 1
+        return send(self, request, *args, **options)
+
+    monkeypatch.setattr(KafkaConnectionManager, "send", counted)
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", root)
+    summary = succeed("lag", *source)
+    assert asked.pop("ListOffsetsRequest") == 2  # starts, ends: one each for the one broker
+    assert asked.pop("MetadataRequest") <= 4
+    assert not asked
+    assert (summary["lag_groups"], summary["lag_partitions"]) == (200, 10_000)
+    assert summary["total_lag"] == 50 * 9
+    assert table(spark, root, LAG.name).count() == 10_000
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, topics: None) -> str:  # noqa: ARG001
+    """A lakehouse with a group that has committed offsets of two topics."""
+    commits = [("g", "lag-plain", 0, 1), ("g", "lag-empty", 0, 0)]
+    return ingested(tmp_path_factory.mktemp("known"), commits)
+
+
+class TestErrors:
+    """One clear line, exit status 1, nothing written."""
+
+    def refused(self, spark: SparkSession, root: str, *options: object) -> str:
+        before = contents(spark, root)
+        outcome = run("lag", "--lakehouse", root, *options)
+        assert outcome.status == 1
+        assert contents(spark, root) == before
+        assert "canary" not in outcome.out + outcome.err
+        assert len(outcome.err.strip().splitlines()) == 1
+        return outcome.complaint
+
+    def properties(self, path: Path, **properties: str) -> Path:
+        path.write_text("".join(f"{k.replace('_', '.')}={v}\n" for k, v in properties.items()))
+        return path
+
+    @pytest.mark.parametrize("address", ["127.0.0.1:9", "no-such-host.invalid:9092"])
+    def test_no_broker(self, spark: SparkSession, root: str, address: str) -> None:
+        line = self.refused(spark, root, "--bootstrap-servers", address)
+        assert f"{address}: no broker answered within 20 s" in line
+
+    @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+    def test_wrong_password(
+        self, spark: SparkSession, broker: Broker, root: str, tmp_path: Path, mechanism: str
+    ) -> None:
+        properties = broker.sasl_properties(mechanism, password="wrong-canary")  # noqa: S106
+        config = self.properties(tmp_path / "c", **properties)
+        server = ("--bootstrap-servers", broker.sasl_bootstrap)
+        line = self.refused(spark, root, *server, "--kafka-config", config)
+        assert "the brokers refused the credentials" in line
+
+    def test_missing_acl(
+        self, spark: SparkSession, broker: Broker, root: str, tmp_path: Path
+    ) -> None:
+        """The user may read the offsets topic, and describe none of the groups' topics."""
+        config = self.properties(tmp_path / "c", **broker.sasl_properties())
+        server = ("--bootstrap-servers", broker.sasl_bootstrap)
+        line = self.refused(spark, root, *server, "--kafka-config", config)
+        assert "not authorized: the user needs the ACL DESCRIBE on topics, for one lag-" in line
+
+    def test_what_kafka_python_cannot_do(
+        self, spark: SparkSession, broker: Broker, root: str, tmp_path: Path
+    ) -> None:
+        settings = {"security_protocol": "SSL", "ssl_truststore_location": "x.jks"}
+        config = self.properties(tmp_path / "c", **settings)
+        server = ("--bootstrap-servers", broker.ssl_bootstrap)
+        line = self.refused(spark, root, *server, "--kafka-config", config)
+        assert "lag cannot read a truststore of type JKS" in line
+
+    def test_nothing_trusts_the_broker(
+        self, spark: SparkSession, broker: Broker, root: str, tmp_path: Path
+    ) -> None:
+        config = self.properties(tmp_path / "c", security_protocol="SSL")
+        server = ("--bootstrap-servers", broker.ssl_bootstrap)
+        line = self.refused(spark, root, *server, "--kafka-config", config)
+        assert "the TLS handshake failed" in line
+
+
+@pytest.mark.parametrize("way", ["SCRAM-SHA-256", "PLAIN", "TLS"])
+def test_logged_in_by_java_properties(
+    spark: SparkSession, broker: Broker, root: str, tmp_path: Path, way: str
+) -> None:
+    """As a user who may describe one of the two topics: the other one's row says why it is null."""
+    user = broker.credentials
+    assert user is not None
+    tls = way == "TLS"
+    properties = broker.ssl_properties() if tls else broker.sasl_properties(way)
+    if not tls:
+        clients.allow(broker.bootstrap, user.username, describe_topic="lag-empty")
+    config = tmp_path / "c"
+    config.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+    server = broker.ssl_bootstrap if tls else broker.sasl_bootstrap
+    outcome = run(
+        *("lag", "--bootstrap-servers", server, "--kafka-config", config, "--lakehouse", root)
+    )
+    assert outcome.status == 0, outcome.err
+    assert user.password not in outcome.out + outcome.err
+    rows = {tp.topic: r for (_, tp), r in newest(spark, root).items()}
+    assert rows["lag-empty"].lag == 0
+    if tls:
+        assert rows["lag-plain"].lag > 0
+    else:
+        assert rows["lag-plain"].lag is None
+        assert rows["lag-plain"].status_reason == "the user may not describe the topic"
+        assert "1 of 2 topics are left without lag" in outcome.err.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("spark")
+def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:
+    outcome = run("lag", "--lakehouse", tmp_path / "lakehouse")
+    assert outcome.status == 0
+    assert "there is no cluster to ask" in outcome.err
+    assert outcome.summary["lag_partitions"] == 0
+    assert not (tmp_path / "lakehouse" / "gold").exists()
