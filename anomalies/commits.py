@@ -17,6 +17,7 @@ _SOON_MS = MINUTE_MS
 _WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 _EPISODE_MS = 10 * MINUTE_MS
 _REMEMBERED_PAUSES = 20
+_REMEMBERED_SAMPLES = 20
 
 
 class Presence(NamedTuple):
@@ -259,7 +260,7 @@ def _paused(memory: Row, limits: Values, part: Row, presences: Presences) -> Hit
     last = memory["minute"]
     pauses: list[int] = memory.setdefault("pauses", [])
     end = (part["first_at"], part["first_offset"])
-    hit = _stall(limits, last, pauses, end, presences)
+    hit = _stall(memory, limits, end, presences)
     pauses.append(part["first_at"] - last["last_at"])
     del pauses[:-_REMEMBERED_PAUSES]
     return hit
@@ -274,20 +275,27 @@ def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Hit |
         presences: who was in the group when.
         now: time of the log.
     """
-    last = memory.get("minute")
-    if last is None:
+    if memory.get("minute") is None:
         return None
-    return _stall(limits, last, memory.get("pauses", []), (now, None), presences)
+    return _stall(memory, limits, (now, None), presences)
+
+
+def lagged(memory: Row, sample: Row) -> None:
+    """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
+    samples: list[list[int]] = memory.setdefault("samples", [])
+    if sample["lag"] is not None and sample["at"] not in {at for at, _ in samples}:
+        samples.append([sample["at"], sample["lag"]])
+    del samples[:-_REMEMBERED_SAMPLES]
 
 
 def _stall(
-    limits: Values,
-    last: Row,
-    pauses: list[int],
-    end: tuple[int, int | None],
-    presences: Presences,
+    memory: Row, limits: Values, end: tuple[int, int | None], presences: Presences
 ) -> Hit | None:
-    """Find a pause longer than is usual, as long as members are there."""
+    """Find a pause longer than is usual, as long as members are there.
+
+    Only a sample of the lag in the meantime tells whether there was anything to commit.
+    """
+    last, pauses = memory["minute"], memory.get("pauses", [])
     until, offset = end
     start = last["last_offset"]
     group = presences.at(start)
@@ -301,16 +309,21 @@ def _stall(
     if pause <= max(limit["pause_ms"], limit["times_the_usual"] * longest):
         return None
     record = Position(last["record_partition"], start, last["last_at"])
+    lags = [lag for at, lag in memory.get("samples", []) if last["last_at"] < at <= until]
+    label = None
+    if lags:
+        label = "records_wait" if any(lags) else "nothing_to_read"
     return Hit(
         "commit_stall",
         "",
-        WARNING,
+        WARNING if any(lags) else INFO,
         last["last_at"],
         until,
         record,
         record if offset is None else Position(last["record_partition"], offset, until),
         0,
-        most={"pause_ms": pause, "longest_usual_pause_ms": longest},
+        label=label,
+        most={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
     )
 
 

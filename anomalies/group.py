@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 STAY, OPEN_STAY = "stay", "open_stay"
 OPEN_STATE = "open_state"
-MOVE, MINUTE = "move", "minute"
+MOVE, MINUTE, LAG = "move", "minute", "lag"
 
 _OPEN = (OPEN_GENERATION, OPEN_STAY, OPEN_STATE)
 _SOURCES = ("generations", "stays", "moves", "minutes")
@@ -68,6 +68,8 @@ class Watch:
             )
         elif kind == STAY:
             commits.fenced(self._memory["stays"], limits, findings["stays"], row)
+        elif kind == LAG:
+            commits.lagged(self._memory["minutes"], row)
         elif kind == MOVE:
             self._last_commit = max(self._last_commit, row["record_offset"])
             commits.moved(self._memory["moves"], limits, findings["moves"], row, self._who())

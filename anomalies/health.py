@@ -23,7 +23,7 @@ def group_health(
     generations: DataFrame,
     anomalies: DataFrame,
     committed: DataFrame,
-    lag: DataFrame | None,
+    lag: DataFrame,
     as_of: dt.datetime,
     ignored_groups: str | None,
 ) -> DataFrame:
@@ -34,7 +34,7 @@ def group_health(
         generations: the rows of group_generations that began in the last 7 days.
         anomalies: the rows of anomalies that ended in the last 24 hours or are open.
         committed: committed_offsets.
-        lag: the newest run's rows of gold.lag; None if lag was never sampled.
+        lag: the newest run's rows of gold.lag; none if lag was never sampled.
         as_of: time of the log.
         ignored_groups: regular expression of groups to leave out.
 
@@ -75,7 +75,7 @@ def group_health(
         known.join(rebalanced.groupBy("group_id").agg(*sums), "group_id", how="left")
         .join(wrong, "group_id", how="left")
         .join(commits, "group_id", how="left")
-        .join(_lag_by_group(states, lag), "group_id", how="left")
+        .join(_lag_by_group(lag), "group_id", how="left")
     )
     if ignored_groups is not None:
         joined = joined.where(~F.col("group_id").rlike(f"^(?:{ignored_groups})$"))
@@ -95,13 +95,7 @@ def group_health(
     )
 
 
-def _lag_by_group(states: DataFrame, lag: DataFrame | None) -> DataFrame:
-    if lag is None:
-        return states.select(
-            "group_id",
-            F.lit(None).cast("bigint").alias("total_lag"),
-            F.lit(None).cast("string").alias("worst_lag_status"),
-        ).limit(0)
+def _lag_by_group(lag: DataFrame) -> DataFrame:
     statuses = F.array(*map(F.lit, _STATUSES))
     worst = F.max(F.array_position(statuses, F.col("status")))
     return lag.groupBy("group_id").agg(

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from anomalies.group import (
     GENERATION,
+    LAG,
     MINUTE,
     MOVE,
     OPEN_GENERATION,
@@ -86,6 +87,7 @@ class Sources(NamedTuple):
         stays: rows of member_sessions that ended: those settled that are new, and all open ones.
         moves: the rows of offset_moves that are new.
         minutes: what `commit_minutes` gives of the commits that are new.
+        lags: columns group_id, at (epoch milliseconds) and lag: the newest sample of each group.
         heads: anomaly_heads.
     """
 
@@ -94,6 +96,7 @@ class Sources(NamedTuple):
     stays: DataFrame
     moves: DataFrame
     minutes: DataFrame
+    lags: DataFrame
     heads: DataFrame
 
 
@@ -144,6 +147,7 @@ def events(sources: Sources) -> DataFrame:
         _shaped(generations.where(is_open), OPEN_GENERATION, _GENERATION, turn=1, **place),  # type: ignore[arg-type]
         _shaped(sources.stays.where(is_open), OPEN_STAY, _STAY, turn=1, **stay),  # type: ignore[arg-type]
         _shaped(sources.states, OPEN_STATE, _STATE, turn=2),
+        _shaped(sources.lags, LAG, ("at", "lag"), turn=2),
         _shaped(generations.where(~is_open), GENERATION, _GENERATION, turn=3, **place),  # type: ignore[arg-type]
         _shaped(sources.stays.where(~is_open), STAY, _STAY, turn=4, **stay),  # type: ignore[arg-type]
         _shaped(sources.moves, MOVE, _MOVE, **commits),  # type: ignore[arg-type]

@@ -152,7 +152,12 @@ def _reset(e: Row) -> str:
 
 
 def _stall(e: Row) -> str:
-    return f"members were there, but nothing was committed for {duration(e['pause_ms'])}"
+    known = {
+        "records_wait": f", and {count(e['lag'], 'record')} waited",
+        "nothing_to_read": "; there was nothing to read",
+    }
+    told = known.get(e["label"], "; whether records waited is not known")
+    return f"members were there, but nothing was committed for {duration(e['pause_ms'])}{told}"
 
 
 def _no_progress(e: Row) -> str:

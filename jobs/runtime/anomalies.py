@@ -258,6 +258,9 @@ def _sources(
         ),
         moves=lakehouse.read(OFFSET_MOVES).where(is_new),
         minutes=minutes,
+        lags=_lag_now(lakehouse)
+        .groupBy("group_id")
+        .agg(F.max(F.unix_millis("sampled_at")).alias("at"), F.sum("lag").alias("lag")),
         heads=heads,
     )
 
@@ -267,20 +270,23 @@ def _states_now(lakehouse: Lakehouse) -> DataFrame:
     return lakehouse.read(GROUP_STATES).where(is_newest)
 
 
+def _lag_now(lakehouse: Lakehouse) -> DataFrame:
+    samples = lakehouse.read(LAG)
+    if not lakehouse.exists(LAG):
+        return samples
+    newest = samples.agg(F.max("lag_run").alias("run")).first()
+    return samples.where(F.col("lag_run") == F.lit(newest and newest.run))
+
+
 def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     as_of = _time(plan.as_of)
     week, day = (F.lit(as_of - WINDOWS[name]) for name in ("7d", "24h"))
-    samples = None
-    if lakehouse.exists(LAG):
-        every = lakehouse.read(LAG)
-        newest = every.agg(F.max("lag_run").alias("run")).first()
-        samples = every.where(F.col("lag_run") == F.lit(newest and newest.run))
     health = group_health(
         states=_states_now(lakehouse),
         generations=lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= week),
         anomalies=lakehouse.read(ANOMALIES).where((F.col("ended_at") >= day) | F.col("is_open")),
         committed=lakehouse.read(COMMITTED_OFFSETS),
-        lag=samples,
+        lag=_lag_now(lakehouse),
         as_of=as_of,
         ignored_groups=limits.ignored_groups,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anomalies.group import GENERATION, MINUTE, MOVE, OPEN_GENERATION, Watch
+from anomalies.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Watch
 from anomalies.log import java_hash, misplaced
 from anomalies.model import anomaly_id
 from anomalies.rows import row_of
@@ -237,6 +237,20 @@ def test_a_stall_needs_members_and_a_pause_that_is_unusual() -> None:
     assert "commit_stall" not in kinds(started().found(*batches, lasts=9000 + 3600)[1:])
     empty = started("a").then(10, "member_left", left=["a"])
     assert not kinds(empty.found(*stalled))
+
+
+def test_a_stall_matters_if_records_wait() -> None:
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+
+    def told(*lags: tuple[int, int]) -> tuple[str, str | None]:
+        samples = [(LAG, {"at": at * MINUTE_MS, "lag": lag}) for at, lag in lags]
+        (row,) = started().found(*samples, *commits)
+        return row["severity"], row["label"]
+
+    assert told() == ("info", None)
+    assert told((2, 9)) == ("info", None)  # before it stalled
+    assert told((20, 0)) == ("info", "nothing_to_read")
+    assert told((20, 0), (25, 7)) == ("warning", "records_wait")
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
