@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +63,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         )
         allow(running.bootstrap, GROUPLESS.username, read_topic=OFFSETS_TOPIC)
         yield running
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """Find a Java that runs a program from its source."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None:
+        pytest.skip("java is not installed")
+    listed = subprocess.run([found, "--list-modules"], capture_output=True, text=True, check=True)
+    if "jdk.compiler@" not in listed.stdout:
+        pytest.skip("java is a JRE: running Kafka's own classes takes a JDK, which compiles")
+    return found
 
 
 @pytest.fixture

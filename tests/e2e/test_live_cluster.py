@@ -8,7 +8,7 @@ import pytest
 from kafka import TopicPartition
 from pyspark.sql import functions as F
 
-from schemas.tables import COVERAGE, GROUP_STATES, MEMBER_SESSIONS, RECORDS
+from schemas.tables import COVERAGE, GROUP_STATES, MEMBER_SESSIONS, PARTITION_OWNERS, RECORDS
 from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
 from tests.support.broker import Credentials
@@ -118,6 +118,41 @@ def test_the_history_says_what_the_admin_client_says(
     assert told().state == "Empty"
     clients.delete_group(broker.bootstrap, group)
     assert told().state == clients.group_state(broker.bootstrap, group) == "Dead"
+
+
+def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
+    spark: SparkSession, broker: Broker, topic: str, java: str, lakehouse_path: str
+) -> None:
+    group, at = "new", broker.bootstrap
+
+    def told() -> tuple[str, dict[str, list[int]]]:
+        succeed("silver", *source(broker, lakehouse_path))
+        succeed("history", "--lakehouse", lakehouse_path)
+        is_now = (F.col("group_id") == group) & F.col("ended_at").isNull()
+        (row,) = table(spark, lakehouse_path, GROUP_STATES.name).where(is_now).collect()
+        is_now = (F.col("group_id") == group) & F.col("left_at").isNull()
+        members = table(spark, lakehouse_path, MEMBER_SESSIONS.name).where(is_now).collect()
+        is_now = (F.col("group_id") == group) & F.col("valid_to").isNull()
+        owned: dict[str, list[int]] = {m.member_id: [] for m in members}
+        for owner in table(spark, lakehouse_path, PARTITION_OWNERS.name).where(is_now).collect():
+            owned[owner.member_id].append(owner.topic_partition)
+        return row.state, {member: sorted(partitions) for member, partitions in owned.items()}
+
+    with clients.NewProtocolMember(java, at, group, topic) as first:
+        with clients.NewProtocolMember(java, at, group, topic) as second:
+
+            def is_settled() -> bool:
+                counts = sorted(len(m.partitions) for m in (first, second))
+                return counts == [1, 2] and clients.group_state(at, group) == "Stable"
+
+            clients.wait_until(is_settled, timeout_s=90, what="both members share the partitions")
+            members = (first, second)
+            assert told() == ("Stable", {m.member_id: m.partitions for m in members})
+        clients.wait_until(lambda: len(first.partitions) == 3, timeout_s=60)
+        clients.wait_until(lambda: clients.group_state(at, group) == "Stable")
+        assert told() == ("Stable", {first.member_id: [0, 1, 2]})
+    clients.wait_until(lambda: clients.group_state(at, group) == "Empty")
+    assert told() == ("Empty", {})
 
 
 def test_a_run_adds_exactly_what_came_since_the_last(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from benchmarks.row_decoder import DecodedRow, Rejected
 from jobs.runtime.jars import JarSet, fetch
@@ -40,19 +36,6 @@ UNKNOWN_TO_KAFKA = {
 }
 # Tags that are newer than the broker are unknown to it: it passes over them by their size.
 NEWER_TAGS = {17: ("stored_description_topology_epoch", "failed_description_topology_epoch")}
-
-
-@pytest.fixture(scope="module")
-def java() -> str:
-    """Find a Java that runs a program from its source."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None:
-        pytest.skip("java is not installed")
-    listed = subprocess.run([found, "--list-modules"], capture_output=True, text=True, check=True)
-    if "jdk.compiler@" not in listed.stdout:
-        pytest.skip("java is a JRE: comparing with Kafka's classes takes a JDK, which compiles")
-    return found
 
 
 def kafka_decodes(java: str, pairs: Sequence[Pair]) -> list[dict[str, object]]:

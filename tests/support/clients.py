@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka import (
@@ -30,6 +33,9 @@ from kafka.admin import (
 from kafka.errors import KafkaError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.structs import MemberState
+
+from jobs.runtime.jars import JarSet, fetch
+from tests.support.broker import JARS, JVM_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -559,6 +565,65 @@ class GroupMember:
     def _end(self) -> None:
         self._is_ended = True
         self._thread.shutdown()
+
+
+class NewProtocolMember:
+    """A consumer of the new protocol (KIP-848): Kafka's own client, run by a JDK."""
+
+    def __init__(
+        self, java: str, bootstrap: str, group: str, topic: str, *, client_id: str = "member"
+    ) -> None:
+        """Describe a member; entering the context joins it.
+
+        Args:
+            java: Of a JDK, which compiles the program.
+            bootstrap: The cluster.
+            group: The group to join.
+            topic: What it subscribes to.
+            client_id: Its client id.
+        """
+        jars = fetch(JarSet.from_file(JARS, name="kafka-broker"))
+        program = Path(__file__).with_name("NewProtocolMember.java")
+        classpath = f"{jars[0].parent}/*"
+        arguments = [bootstrap, group, topic, client_id]
+        self._command = [java, *JVM_FLAGS, "-cp", classpath, str(program), *arguments]
+        self._said: list[str] = []
+
+    def __enter__(self) -> Self:
+        """Begin to join the group."""
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the group."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.close()
+        self._process.wait(TIMEOUT_S)
+        self._listener.join(TIMEOUT_S)
+
+    @property
+    def member_id(self) -> str:
+        """The member id, which the client made up."""
+        return self._said[-1].partition(" ")[0]
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that it owns."""
+        return list(json.loads(self._said[-1].partition(" ")[2])) if self._said else []
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.append(line.strip())
 
 
 def wait_stable(*members: GroupMember, after: int = -1, timeout_s: float = TIMEOUT_S) -> int:
