@@ -1,0 +1,122 @@
+"""Measures what history costs the next run: the same hour, behind a short and a long history.
+
+Makes a topic, cuts its last part off as "the hour", and brings the rest into two lakehouses: all of
+it into one, its last hundredth into the other. Then the hour is run on copies of both in turn, each
+time as ``./spark-submit.sh pipeline`` in a process of its own, Spark's start included.
+
+Run it as ``python -m benchmarks.growth --history 5000000 --hour 50000 --work /data/growth``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks import generate
+
+ROOT = Path(__file__).parents[1]
+_SHORT = 100  # the short history is this part of the long one
+
+
+def main(argv: list[str]) -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--history", type=int, default=5_000_000, help="records of history")
+    parser.add_argument("--hour", type=int, default=50_000, help="records of the hour")
+    parser.add_argument("--groups", type=int, default=generate.Shape.groups)
+    parser.add_argument("--runs", type=int, default=3, help="runs of the hour on each")
+    parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouses")
+    options = parser.parse_args(argv)
+    work: Path = options.work
+    shape = generate.Shape(records=options.history + options.hour, groups=options.groups)
+    if not (work / "hour").exists():
+        generate.generate(shape, work / "topic")
+        _cut(work, options.hour / shape.records)
+    seconds: dict[str, list[float]] = {}
+    steps: dict[str, dict[str, list[float]]] = {}
+    for name in ("short", "long"):
+        lakehouse = work / f"lakehouse-{name}"
+        if not lakehouse.exists():
+            took, _ = _pipeline(work / name, lakehouse)
+            print(f"{name} history brought in: {took:.1f} s", flush=True)
+    for _ in range(options.runs):
+        for name in ("short", "long"):
+            copy = work / "copy"
+            shutil.rmtree(copy, ignore_errors=True)
+            # Delta never changes a file, so that links are as good as copies.
+            shutil.copytree(work / f"lakehouse-{name}", copy, copy_function=os.link)
+            took, told = _pipeline(work / "hour", copy)
+            seconds.setdefault(name, []).append(took)
+            for step, spent in told["seconds"].items():
+                steps.setdefault(step, {}).setdefault(name, []).append(spent)
+    _print(options, seconds, steps)
+
+
+def _cut(work: Path, share: float) -> None:
+    """Cut each partition: its last records are the hour, a hundredth before them is short."""
+    files = sorted((work / "topic").glob("*.parquet"))
+    ends: dict[int, int] = {}
+    for file in files:
+        table = pq.read_table(file, columns=["partition", "offset"])
+        last = table.group_by("partition").aggregate([("offset", "max")])
+        for row in last.to_pylist():
+            ends[row["partition"]] = max(ends.get(row["partition"], -1), row["offset_max"])
+    for name in ("hour", "short", "long"):
+        (work / name).mkdir()
+    for file in files:
+        table = pq.read_table(file)
+        partitions = table["partition"].to_pylist()
+        end = pa.array([ends[p] + 1 for p in partitions], pa.int64())
+        from_hour = pc.ceil(pc.multiply(end.cast(pa.float64()), 1 - share))
+        from_short = pc.multiply(from_hour, 1 - 1 / _SHORT)
+        offset = table["offset"].combine_chunks().cast(pa.float64())
+        in_hour = pc.greater_equal(offset, from_hour)
+        in_short = pc.and_(pc.invert(in_hour), pc.greater_equal(offset, from_short))
+        for name, chosen in (("hour", in_hour), ("short", in_short), ("long", pc.invert(in_hour))):
+            part = table.filter(chosen)
+            if part.num_rows:
+                pq.write_table(part, work / name / file.name)
+    shutil.rmtree(work / "topic")
+
+
+def _pipeline(records: Path, lakehouse: Path) -> tuple[float, dict[str, Any]]:
+    command = [ROOT / "spark-submit.sh", "pipeline", "--records", records]
+    command += ["--lakehouse", lakehouse, "--json"]
+    started = time.monotonic()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    took = time.monotonic() - started
+    if done.returncode:
+        sys.exit(f"pipeline of {records} failed: {done.stderr[-2000:]}")
+    return took, json.loads(done.stdout.splitlines()[-1])
+
+
+def _print(
+    options: argparse.Namespace,
+    seconds: dict[str, list[float]],
+    steps: dict[str, dict[str, list[float]]],
+) -> None:
+    print(f"\nan hour of {options.hour:,} records, median of {options.runs} runs, in turn")
+    print(f"{'':34}{'short':>10}{'long':>10}{'ratio':>8}")
+    rows = [("the process as a whole", seconds), *sorted(steps.items())]
+    for name, told in rows:
+        short, long = (statistics.median(told[n]) for n in ("short", "long"))
+        print(f"{name:34}{short:>9.1f}s{long:>9.1f}s{long / short if short else 0:>8.2f}")
+    print(f"short: {options.history // _SHORT:,} records of history; long: {options.history:,}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
