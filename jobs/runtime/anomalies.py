@@ -59,7 +59,7 @@ _APPLICATION = "anomalies"
 _PLAN = "anomalies plan"
 _DONE = "anomalies done"
 _COMMITS = "offset_commits"
-_EVENTS_A_TASK = 250_000
+_RECORDS_A_TASK = 100_000
 _AT_ONCE = 4
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
@@ -88,14 +88,20 @@ class News:
     Attributes:
         decode_runs: the decode runs behind the first, up to and with the second.
         ingest_runs: the same of the ingest runs.
-        tables: silver tables that got records in these.
+        tables: how many records came into which silver table.
         replayed: groups of which the history was told anew.
     """
 
     decode_runs: tuple[int, int]
     ingest_runs: tuple[int, int]
-    tables: list[str]
+    tables: dict[str, int]
     replayed: list[str]
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that share what the groups' own records made known."""
+        own = sum(count for table, count in self.tables.items() if table != _COMMITS)
+        return -(-own // _RECORDS_A_TASK)
 
 
 def anomalies(run: Run) -> None:
@@ -103,12 +109,10 @@ def anomalies(run: Run) -> None:
     limits = read_thresholds(run.options.thresholds)
     with run.step("looking for new history"):
         plan = _plan(run.lakehouse, limits)
-    if plan is None:
-        run.summary |= {"anomalies_changed": 0}
-        return
-    with run.step("watching the groups"):
-        _carry_out(run.lakehouse, plan, limits)
-    run.summary |= {"anomalies": _by_kind(run.lakehouse)}
+    if plan is not None:
+        with run.step("watching the groups"):
+            _carry_out(run.lakehouse, plan, limits)
+    run.summary |= {"anomalies_run": plan is not None, "anomalies": _by_kind(run.lakehouse)}
 
 
 # -- planning --------------------------------------------------------------------------------------
@@ -203,34 +207,31 @@ def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     minutes = commit_minutes(commits)
     ordered = events(_sources(lakehouse, plan, news, minutes, of_groups))
     schema = spark_schema(OUTPUT)
-    tasks = max(lakehouse.spark.sparkContext.defaultParallelism, _tasks(lakehouse, plan))
     found = watch(
         ordered,
         thresholds=limits,
         cluster=lakehouse.cluster,
         now=plan.as_of,
         schema=schema,
-        tasks=tasks,
+        tasks=max(lakehouse.spark.sparkContext.defaultParallelism, news.tasks),
     ).persist(StorageLevel.MEMORY_AND_DISK)
     is_head = F.col("anomaly_id").isNull()
     names = [c.name for c in ANOMALIES.columns if c.name != "cluster"]
     rows = found.where(~is_head).select(*names)
     if of_log.rows:
         rows = rows.unionByName(_frame(lakehouse, of_log.rows))
-    lakehouse.replace(ANOMALIES, rows, _replaced(plan, news), _APPLICATION, plan.number)
+    where = _replaced(plan, news)
+    if where == "true" and not plan.is_anew:
+        rest = lakehouse.read(ANOMALIES).where(F.col("is_settled"))
+        is_other = F.col("group_id").isNull() | ~F.col("group_id").isin(news.replayed)
+        rows = rows.unionByName(rest.where(is_other).select(*names))
+    lakehouse.replace(ANOMALIES, rows, where, _APPLICATION, plan.number)
     number = F.lit(plan.number).cast("bigint").alias("anomalies_run")
     head_rows = found.where(is_head).select("group_id", "state", number)
     own = lakehouse.spark.createDataFrame([(None, of_log.head)], "group_id string, state string")
     head_rows = head_rows.unionByName(own.select("group_id", "state", number))
     lakehouse.replace(ANOMALY_HEADS, head_rows, "true", _APPLICATION, plan.number)
     found.unpersist()
-
-
-def _tasks(lakehouse: Lakehouse, plan: Plan) -> int:
-    """Share large news among more tasks; a group's rows are a small part of its records."""
-    run = F.col("history_run")
-    news = lakehouse.read(GROUP_GENERATIONS).where((run > plan.after) & (run <= plan.to)).count()
-    return -(-news // _EVENTS_A_TASK)
 
 
 def _replaced(plan: Plan, news: News) -> str:
@@ -310,7 +311,10 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     run = F.col("decode_run")
     runs = lakehouse.read(DECODE_RUNS).where((run > after) & (run <= to)).collect()
     done = [r for r in runs if r.step == "done"]
-    tables = {t.table_name for r in done for t in r.decoded_by_table or () if t.records}
+    tables: dict[str, int] = {}
+    for part in (part for row in done for part in row.decoded_by_table or ()):
+        if part.records:
+            tables[part.table_name] = tables.get(part.table_name, 0) + part.records
     replayed: list[str] = []
     if plan.after >= 0:
         told = F.col("told_since")
@@ -322,7 +326,7 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
         min((r.after_ingest_run for r in runs), default=-1),
         max((r.to_ingest_run for r in runs), default=-1),
     )
-    return News((after, to), ingested, sorted(tables), replayed)
+    return News((after, to), ingested, tables, replayed)
 
 
 def _new(

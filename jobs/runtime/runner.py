@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
 
-Figure: TypeAlias = "int | float | str | dict[str, int] | dict[str, float] | list[str]"
+Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
 
 
 @dataclass

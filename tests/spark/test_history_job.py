@@ -87,7 +87,7 @@ def test_a_run_without_news_changes_nothing(spark: SparkSession, root: str) -> N
     before = contents(spark, root, "one")
     options = ("--lakehouse", root, "--cluster", "one")
     assert succeed("history", *options)["groups_changed"] == 0
-    assert succeed("anomalies", *options)["anomalies_changed"] == 0
+    assert succeed("anomalies", *options)["anomalies_run"] is False
     assert contents(spark, root, "one") == before
 
 
