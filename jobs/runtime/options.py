@@ -28,6 +28,7 @@ _WITH_SOURCE = {"ingest", "lag", "pipeline"}
 _SOURCE_IS_OPTIONAL = {"lag"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
+_PORTS = 2**16
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -61,6 +62,9 @@ class Options:
         topic: the topic to read.
         query: SQL to run.
         file: file with SQL statements to run, each ended by a semicolon.
+        serve: let BI tools ask by JDBC or ODBC, until interrupted.
+        host: address that is listened on for them.
+        port: port that is listened on; 0 for any.
         thresholds: TOML file with thresholds of the detectors; None for ours alone.
         notify: address to post anomalies to, with ${env:NAME} for what is secret; None for none.
         notify_severity: the least severity that is posted.
@@ -80,6 +84,9 @@ class Options:
     topic: str = "__consumer_offsets"
     query: str | None = None
     file: str | None = None
+    serve: bool = False
+    host: str = "127.0.0.1"
+    port: str = "10000"
     thresholds: str | None = None
     notify: str | None = None
     notify_severity: str = "warning"
@@ -208,11 +215,22 @@ def _add_thresholds(parser: _Parser) -> None:
 
 
 def _add_query(parser: _Parser) -> None:
-    what = parser.add_argument_group("what to run (one of --query and --file)")
+    what = parser.add_argument_group("what to run (one of --query, --file and --serve)")
     what.add_argument("--query", metavar="SQL", help="one statement")
     what.add_argument(
         "--file", metavar="FILE", help="file of statements, each ended by a semicolon"
     )
+    what.add_argument(
+        "--serve",
+        action="store_true",
+        help="listen for JDBC and ODBC clients (Spark Thrift Server) until interrupted",
+    )
+    what.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help="address to listen on; whoever reaches it may read and write (default 127.0.0.1)",
+    )
+    what.add_argument("--port", metavar="PORT", help="port to listen on (default 10000)")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -319,8 +337,11 @@ def _with_environment(text: str) -> str:
 
 
 def _check_query(options: Options) -> None:
-    if (options.query is None) == (options.file is None):
-        _fail("sql: give exactly one of --query SQL and --file FILE")
+    asked = (options.query is not None) + (options.file is not None) + options.serve
+    if asked != 1:
+        _fail("sql: give exactly one of --query SQL, --file FILE and --serve")
+    if not options.port.isdigit() or int(options.port) >= _PORTS:
+        _fail(f"--port {options.port!r} is no port")
     if options.file is not None and not os.access(options.file, os.R_OK):
         _fail(f"--file {options.file}: no such file, or not readable")
 

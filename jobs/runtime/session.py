@@ -26,8 +26,9 @@ _ARROW_BATCH = {
     "spark.sql.execution.arrow.maxBytesPerBatch": ("67108864", str(8 * 2**20)),
 }
 
-# The JVM says so at every start, because Spark asks for the module; nobody can do anything with it.
-_NO_NEWS = b"Using incubator modules"
+# The JVM says so at every start, because Spark asks for the module, and Hive because it finds a file
+# of ours; nobody can do anything with it.
+_NO_NEWS = (b"Using incubator modules", b"ivysettings.xml file not found")
 
 # They print a query error's stack trace as JSON, also of an error that is handled.
 _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -73,6 +74,6 @@ def _start_jvm() -> None:
 
 def _pass_on(lines: IO[bytes]) -> None:
     for line in lines:
-        if _NO_NEWS not in line:
+        if not any(text in line for text in _NO_NEWS):
             sys.stderr.buffer.write(line)
             sys.stderr.flush()

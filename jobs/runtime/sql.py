@@ -12,6 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from jobs.runtime.serve import serve
 from storage.catalog import register
 from storage.errors import GroupledgerError
 
@@ -28,7 +29,10 @@ class QueryError(GroupledgerError):
 
 
 def sql(run: Run) -> None:
-    """Run the statements that were given, one after the other, and print what each gives."""
+    """Run the statements that were given and print what each gives; or let others ask."""
+    if run.options.serve:
+        serve(run)
+        return
     text = run.options.query or Path(run.options.file or "").read_text("utf-8")
     statements = split(text) if run.options.file else [text]
     register(run.lakehouse, text)

@@ -1,0 +1,84 @@
+"""BI tools ask by JDBC: Spark's own client reads the tables and views of a served lakehouse."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.runtime import jars, launch
+from tests.conftest import RECORDINGS
+from tests.support.jobs import query, run, succeed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    assert spark is not None
+    root = str(tmp_path_factory.mktemp("served") / "lakehouse")
+    recording = RECORDINGS / "2.2.2-default.parquet"
+    succeed("silver", "--records", recording, "--lakehouse", root)
+    succeed("history", "--lakehouse", root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(root: str) -> Iterator[int]:
+    """Serve the lakehouse, and give the port."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root)
+    command, env = launch.job_process(launch.choose_target(None, {}), argv, {})
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith(f"jdbc:hive2://127.0.0.1:{port}/gold")
+            yield port
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def ask(port: int, text: str) -> list[str]:
+    beeline = jars.pyspark_home() / "bin" / "beeline"
+    address = f"jdbc:hive2://127.0.0.1:{port}/gold"
+    options = ("-u", address, "--silent=true", "--outputformat=csv2", "--showHeader=false")
+    env = {**os.environ, "SPARK_HOME": str(jars.pyspark_home())}
+    done = subprocess.run(
+        [beeline, *options, "-e", text], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (re.sub(r"^0: jdbc:\S+> ", "", line) for line in done.stdout.splitlines())
+    return [line for line in lines if line.strip()]
+
+
+def test_a_client_sees_what_sql_prints(served: int, root: str) -> None:
+    text = "SELECT group_id, count(*) AS n FROM gold.timeline GROUP BY group_id ORDER BY group_id"
+    expected = [f"{row['group_id']},{row['n']}" for row in query(root, text)]
+    assert ask(served, text) == expected
+    assert expected
+
+
+def test_it_listens_on_this_machine_alone(served: int) -> None:
+    own = socket.gethostbyname(socket.gethostname())
+    if own.startswith("127."):
+        pytest.skip("this machine has no other address by name")
+    with socket.socket() as probe:
+        assert probe.connect_ex((own, served)) != 0
+
+
+def test_a_port_that_is_taken_is_refused(root: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = run("sql", "--serve", "--port", port, "--lakehouse", root)
+    assert outcome.status == 1
+    assert "cannot listen: Address already in use" in outcome.complaint
