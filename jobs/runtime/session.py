@@ -26,8 +26,8 @@ _ARROW_BATCH = {
     "spark.sql.execution.arrow.maxBytesPerBatch": ("67108864", str(8 * 2**20)),
 }
 
-# The JVM says so at every start, because Spark asks for the module, and Hive because it finds a file
-# of ours; nobody can do anything with it.
+# The JVM says so at every start, because Spark asks for the module, and Hive, which finds a file of
+# ours; nobody can do anything with it.
 _NO_NEWS = (b"Using incubator modules", b"ivysettings.xml file not found")
 
 # They print a query error's stack trace as JSON, also of an error that is handled.
