@@ -134,7 +134,13 @@ def coverage(
     incomplete = [position for position, extent in found.items() if not extent.is_complete]
     keys = ["topic", "record_partition"]
     inner = _inner_holes(held, incomplete)
-    joined = rows.join(F.broadcast(counts), keys, how="left").join(inner, keys, how="left")
+    joined = rows.join(F.broadcast(counts), keys, how="left")
+    # Without a hole there is nothing to look for in the records, which takes longest.
+    joined = (
+        joined.join(inner, keys, how="left")
+        if incomplete
+        else joined.withColumn("inner", F.lit(None).cast(_HOLE))
+    )
     first = F.coalesce("first_offset_read", "next_offset")
     start = F.greatest("from_offset", F.coalesce("first_offset_available", first))
     leading_end = F.least(first, start)

@@ -60,13 +60,16 @@ def read(spark: SparkSession, path: str) -> DataFrame:
                 f"{' or '.join(sorted(types))}"
             )
     milliseconds = F.when(F.col("timestamp") >= 0, F.col("timestamp"))
-    kind = F.lower(F.regexp_replace("timestampType", "[^A-Za-z]", ""))
+    given = F.col("timestampType")
+    kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
     return files.select(
         "topic",
         F.col("partition").cast("int").alias("record_partition"),
         F.col("offset").cast("bigint").alias("record_offset"),
         F.timestamp_millis(milliseconds).alias("record_timestamp"),
-        F.when(kind.startswith("createtime"), "CreateTime")
+        # Most tools write Kafka's own words; to look for them in other spellings takes longer.
+        F.when(given.isin("CreateTime", "LogAppendTime"), given)
+        .when(kind.startswith("createtime"), "CreateTime")
         .when(kind.startswith("logappendtime"), "LogAppendTime")
         .otherwise("NoTimestampType")
         .alias("timestamp_type"),

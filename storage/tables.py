@@ -6,29 +6,33 @@ table's own log, in the same commit as the rows): a write that is tried again is
 
 from __future__ import annotations
 
+import json
 import re
+import time
 import uuid
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta.tables import DeltaTable
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from schemas.columns import ArrayOf, Primitive
+from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
 from storage.errors import ConflictError, LakehouseError
+from storage.files import FileWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import Column, SparkSession
 
     from schemas.columns import Column as DeclaredColumn
     from schemas.columns import ColumnType
     from schemas.tables import TableSpec
+    from storage.files import DataFile
 
 _FORMAT_PROPERTY = "groupledger.format"
 _PRIMITIVES: dict[str, T.DataType] = {
@@ -103,16 +107,8 @@ class Lakehouse:
         """Make a table unless it is there."""
         if self.exists(spec):
             return
-        builder = (
-            DeltaTable.createIfNotExists(self.spark)
-            .location(self.path(spec))
-            .comment(spec.grain)
-            .partitionedBy(*spec.partitions)
-            .property(_FORMAT_PROPERTY, str(FORMAT_VERSION))
-            .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
-        )
         try:
-            builder.addColumns(spark_schema(spec.columns)).execute()
+            self._commit(self._transaction(spec), [])
         except Exception:
             # Another run may have made it at the same moment, which Delta has several errors for.
             if not self.exists(spec):
@@ -138,6 +134,17 @@ class Lakehouse:
             return -1
         version = self._snapshot(spec).transactions().get(self._application(application))
         return int(version.get()) if version.isDefined() else -1
+
+    @property
+    def local_root(self) -> str | None:
+        """The lakehouse's folder if it is on a disk that all tasks share with this process."""
+        if not str(self.spark.sparkContext.master).startswith("local"):
+            return None
+        jvm: Any = self.spark._jvm  # noqa: SLF001
+        configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        root = jvm.org.apache.hadoop.fs.Path(self.root)
+        url = root.getFileSystem(configuration).makeQualified(root).toUri()
+        return str(url.getPath()) if url.getScheme() == "file" else None
 
     def counts(self, specs: Iterable[TableSpec], condition: Column) -> dict[str, int]:
         """Count the rows of some tables that meet a condition, in one query.
@@ -172,6 +179,110 @@ class Lakehouse:
             return False
         return True
 
+    def append_rows(
+        self, spec: TableSpec, rows: list[dict[str, object]], application: str, version: int
+    ) -> bool:
+        """Append a few rows that are here, not in Spark; see `append`.
+
+        Args:
+            spec: the table, partitioned by cluster alone.
+            rows: the columns by name, without the cluster.
+            application: see `append`.
+            version: see `append`.
+        """
+        if self.last_write(spec, application) >= version:
+            return False
+        columns = [c for c in spec.columns if c.name not in spec.partitions]
+        root = self.local_root
+        if root is None:
+            given = self.spark.createDataFrame(rows, spark_schema(columns))
+            return self.append(spec, given, application, version)
+        writer = FileWriter(root, self.cluster)
+        writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(columns)))
+        return self.add(spec, writer.close().values(), application, version)
+
+    def add(
+        self, spec: TableSpec, files: Iterable[DataFile], application: str, version: int
+    ) -> bool:
+        """Make files in the table's folder part of it, once for each `version` of `application`.
+
+        Returns:
+            False if another run's write was seen to come first; what was to be added is there.
+        """
+        name = self._application(application)
+        actions: list[dict[str, Any]] = [
+            {"txn": {"appId": name, "version": version, "lastUpdated": _now_ms()}}
+        ]
+        actions += [{"add": self._added(file)} for file in files]
+        is_new = not self.exists(spec)
+        if not is_new:
+            self._widen(spec)
+        transaction = self._transaction(spec)
+        # To ask for the version has the commit fail if another run's comes first.
+        if transaction.txnVersion(name) >= version:
+            return False
+        try:
+            self._commit(transaction, actions)
+        except Exception:
+            # Another run may have made the table, or written to it, at the same moment.
+            if self.last_write(spec, application) >= version:
+                return False
+            if not is_new or not self.exists(spec):
+                raise
+            return self.add(spec, files, application, version)
+        return True
+
+    def _added(self, file: DataFile) -> dict[str, Any]:
+        return {
+            "path": f"cluster={self.cluster}/{Path(file.path).name}",
+            "partitionValues": {"cluster": self.cluster},
+            "size": file.size,
+            "modificationTime": _now_ms(),
+            "dataChange": True,
+            "stats": file.stats,
+        }
+
+    def _widen(self, spec: TableSpec) -> None:
+        """Give a table that an earlier release made the columns that it lacks."""
+        wanted = spark_schema(spec.columns)
+        held = T.StructType.fromJson(json.loads(self._snapshot(spec).schema().json()))
+        if not _holds(held, wanted):
+            nothing = self.spark.createDataFrame([], wanted)
+            writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
+            writer.save(self.path(spec))
+
+    def _transaction(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
+        """Begin a commit to a table, which makes the table unless it is there."""
+        transaction = self._log(spec).startTransaction()
+        if transaction.readVersion() < 0:
+            metadata = {
+                "id": str(uuid.uuid4()),
+                "description": spec.grain,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": spark_schema(spec.columns).json(),
+                "partitionColumns": list(spec.partitions),
+                "configuration": {
+                    _FORMAT_PROPERTY: str(FORMAT_VERSION),
+                    "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
+                },
+                "createdTime": _now_ms(),
+            }
+            transaction.updateMetadataForNewTable(self._action({"metaData": metadata}))
+        return transaction
+
+    def _commit(self, transaction: Any, actions: Iterable[dict[str, Any]]) -> None:  # noqa: ANN401 - Scala
+        jvm: Any = self.spark._jvm  # noqa: SLF001
+        parsed = jvm.java.util.ArrayList()
+        for action in actions:
+            parsed.add(self._action(action))
+        operations = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
+        transaction.commit(jvm.PythonUtils.toSeq(parsed), getattr(operations, "MODULE$"))
+
+    def _action(self, action: dict[str, Any]) -> Any:  # noqa: ANN401 - a Scala object
+        """Give an action, in the form of Delta's protocol, to Delta."""
+        delta: Any = self.spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]  # noqa: SLF001
+        return delta.actions.Action.fromJson(json.dumps(action))
+
     def replace(
         self, spec: TableSpec, rows: DataFrame, where: str, application: str, version: int
     ) -> None:
@@ -198,21 +309,34 @@ class Lakehouse:
                 return
             raise
 
-    def append_first(
-        self, spec: TableSpec, rows: DataFrame, application: str, version: int
-    ) -> None:
+    def append_first(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> int:
         """Append rows to a table if nobody else has written this `version` of `application`.
+
+        Returns:
+            The number of rows that were written; -1 if Delta does not say.
 
         Raises:
             ConflictError: somebody has; nothing was written.
         """
         self.ensure(spec)
+        before = self._snapshot(spec).version()
         note = f"{application} {version} {uuid.uuid4()}"
         self._write(spec, rows, application, version, note=note)
         # Delta passes over a version that it has seen without saying so.
-        history = DeltaTable.forPath(self.spark, self.path(spec)).history(20)
-        if history.where(F.col("userMetadata") == note).isEmpty():
-            raise ConflictError(_conflict(application, self.cluster))
+        for action in self._actions_since(spec, before):
+            info = action.get("commitInfo", {})
+            if info.get("userMetadata") == note:
+                return int(info.get("operationMetrics", {}).get("numOutputRows", -1))
+        raise ConflictError(_conflict(application, self.cluster))
+
+    def _actions_since(self, spec: TableSpec, version: int) -> Iterator[dict[str, Any]]:
+        """Read what was committed behind a version of a table; DESCRIBE HISTORY takes longer."""
+        none = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]  # noqa: SLF001
+        commits = self._log(spec).getChanges(version + 1, none, False)  # noqa: FBT003
+        while commits.hasNext():
+            actions = commits.next()._2().iterator()  # noqa: SLF001 - a Scala tuple
+            while actions.hasNext():
+                yield json.loads(actions.next().json())
 
     def _write(
         self, spec: TableSpec, rows: DataFrame, application: str, version: int, *, note: str
@@ -239,20 +363,33 @@ class Lakehouse:
         return rows.select(*columns)
 
     def _snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
-        """Read the newest state of a table's log; its version is -1 if there is no table.
+        """Read the newest state of a table's log; its version is -1 if there is no table."""
+        none = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]  # noqa: SLF001
+        return self._log(spec).update(False, none, none)  # noqa: FBT003
+
+    def _log(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
+        """Give a table's log.
 
         Delta shows a table's transactions to Scala only, and this asks less of Spark than SQL.
         """
         jvm: Any = self.spark._jvm  # noqa: SLF001
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
             self.spark._jsparkSession,  # noqa: SLF001
             self.path(spec),
         )
-        none = jvm.scala.Option.empty()
-        return log.update(False, none, none)  # noqa: FBT003
 
     def _application(self, application: str) -> str:
         return f"groupledger/{application}/{self.cluster}"
+
+
+def _holds(held: T.DataType, wanted: T.DataType) -> bool:
+    """Tell whether a type has all columns of another, those in structs among them."""
+    if isinstance(held, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return _holds(held.elementType, wanted.elementType)
+    if isinstance(held, T.StructType) and isinstance(wanted, T.StructType):
+        types = {f.name: f.dataType for f in held}
+        return all(f.name in types and _holds(types[f.name], f.dataType) for f in wanted)
+    return True
 
 
 def sql_literal(text: str) -> str:
@@ -264,6 +401,10 @@ def sql_literal(text: str) -> str:
 def sql_text(text: str) -> str:
     """Give an SQL expression of any text, whatever is in it."""
     return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _conflict(application: str, cluster: str) -> str:

@@ -170,14 +170,16 @@ def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool, str | None]:
 def _note(
     lakehouse: Lakehouse, plan: Plan, limits: Thresholds, step: str, application: str
 ) -> None:
-    now = dt.datetime.now(dt.timezone.utc)
-    row = (
-        *(lakehouse.cluster, plan.number, step, now, plan.after, plan.to),
-        _time(plan.as_of),
-        limits.fingerprint,
-    )
-    rows = lakehouse.spark.createDataFrame([row], spark_schema(ANOMALY_RUNS.columns))
-    lakehouse.append(ANOMALY_RUNS, rows, application, plan.number)
+    row = {
+        "anomalies_run": plan.number,
+        "step": step,
+        "at": dt.datetime.now(dt.timezone.utc),
+        "after_history_run": plan.after,
+        "to_history_run": plan.to,
+        "as_of": _time(plan.as_of),
+        "thresholds": limits.fingerprint,
+    }
+    lakehouse.append_rows(ANOMALY_RUNS, [row], application, plan.number)
 
 
 def _time(millis: int) -> dt.datetime:

@@ -7,6 +7,7 @@ again with the same range, and Delta passes over the tables that have its rows a
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +17,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from decoders.spark import decoded, decoder_id, is_of_type, quarantined, type_bytes, type_number
+from jobs.runtime import silver_files
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
 from storage.errors import LakehouseError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.runner import Run
+    from storage.files import DataFile
     from storage.tables import Lakehouse
 
 _APPLICATION = "decode"
@@ -102,31 +105,18 @@ def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
 def _decode(run: Run, plan: Plan) -> None:
     lakehouse = run.lakehouse
     batch = _batch(lakehouse, plan)
-    in_type = {
-        type_number(row.type): row["count"]
-        for row in batch.groupBy(type_bytes().alias("type")).count().collect()
-    }
-    by_table = {
-        table: [t.id for t in types if t.id in in_type] for table, types in silver_tables().items()
-    }
-    by_table = {table: ids for table, ids in by_table.items() if ids}
-    frequent = [t.id for table in _FREQUENT for t in silver_tables()[table]]
-    # Rare records are picked out once, not by each of their many tables.
-    rare = batch.where(~is_of_type(frequent)).persist()
-    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        jobs = [
-            pool.submit(
-                _decode_table, lakehouse, plan, batch if table in _FREQUENT else rare, table, ids
-            )
-            for table, ids in by_table.items()
-        ]
-        for job in jobs:
-            job.result()
-    rare.unpersist()
-    counts = lakehouse.counts(
-        [decoded_table(table) for table in by_table], F.col("decode_run") == plan.number
-    )
-    written = {table: counts.get(decoded_table(table).name, 0) for table in by_table}
+    root = lakehouse.local_root
+    if root is None:
+        in_type = _write_by_spark(lakehouse, plan, batch)
+        written: dict[str, int] = {}
+    else:
+        in_type, written = _write_files(lakehouse, plan, batch, root)
+    by_table = _by_table(in_type)
+    others = {decoded_table(table).name: table for table in by_table if table not in written}
+    if others:
+        specs = [decoded_table(table) for table in others.values()]
+        counts = lakehouse.counts(specs, F.col("decode_run") == plan.number)
+        written |= {table: counts.get(name, 0) for name, table in others.items()}
     refused: set[int | None] = set(in_type) - {i for ids in by_table.values() for i in ids}
     for table, ids in by_table.items():
         if written[table] < sum(in_type[i] for i in ids):
@@ -157,6 +147,65 @@ def _decode(run: Run, plan: Plan) -> None:
         "quarantined": in_quarantine,
         "decoded_by_table": written,
     }
+
+
+def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
+    """Give the silver tables that records of some types go to, with those of their types."""
+    found = {
+        table: [t.id for t in types if t.id in in_type] for table, types in silver_tables().items()
+    }
+    return {table: ids for table, ids in found.items() if ids}
+
+
+def _write_files(
+    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, root: str
+) -> tuple[dict[int | None, int], dict[str, int]]:
+    """Write all tables in one pass.
+
+    Returns:
+        The number of records of each type, and that of the rows added to each table; a table is
+        left out if another run came first.
+    """
+    found = silver_files.write(batch, root, lakehouse.cluster, plan.number)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        jobs = {
+            table: pool.submit(_add_table, lakehouse, plan, table, files)
+            for table, files in found.files.items()
+        }
+    added = {table: job.result() for table, job in jobs.items()}
+    in_type: Counter[int | None] = Counter()
+    for first, records in found.in_type.items():
+        in_type[type_number(first)] += records
+    return in_type, {table: rows for table, rows in added.items() if rows is not None}
+
+
+def _add_table(lakehouse: Lakehouse, plan: Plan, table: str, files: list[DataFile]) -> int | None:
+    """Make files part of a silver table; give the number of their rows, None if it has them."""
+    if lakehouse.add(decoded_table(table), files, _APPLICATION, plan.number):
+        return sum(file.records for file in files)
+    return None
+
+
+def _write_by_spark(lakehouse: Lakehouse, plan: Plan, batch: DataFrame) -> dict[int | None, int]:
+    """Write the tables one by one; give the number of records of each type."""
+    in_type = {
+        type_number(row.type): row["count"]
+        for row in batch.groupBy(type_bytes().alias("type")).count().collect()
+    }
+    frequent = [t.id for table in _FREQUENT for t in silver_tables()[table]]
+    # Rare records are picked out once, not by each of their many tables.
+    rare = batch.where(~is_of_type(frequent)).persist()
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        jobs = [
+            pool.submit(
+                _decode_table, lakehouse, plan, batch if table in _FREQUENT else rare, table, ids
+            )
+            for table, ids in _by_table(in_type).items()
+        ]
+        for job in jobs:
+            job.result()
+    rare.unpersist()
+    return in_type
 
 
 def _new_records(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
@@ -196,6 +245,8 @@ def _quarantine(
     tables: list[str],
 ) -> int:
     """Write what could not be decoded; give its number."""
+    if not refused and not plan.retried:
+        return 0
     wanted = is_of_type(number for number in refused if number is not None)
     if None in refused:
         wanted |= F.col("key").isNull() | (F.length("key") < _TYPE_WIDTH)
@@ -208,7 +259,7 @@ def _quarantine(
     )
     if plan.retried:
         _replace_refused(lakehouse, plan, rows)
-    elif refused and lakehouse.last_write(QUARANTINE, _APPLICATION) < plan.number:
+    elif lakehouse.last_write(QUARANTINE, _APPLICATION) < plan.number:
         lakehouse.append(QUARANTINE, rows, _APPLICATION, plan.number)
     return lakehouse.read(QUARANTINE).where(F.col("decode_run") == plan.number).count()
 
@@ -279,18 +330,18 @@ def _note(
     quarantined: int | None = None,
 ) -> bool:
     """Write a step of a run down; tell whether it was the first to do so."""
-    row = (
-        lakehouse.cluster,
-        plan.number,
-        step,
-        dt.datetime.now(dt.timezone.utc),
-        plan.after,
-        plan.to,
-        plan.retried,
-        plan.decoder,
-        None if written is None else sum(written.values()),
-        quarantined,
-        None if written is None else sorted(written.items()),
-    )
-    rows = lakehouse.spark.createDataFrame([row], spark_schema(DECODE_RUNS.columns))
-    return lakehouse.append(DECODE_RUNS, rows, application, plan.number)
+    row = {
+        "decode_run": plan.number,
+        "step": step,
+        "at": dt.datetime.now(dt.timezone.utc),
+        "after_ingest_run": plan.after,
+        "to_ingest_run": plan.to,
+        "retried": plan.retried,
+        "decoder": plan.decoder,
+        "decoded": None if written is None else sum(written.values()),
+        "quarantined": quarantined,
+        "decoded_by_table": None
+        if written is None
+        else [{"table_name": table, "records": n} for table, n in sorted(written.items())],
+    }
+    return lakehouse.append_rows(DECODE_RUNS, [row], application, plan.number)

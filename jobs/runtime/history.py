@@ -43,6 +43,7 @@ _APPLICATION = "history"
 _PLAN = "history plan"
 _DONE = "history done"
 _TABLES_AT_ONCE = 3
+_PARTITION = ("record_partition", "next_offset", "last_hole")
 _EVENTS_A_TASK = 250_000
 # Tables of which each group of a new protocol has a record when it begins.
 _BEGIN_MODERN = (
@@ -161,9 +162,17 @@ def _note(
     partitions: list[tuple[int, int, int]] | None = None,
 ) -> None:
     now = dt.datetime.now(dt.timezone.utc)
-    row = (lakehouse.cluster, plan.number, step, now, plan.after, plan.to, partitions)
-    rows = lakehouse.spark.createDataFrame([row], spark_schema(HISTORY_RUNS.columns))
-    lakehouse.append(HISTORY_RUNS, rows, application, plan.number)
+    row = {
+        "history_run": plan.number,
+        "step": step,
+        "at": now,
+        "after_decode_run": plan.after,
+        "to_decode_run": plan.to,
+        "partitions": None
+        if partitions is None
+        else [dict(zip(_PARTITION, p, strict=True)) for p in partitions],
+    }
+    lakehouse.append_rows(HISTORY_RUNS, [row], application, plan.number)
 
 
 # -- carrying out ----------------------------------------------------------------------------------

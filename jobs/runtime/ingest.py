@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -26,10 +26,17 @@ _APPLICATION = "ingest"
 
 @dataclass(frozen=True)
 class Source:
-    """What a source has that the lakehouse has not: the records and their ranges."""
+    """What a source has that the lakehouse has not.
+
+    Attributes:
+        records: the records.
+        ranges: the offsets that they account for.
+        found: what they hold of each partition; None if nobody has looked.
+    """
 
     records: DataFrame
     ranges: list[Range]
+    found: dict[Position, Extent] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,8 +166,9 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     if any(e.distinct_offsets < e.records for e in found.values()):
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
+        found = {p: replace(e, records=e.distinct_offsets) for p, e in found.items()}
     ranges = [_file_range(p, e, state.positions.get(p, 0)) for p, e in sorted(found.items())]
-    return Source(records, ranges)
+    return Source(records, ranges, found)
 
 
 def _file_range(position: Position, extent: Extent, held_until: int) -> Range:
@@ -202,15 +210,33 @@ def _write(lakehouse: Lakehouse, source: Source, number: int) -> int:
     rows = source.records.withColumns(
         {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
     )
-    lakehouse.append_first(RECORDS, rows, _APPLICATION, number)
-    return _account(lakehouse, source.ranges, number, now)
+    written = lakehouse.append_first(RECORDS, rows, _APPLICATION, number)
+    found = source.found
+    if found is not None and written != sum(e.records for e in found.values()):
+        found = None  # the files are others by now: what counts is what was written
+    return _account(lakehouse, source.ranges, number, now, found)
 
 
-def _account(lakehouse: Lakehouse, ranges: list[Range], number: int, now: dt.datetime) -> int:
-    """Write the coverage of an ingest run from the records it has written."""
+def _account(
+    lakehouse: Lakehouse,
+    ranges: list[Range],
+    number: int,
+    now: dt.datetime,
+    found: dict[Position, Extent] | None = None,
+) -> int:
+    """Write the coverage of an ingest run from the records it has written.
+
+    Args:
+        lakehouse: where they are.
+        ranges: what the run accounts for.
+        number: the run's.
+        now: when it began.
+        found: what it has written of each partition, if that is known.
+    """
     records = lakehouse.read(RECORDS)
     added = records.where(F.col("ingest_run") == number)
-    found = extents(added)
+    if found is None:
+        found = extents(added)
     new_records = {position: extent.records for position, extent in found.items()}
     held = added
     if any(_is_backfill(r, found) for r in ranges):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,9 +15,9 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from jobs.runtime import decode as decode_job
-from jobs.runtime import options
+from jobs.runtime import options, silver_files
 from jobs.runtime.runner import Run
-from schemas.tables import DECODE_RUNS, QUARANTINE
+from schemas.tables import DECODE_RUNS, QUARANTINE, decoded_table
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
@@ -139,6 +140,40 @@ def test_two_runs_at_once_do_the_work_of_one(
     assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
 
 
+def test_tables_that_spark_writes_are_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, by_spark = (str(tmp_path / name) for name in ("files", "by_spark"))
+    records = RECORDINGS / "4.3.1-modern.parquet"
+    for root in (files, by_spark):
+        succeed("ingest", "--records", records, "--lakehouse", root)
+    succeed("decode", "--lakehouse", files)
+    with monkeypatch.context() as patch:
+        # As where the lakehouse is no folder of this machine.
+        patch.setattr(Lakehouse, "local_root", None)
+        succeed("decode", "--lakehouse", by_spark)
+    assert contents(spark, files) == contents(spark, by_spark)
+    assert is_balanced(spark, files)
+
+
+def test_a_table_of_an_earlier_release_gets_the_columns_it_lacks(
+    spark: SparkSession, records: Path, undisturbed: dict[str, list[str]], lakehouse_path: str
+) -> None:
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    spec = decoded_table("group_metadata")
+    fewer = [c for c in spec.columns if c.name not in ("protocol", "members")]
+    lakehouse.ensure(replace(spec, columns=tuple(fewer)))
+    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+    succeed("decode", "--lakehouse", lakehouse_path)
+    written = table(spark, lakehouse_path, spec.name)
+    assert not written.where("size(members) > 0 AND protocol IS NOT NULL").isEmpty()
+    assert {c.name for c in spec.columns} == set(written.columns)
+    assert (
+        contents(spark, lakehouse_path)["silver.offset_commits"]
+        == (undisturbed["silver.offset_commits"])
+    )
+
+
 def test_an_upgrade_in_the_middle_of_a_run(
     spark: SparkSession,
     records: Path,
@@ -147,20 +182,20 @@ def test_an_upgrade_in_the_middle_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
-    decoded, decode_table = decode_job.decoded, decode_job._decode_table
+    write, add_table = silver_files.write, decode_job._add_table
 
-    def decoded_in_part(rows: DataFrame, *arguments: object) -> DataFrame:
-        return decoded(rows.where(F.col("record_offset") % 3 != 0), *arguments)  # type: ignore[arg-type]
+    def written_in_part(rows: DataFrame, *arguments: object) -> silver_files.Written:
+        return write(rows.where(F.col("record_offset") % 3 != 0), *arguments)  # type: ignore[arg-type]
 
-    def killed_before_commits(*arguments: object) -> None:
+    def killed_before_commits(*arguments: object) -> int | None:
         if "offset_commits" in arguments:
             raise KeyboardInterrupt
-        decode_table(*arguments)  # type: ignore[arg-type]
+        return add_table(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as older:
         older.setattr(decode_job, "decoder_id", lambda: OLDER)
-        older.setattr(decode_job, "decoded", decoded_in_part)
-        older.setattr(decode_job, "_decode_table", killed_before_commits)
+        older.setattr(silver_files, "write", written_in_part)
+        older.setattr(decode_job, "_add_table", killed_before_commits)
         assert run("decode", "--lakehouse", lakehouse_path).status == 1
     half = table(spark, lakehouse_path, "silver.group_metadata").count()
     assert 0 < half < 12

@@ -273,10 +273,10 @@ class TestInterrupted:
         lakehouse_path: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        original = decode_job._decode_table
+        original = decode_job._add_table
         calls = []
 
-        def killed_at_the_third(*arguments: object) -> int:
+        def killed_at_the_third(*arguments: object) -> int | None:
             calls.append(arguments)
             if len(calls) == 3:
                 raise KeyboardInterrupt
@@ -288,7 +288,7 @@ class TestInterrupted:
         )
         succeed("ingest", "--records", first, "--lakehouse", lakehouse_path)
         with monkeypatch.context() as patch:
-            patch.setattr(decode_job, "_decode_table", killed_at_the_third)
+            patch.setattr(decode_job, "_add_table", killed_at_the_third)
             assert run("decode", "--lakehouse", lakehouse_path).status == 1
         # Bronze grows before the run is done again.
         succeed("silver", "--records", MODERN, "--lakehouse", lakehouse_path)

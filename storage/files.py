@@ -1,0 +1,155 @@
+"""Parquet files of Delta tables, written by Arrow in the tasks of a job, for a commit to follow.
+
+Spark's own writer takes the columns that Python gives it apart into rows, and those into columns
+again: of nested columns it writes a fifth of what Arrow writes in the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from schemas.tables import TableSpec
+
+COMPRESSION = "zstd"
+_MAX_WAITING = 96 * 2**20
+# Delta keeps no more of a text in its statistics.
+_MAX_TEXT = 32
+# These seldom repeat in a row group, so that a dictionary of them is tried in vain.
+_NO_DICTIONARY = (pa.types.is_int64, pa.types.is_timestamp, pa.types.is_boolean)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file with rows of a table that is not yet part of it.
+
+    Attributes:
+        stats: what Delta keeps to skip the file by, as its protocol writes it.
+    """
+
+    path: str
+    size: int
+    records: int
+    stats: str
+
+
+class FileWriter:
+    """Collects rows of several tables of a cluster, and writes a file of each into its folder.
+
+    A file that no commit follows is none of the table, and VACUUM takes it away.
+    """
+
+    def __init__(self, root: str, cluster: str) -> None:
+        self._root = Path(root)
+        self._cluster = cluster
+        self._tables: dict[str, _TableWriter] = {}
+
+    def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
+        """Take rows of a table: its columns but for the partitions."""
+        if spec.name not in self._tables:
+            folder = self._root / spec.name.replace(".", "/") / f"cluster={self._cluster}"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"part-{uuid.uuid4()}.{COMPRESSION}.parquet"
+            self._tables[spec.name] = _TableWriter(path, rows.schema, spec.skipping)
+        self._tables[spec.name].add(rows)
+        # Few large row groups are written and read faster than many small ones.
+        while sum(t.waiting_bytes for t in self._tables.values()) > _MAX_WAITING:
+            max(self._tables.values(), key=lambda t: t.waiting_bytes).flush()
+
+    def close(self) -> dict[str, DataFile]:
+        """Write what is left, and give the files by table."""
+        return {name: t.close() for name, t in self._tables.items()}
+
+
+class _TableWriter:
+    def __init__(self, path: Path, schema: pa.Schema, skipping: Sequence[str]) -> None:
+        self.waiting_bytes = 0
+        self._skipping = skipping
+        self._waiting: list[pa.RecordBatch] = []
+        self._path = path
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            path,
+            schema,
+            compression=COMPRESSION,
+            use_dictionary=_dictionary_columns(schema),
+            metadata_collector=self._footers,
+            store_schema=False,
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._waiting.append(rows)
+        self.waiting_bytes += rows.nbytes
+
+    def flush(self) -> None:
+        rows = pa.Table.from_batches(self._waiting)
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._waiting, self.waiting_bytes = [], 0
+
+    def close(self) -> DataFile:
+        if self._waiting:
+            self.flush()
+        self._writer.close()
+        footer = self._footers[0]
+        size = self._path.stat().st_size
+        return DataFile(str(self._path), size, footer.num_rows, _stats(footer, self._skipping))
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Name the columns, by their paths in the file, that are worth a dictionary."""
+    return [path for field in schema for path in _paths(field.name, field.type)]
+
+
+def _paths(path: str, kind: pa.DataType) -> Iterable[str]:
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _paths(f"{path}.{field.name}", field.type)
+    elif pa.types.is_list(kind):
+        yield from _paths(f"{path}.list.element", kind.value_type)
+    elif not any(is_such(kind) for is_such in _NO_DICTIONARY):
+        yield path
+
+
+def _stats(footer: pq.FileMetaData, skipping: Sequence[str]) -> str:
+    """Sum a file's statistics up in the form of Delta's protocol."""
+    found: dict[str, Any] = {"numRecords": footer.num_rows}
+    found |= {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    first = footer.row_group(0)
+    paths = [first.column(i).path_in_schema for i in range(first.num_columns)]
+    for name in skipping:
+        at = paths.index(name)
+        groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
+        stats = [group.column(at).statistics for group in groups]
+        if any(s is None or not s.has_null_count for s in stats):
+            continue
+        found["nullCount"][name] = sum(s.null_count for s in stats)
+        if not all(
+            s.has_min_max or s.null_count == group.num_rows
+            for s, group in zip(stats, groups, strict=True)
+        ):
+            continue
+        bounded = [s for s in stats if s.has_min_max]
+        if bounded:
+            least, greatest = min(s.min for s in bounded), max(s.max for s in bounded)
+            found["minValues"][name] = _stat(least)
+            # What is cut off a text makes it less, so that a long one bounds nothing above.
+            if not isinstance(greatest, str) or len(greatest) <= _MAX_TEXT:
+                found["maxValues"][name] = _stat(greatest)
+    return json.dumps(found)
+
+
+def _stat(value: Any) -> Any:  # noqa: ANN401 - of any column
+    if isinstance(value, str):
+        return value[:_MAX_TEXT]
+    if hasattr(value, "isoformat"):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
