@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from anomalies.model import SEVERITIES
+from anomalies.telling import KINDS
 from schemas.tables import ANOMALIES, COVERAGE, GROUP_HEALTH, QUARANTINE, RECORDS
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _SHOWN_GROUPS = 12
 _SHOWN_ANOMALIES = 8
+_MOST_ANOMALIES = 500
 _COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _MAX_NAME = 20
 _WINDOW = dt.timedelta(hours=24)
@@ -48,12 +50,25 @@ def show_anomalies(run: Run) -> None:
     )
     rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
     counts = {row.severity: row["count"] for row in found.groupBy("severity").count().collect()}
-    told = found.where("severity <> 'info'").orderBy(rank.desc(), F.desc("started_at"))
-    for row in told.limit(_SHOWN_ANOMALIES).collect():
-        run.out.print(_told(row), soft_wrap=True, highlight=False)
+    serious = found.where("severity <> 'info'").orderBy(rank.desc(), F.desc("ended_at"))
+    for row, more in _worst_by_group(serious.limit(_MOST_ANOMALIES).collect()):
+        run.out.print(_told(row, more), soft_wrap=True, highlight=False)
     numbers = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if counts.get(s))
     line = f"Anomalies of these 24 hours: {numbers or 'none'}"
-    run.out.print(f"{line}; {ANOMALIES.name} has them all", markup=False, highlight=False)
+    text = f"{line}; {ANOMALIES.name} has them all"
+    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _worst_by_group(rows: list[Row]) -> list[tuple[Row, int]]:
+    """Give what is worst with each group, and how much more there is."""
+    by_group: dict[str | None, list[Row]] = {}
+    for row in rows:
+        by_group.setdefault(row.group_id, []).append(row)
+    worst = [
+        (min(found, key=lambda r: (-SEVERITIES.index(r.severity), KINDS.index(r.kind))), found)
+        for found in by_group.values()
+    ]
+    return [(row, len(found) - 1) for row, found in worst[:_SHOWN_ANOMALIES]]
 
 
 def printable(text: str) -> str:
@@ -95,11 +110,13 @@ def _health(rows: list[Row], groups: int) -> Table:
     return table
 
 
-def _told(row: Row) -> str:
+def _told(row: Row, more: int) -> str:
     group = "" if row.group_id is None else f"{printable(row.group_id)}: "
     summary = escape("".join(c if c.isprintable() else " " for c in row.summary))
     at = f"{row.started_at:%H:%M:%S}"
-    return f"[{_COLOURS[row.severity]}]{row.severity:<8}[/] {at} {row.kind}  {group}{summary}"
+    return f"[{_COLOURS[row.severity]}]{row.severity:<8}[/] {at} {row.kind}  {group}{summary}" + (
+        f" (+{more} more)" if more else ""
+    )
 
 
 def _table(title: str) -> Table:
