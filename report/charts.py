@@ -1,0 +1,182 @@
+"""The charts, as Vega-Lite descriptions without data: the page gives each the rows of its group.
+
+Colours and zone are the page's, since its reader may change them: a row brings its `colour`, and
+the axis of time is a scale in UTC that the page turns into one of the browser's zone. All charts of
+a group show the same `span` of time, so that what happened together stands below each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import altair as alt
+import vl_convert
+
+Spec: TypeAlias = dict[str, Any]
+
+LABELS_WIDTH = 150
+"""Pixels left of every chart: the time axes of a group have to start at the same place."""
+
+_LANE = {"states": 40, "anomalies": 14, "lanes": 15}
+_SPAN = "span"
+_LONG = "span[1] - span[0]"
+_FORMAT = (
+    f"{_LONG} < 4000 ? '%H:%M:%S.%L' : {_LONG} < 900000 ? '%H:%M:%S'"
+    f" : {_LONG} < 172800000 ? '%b %d %H:%M' : '%b %d'"
+)
+
+
+def charts() -> dict[str, Spec]:
+    """Give the description of each chart, by name."""
+    found = {
+        "rebalances": _rebalances(),
+        "states": _states(),
+        "anomalies": _lanes("anomaly", _LANE["anomalies"]),
+        "generations": _generations(),
+        "members": _lanes("member", _LANE["lanes"]),
+        "owners": _lanes("partition", _LANE["lanes"]),
+        "offsets": _offsets(),
+        "lag": _lag(),
+    }
+    return {name: _spec(chart) for name, chart in found.items()}
+
+
+def javascript() -> str:
+    """Give the libraries that draw the charts, of the versions that the lock file pins."""
+    code: str = vl_convert.javascript_bundle()
+    return code
+
+
+def licences() -> str:
+    """Say whose code that is, as its licence asks for."""
+    return (
+        "Vega, Vega-Lite, Vega-Embed and what they are made of: Copyright University of Washington"
+        " Interactive Data Lab and contributors, BSD-3-Clause; D3: Copyright Mike Bostock, ISC."
+    )
+
+
+def _rebalances() -> alt.Chart:
+    """Draw how many rebalances began, those of one group above the other's."""
+    y = alt.Y("from:Q", title=None, axis=_numbers())
+    bars = _chart().mark_rect(clip=True, stroke=None)
+    return bars.encode(x=_time("at"), x2="end", y=y, y2="to", color=_colour()).properties(height=150)
+
+
+def _states() -> alt.LayerChart:
+    """Draw a band of states; below it, how early and how late a state may have begun."""
+    rows = _chart()
+    band = rows.mark_rect(clip=True, y=0, y2=24, strokeWidth=0.6).encode(
+        x=_time("started_at"), x2="ended_at", color=_colour(), stroke=_colour("stroke")
+    )
+    bounds = (
+        rows.transform_filter("datum.evidence === 'bounded' && isValid(datum.started_at_min)")
+        .mark_rule(clip=True, y=32, strokeWidth=3, strokeCap="butt")
+        .encode(x=_time("started_at_min"), x2="started_at_max", color=_colour("bounds"))
+    )
+    best = (
+        rows.transform_filter("datum.evidence === 'bounded'")
+        .mark_tick(clip=True, y=32, height=10, thickness=1.5, orient="vertical")
+        .encode(x=_time("started_at"), color=_colour("best"))
+    )
+    return alt.layer(band, bounds, best).properties(height=_LANE["states"])
+
+
+def _generations() -> alt.LayerChart:
+    """Draw each rebalance where it began, as high as it was long."""
+    rows = _chart()
+    y = alt.Y("seconds:Q", title=None, axis=_numbers(), scale=alt.Scale(zero=True, nice=True))
+    stems = rows.mark_rule(clip=True, strokeWidth=1, opacity=0.55).encode(
+        x=_time("join_started_at"), y=y, y2=alt.Y2Datum(0), color=_colour()
+    )
+    shape = alt.Shape("shape:N", scale=None, legend=None)
+    dots = rows.mark_point(clip=False, filled=True, opacity=1, size=34).encode(
+        x=_time("join_started_at"), y=y, color=_colour(), shape=shape
+    )
+    inside = "datum.join_started_at >= span[0] && datum.join_started_at <= span[1]"
+    return alt.layer(stems, dots.transform_filter(inside)).properties(height=110)
+
+
+def _lanes(lane: str, step: int) -> alt.Chart:
+    """Draw what lasts as bars, a lane for each member, partition or kind."""
+    return (
+        _chart()
+        .mark_rect(clip=True, strokeWidth=0.8)
+        .encode(
+            x=_time("begin"),
+            x2="end",
+            y=_lane(lane),
+            color=_colour(),
+            stroke=_colour("stroke"),
+            opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
+        )
+        .properties(height=alt.Step(step))
+    )
+
+
+def _offsets() -> alt.LayerChart:
+    """Draw where each partition committed, darker where it got on faster; rewinds as marks."""
+    rows = _chart()
+    bars = rows.mark_rect(clip=True, strokeWidth=0.8).encode(
+        x=_time("begin"),
+        x2="end",
+        y=_lane("partition"),
+        color=_colour(),
+        stroke=_colour("stroke"),
+    )
+    back = (
+        rows.transform_filter("datum.rewinds > 0 && datum.begin <= span[1] && datum.end >= span[0]")
+        .mark_text(text="↩", align="left", dx=4, fontSize=11, clip=True)
+        .encode(x=_time("mark"), y=_lane("partition"), color=_colour("on"))
+    )
+    return alt.layer(bars, back).properties(height=alt.Step(_LANE["lanes"]))
+
+
+def _lag() -> alt.LayerChart:
+    rows = _chart()
+    y = alt.Y("lag:Q", title=None, axis=_numbers())
+    line = rows.mark_line(clip=True, strokeWidth=1.5).encode(
+        x=_time("sampled_at"), y=y, color=_colour("line")
+    )
+    dots = rows.mark_point(clip=True, filled=True, size=36, opacity=1).encode(
+        x=_time("sampled_at"), y=y, color=_colour()
+    )
+    return alt.layer(line, dots).properties(height=90)
+
+
+def _chart() -> alt.Chart:
+    return alt.Chart(alt.NamedData("rows"))
+
+
+def _time(name: str) -> alt.X:
+    axis = alt.Axis(
+        title=None,
+        labelExpr=f"utcFormat(datum.value, {_FORMAT})",
+        tickCount={"expr": "max(2, width / 110)"},
+        labelFlush=False,
+        labelOverlap=True,
+    )
+    scale = alt.Scale(type="utc", domainRaw={"expr": _SPAN}, nice=False)
+    return alt.X(f"{name}:T", scale=scale, axis=axis)
+
+
+def _lane(name: str) -> alt.Y:
+    axis = alt.Axis(title=None, ticks=False, grid=True, labelLimit=LABELS_WIDTH - 8)
+    scale = alt.Scale(paddingInner=0.2, paddingOuter=0.1)
+    return alt.Y(f"{name}:N", sort=None, scale=scale, axis=axis)
+
+
+def _numbers() -> alt.Axis:
+    return alt.Axis(tickCount=4, format="~s", title=None)
+
+
+def _colour(field: str = "colour") -> alt.Color:
+    return alt.Color(f"{field}:N", scale=None, legend=None)
+
+
+def _spec(chart: alt.Chart | alt.LayerChart) -> Spec:
+    params = [alt.param(name=_SPAN, value=[0, 1])]
+    # Room for the axes is left by the page, the same for all charts.
+    whole = chart.add_params(*params).properties(autosize="none")
+    spec: Spec = whole.configure_view(strokeWidth=0).configure_axisY(domain=False).to_dict()
+    spec.pop("$schema", None)  # an address, of use to editors only
+    return spec
