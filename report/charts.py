@@ -125,7 +125,7 @@ def _offsets() -> alt.LayerChart:
     )
     back = (
         rows.transform_filter("datum.rewinds > 0 && datum.begin <= span[1] && datum.end >= span[0]")
-        .mark_text(text="↩", align="left", dx=4, fontSize=11, clip=True)
+        .mark_text(text="↩", align="left", dx=5, dy=1, fontSize=13, fontWeight="bold", clip=True)
         .encode(x=_time("mark"), y=_lane("partition"), color=_colour("on"))
     )
     return alt.layer(bars, back).properties(height=alt.Step(_LANE["lanes"]))
@@ -154,19 +154,20 @@ def _time(name: str) -> alt.X:
         tickCount={"expr": "max(2, width / 110)"},
         labelFlush=False,
         labelOverlap=True,
+        zindex=0,
     )
     scale = alt.Scale(type="utc", domainRaw={"expr": _SPAN}, nice=False)
     return alt.X(f"{name}:T", scale=scale, axis=axis)
 
 
 def _lane(name: str) -> alt.Y:
-    axis = alt.Axis(title=None, ticks=False, grid=True, labelLimit=LABELS_WIDTH - 8)
+    axis = alt.Axis(title=None, ticks=False, grid=True, labelLimit=LABELS_WIDTH - 8, zindex=0)
     scale = alt.Scale(paddingInner=0.2, paddingOuter=0.1)
     return alt.Y(f"{name}:N", sort=None, scale=scale, axis=axis)
 
 
 def _numbers() -> alt.Axis:
-    return alt.Axis(tickCount=4, format="~s", title=None)
+    return alt.Axis(tickCount=4, format="~s", title=None, zindex=0)
 
 
 def _colour(field: str = "colour") -> alt.Color:

@@ -44,7 +44,7 @@ PANELS = {
             *("state", "generation", "started_at", "ended_at", "started_at_min", "started_at_max"),
             *("evidence", "member_count"),
         ),
-        2_000,
+        1_500,
     ),
     "generations": Panel(
         (
@@ -52,7 +52,7 @@ PANELS = {
             *("cause", "cause_detail", "aborted_generations", "member_count", "joined", "left"),
             *("replaced", "moved_partitions", "protocol", "leader_client_id"),
         ),
-        700,
+        500,
     ),
     "members": Panel(
         (
@@ -60,14 +60,14 @@ PANELS = {
             *("last_generation", "joined_at", "joined_at_min", "left_at", "left_at_min"),
             "end_cause",
         ),
-        1_000,
+        700,
     ),
     "owners": Panel(
         (
             *("topic", "topic_partition", "client_id", "group_instance_id", "client_host"),
-            *("member_id", "generation", "valid_from", "valid_to"),
+            *("generation", "valid_from", "valid_to"),
         ),
-        1_500,
+        1_000,
     ),
     "offsets": Panel(
         (
@@ -75,9 +75,9 @@ PANELS = {
             *("first_committed_offset", "last_committed_offset", "commits", "progressed_offsets"),
             *("rewinds", "rewound_offsets", "jumps", "no_progress_commits", "tombstones"),
         ),
-        1_000,
+        700,
     ),
-    "lag": Panel(("sampled_at", "lag", "partitions", "lag_seconds", "status"), 500),
+    "lag": Panel(("sampled_at", "lag", "partitions", "lag_seconds", "status"), 300),
 }
 """The charts of a group, by name."""
 

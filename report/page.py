@@ -35,6 +35,7 @@ _ANOMALY_COLUMNS = (
     *("summary", "evidence", "thresholds", "first_record_partition", "first_record_offset"),
     *("last_record_partition", "last_record_offset"),
 )
+_LARGE = 10**9  # times, above all
 # What could end the script element that holds the data, or begin a comment in it.
 _IN_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
@@ -85,19 +86,25 @@ def embedded(value: Any) -> str:  # noqa: ANN401 - anything that JSON can hold
 
 
 def packed(rows: Iterable[Row], columns: Iterable[str]) -> dict[str, Any]:
-    """Turn rows into columns; texts that repeat are written once."""
+    """Turn rows into columns; texts that repeat are written once, and large numbers from the least."""
     kept = list(rows)
-    found: dict[str, Any] = {}
-    for name in columns:
-        values = [row.get(name) for row in kept]
-        texts = {v: None for v in values if isinstance(v, str)}
-        if texts and len(texts) < len(values):
-            numbers = {text: number for number, text in enumerate(texts)}
-            at = [None if value is None else numbers[value] for value in values]
-            found[name] = {"texts": list(texts), "at": at}
-        else:
-            found[name] = values
-    return {"count": len(kept), "columns": found}
+    return {
+        "count": len(kept),
+        "columns": {name: _column([row.get(name) for row in kept]) for name in columns},
+    }
+
+
+def _column(values: list[Any]) -> Any:  # noqa: ANN401 - a list, or what stands for one
+    told = [value for value in values if value is not None]
+    if not told:
+        return None
+    if all(isinstance(value, str) for value in told):
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(told))}
+        if len(numbers) < len(values):
+            return {"texts": list(numbers), "at": [numbers.get(value) for value in values]}
+    elif all(isinstance(value, int) for value in told) and (least := min(told)) >= _LARGE:
+        return {"least": least, "by": [None if v is None else v - least for v in values]}
+    return values
 
 
 def _data(facts: Facts) -> dict[str, Any]:

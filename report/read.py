@@ -208,7 +208,12 @@ def _prepared(panel: str, spec: TableSpec, rows: DataFrame) -> DataFrame:
         }
         return rows.withColumns(names)
     if panel == "owners":
-        return rows.withColumn("topic", F.coalesce("topic", "topic_id"))
+        return rows.withColumns(
+            {
+                "topic": F.coalesce("topic", "topic_id"),
+                "client_id": F.coalesce("client_id", "member_id"),
+            }
+        )
     if panel == "lag":
         rank = {"OK": 0, "WARN": 1, "REWIND": 2, "STALL": 3, "STOP": 4}
         order = F.array_position(F.array(*map(F.lit, rank)), F.col("status"))

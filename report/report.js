@@ -24,7 +24,10 @@
     const names = Object.keys(packed.columns);
     const columns = names.map((name) => {
       const column = packed.columns[name];
-      return Array.isArray(column) ? column : column.at.map((at) => (at === null ? null : column.texts[at]));
+      if (column === null) return new Array(packed.count).fill(null);
+      if (Array.isArray(column)) return column;
+      const value = "texts" in column ? (at) => column.texts[at] : (by) => column.least + by;
+      return (column.at || column.by).map((given) => (given === null ? null : value(given)));
     });
     return Array.from({ length: packed.count }, (_, i) => Object.fromEntries(names.map((name, n) => [name, columns[n][i]])));
   }
@@ -138,7 +141,8 @@
   function table(columns, rows, { caption, step = 100, sortable = false, by = null, down = true }) {
     const body = make("tbody");
     const title = make("caption");
-    const more = make("button", { type: "button" });
+    const more = make("button.further", { type: "button" });
+    const page = Math.max(step, 100);
     let shown = step;
     let kept = rows;
     let order = by;
@@ -177,9 +181,9 @@
       }))));
       title.textContent = caption(kept.length, Math.min(shown, kept.length));
       more.hidden = kept.length <= shown;
-      more.textContent = `Show ${number(Math.min(step, kept.length - shown))} more`;
+      more.textContent = `Show ${number(Math.min(page, kept.length - shown))} more`;
     }
-    more.addEventListener("click", () => { shown += step; fill(); });
+    more.addEventListener("click", () => { shown += page; fill(); });
     fill();
     const whole = make("div", {}, make("div.wide", { tabindex: "0", role: "region", "aria-label": "Table, can be scrolled" },
       make("table", {}, title, make("thead", {}, make("tr", {}, heads)), body)), more);
@@ -237,7 +241,13 @@
   // -- the front page -----------------------------------------------------------------------------
 
   const groups = unpacked(data.groups);
-  const anomalies = unpacked(data.anomalies);
+  // What says most about a group first: the storm before those who fly in it.
+  const TELLING = ["rebalance_storm", "stuck_rebalance", "slow_rebalance", "aborted_rebalances", "offsets_expired", "offset_reset", "no_progress", "commit_stall"];
+  const weight = (a) => {
+    const at = TELLING.indexOf(a.kind);
+    return HEALTH.indexOf(a.severity) * 100 + (at < 0 ? TELLING.length : at);
+  };
+  const anomalies = unpacked(data.anomalies).sort((a, b) => b.is_open - a.is_open || weight(a) - weight(b) || b.started_at - a.started_at);
   const shownAt = new Map(data.shown.map((group, at) => [group.group_id, at]));
   const days = Math.round(data.window_ms / 86400e3);
 
@@ -261,15 +271,15 @@
     } else {
       const worst = groups[0];
       headline.append(`${many(data.group_count, "group")}: ${parts.join(", ")}. `);
-      const why = anomalies.find((a) => a.group_id === worst.group_id && a.kind === worst.worst_anomaly) || anomalies.find((a) => a.group_id === worst.group_id);
+      const why = anomalies.find((a) => a.group_id === worst.group_id);
       if (worst.health !== "ok" && why) headline.append("The worst is ", groupLink(worst.group_id), `: ${printable(why.summary)}.`);
     }
     const tile = (text, value, how = "") => make(`li${how ? `.${how}` : ""}`, {}, make("b", {}, value), text);
     const tiles = byId("tiles");
-    for (const h of HEALTH) tiles.append(tile(h === "ok" ? "groups without an anomaly" : `groups ${h === "info" ? "with a remark" : h}`, number(byHealth[h]), byHealth[h] ? h : ""));
-    tiles.append(tile("anomalies that may go on", number(going)));
+    for (const h of HEALTH) tiles.append(tile(`groups ${h}`, number(byHealth[h]), byHealth[h] ? h : ""));
+    tiles.append(tile("open anomalies", number(going)));
     tiles.append(tile("rebalances in 24 h", number(sum("rebalances_24h"))));
-    tiles.append(tile("spent rebalancing in 24 h", duration(sum("rebalancing_24h_ms")) || "0 s"));
+    tiles.append(tile("rebalancing in 24 h", duration(sum("rebalancing_24h_ms")) || "0 s"));
     const q = data.quality;
     const missing = Object.values(q.holes).reduce((a, b) => a + b, 0);
     tiles.append(tile("records not decoded", number(q.quarantined), q.quarantined ? "warning" : ""));
@@ -349,7 +359,7 @@
     ], anomalies, {
       caption: (n, shown) => `${many(n, "anomaly", "anomalies")} that may go on, or ended in the last ${days} days${shown < n ? `; ${number(shown)} shown` : ""}`
         + (out > 0 ? `; ${number(out)} more are in gold.anomalies` : ""),
-      step: 15, sortable: true,
+      step: 8, sortable: true,
     });
     const least = make("select", { autocomplete: "off" }, ["all", "warning and critical", "critical"].map((text) => make("option", {}, text)));
     least.addEventListener("change", () => list.keep((a) => order(a.severity) >= [0, order("warning"), order("critical")][least.selectedIndex]));
@@ -382,7 +392,7 @@
     ], groups, {
       caption: (n, shown) => `${number(n)} of ${many(data.group_count, "group")}${shown < n ? `, ${number(shown)} shown` : ""}; the linked ones are shown in detail`
         + (out > 0 ? `; the healthiest ${number(out)} are left out, gold.group_health has them` : ""),
-      step: 50, sortable: true, by: 1,
+      step: 12, sortable: true, by: 1,
     });
     list.whole.className = "box";
     const search = make("input", { type: "search", id: "search", placeholder: "part of a group's id", autocomplete: "off", spellcheck: "false" });
@@ -498,22 +508,37 @@
       return [first - margin, last + margin];
     }
 
+    /** Lists what was found: the worst of each kind, the others of the kind behind it. */
     listFound() {
       const found = this.rows.anomalies;
       if (!found.length) return make("p.found", {}, "Nothing wrong was found.");
-      return make("ul.found", { "aria-label": "Anomalies of the group" }, found.slice(0, 40).map((a) => {
-        const there = make("button", { type: "button", "aria-label": `Show this ${spoken(a.kind)} in the charts` }, "zoom to it");
-        there.addEventListener("click", () => {
-          const end = a.ended_at ?? data.as_of;
-          const margin = Math.max(1000, (end - a.started_at) * 0.1);
-          this.set([a.started_at - margin, end + margin]);
-        });
-        const pairs = (text) => { try { return Object.entries(JSON.parse(text)).map(([k, v]) => `${k}: ${typeof v === "object" ? JSON.stringify(v) : v}`).join("\n"); } catch { return text; } };
-        const proof = a.first_record_offset === null ? "" : `\nrecords: ${a.first_record_partition}/${a.first_record_offset} to ${a.last_record_partition}/${a.last_record_offset} (partition/offset)`;
-        const evidence = make("details", {}, make("summary", {}, "evidence"), make("pre", {}, printableLines(`${pairs(a.evidence)}${proof}\nthresholds: ${a.thresholds}`)));
-        return make("li", {}, badge(a.severity), " ", make("span.kind", {}, spoken(a.kind)), a.label ? ` (${printable(spoken(a.label))})` : "", ": ", printable(a.summary), " ",
-          make("span.soft.when", {}, time(a.started_at), a.ended_at === null ? "" : ` for ${lasted(a) || "0 s"}`, a.is_open ? ", open" : ""), " ", there, " ", evidence);
-      }), found.length > 40 ? make("li.soft", {}, `and ${number(found.length - 40)} more`) : null);
+      const kinds = new Map();
+      for (const a of found) kinds.set(a.kind, [...(kinds.get(a.kind) || []), a]);
+      return make("ul.found", { "aria-label": "Anomalies of the group" }, [...kinds.values()].map(([first, ...others]) => {
+        const more = others.length ? make("details", {}, make("summary", {}, `${number(others.length)} more of the kind`),
+          make("ul", {}, others.slice(0, 40).map((a) => make("li", {}, this.told(a))), others.length > 40 ? make("li.soft", {}, `and ${number(others.length - 40)} more`) : null)) : null;
+        return make("li", {}, this.told(first), " ", more);
+      }));
+    }
+
+    told(a) {
+      const there = make("button", { type: "button", "aria-label": `Zoom to this ${spoken(a.kind)} in the charts` }, "zoom to it");
+      there.addEventListener("click", () => {
+        const end = a.ended_at ?? data.as_of;
+        const margin = Math.max(1000, (end - a.started_at) * 0.1);
+        this.set([a.started_at - margin, end + margin]);
+      });
+      const lines = (text) => {
+        try {
+          return Object.entries(JSON.parse(text)).map(([k, v]) => `${k}: ${typeof v === "object" ? JSON.stringify(v) : v}`).join("\n");
+        } catch {
+          return text; // cut short
+        }
+      };
+      const proof = a.first_record_offset === null ? "" : `\nrecords: ${a.first_record_partition}/${a.first_record_offset} to ${a.last_record_partition}/${a.last_record_offset} (partition/offset)`;
+      const evidence = make("details", {}, make("summary", {}, "evidence"), make("pre", {}, printableLines(`${lines(a.evidence)}${proof}\nthresholds: ${a.thresholds}`)));
+      return [badge(a.severity), " ", make("span.kind", {}, spoken(a.kind)), a.label ? ` (${printable(spoken(a.label))})` : "", ": ", printable(a.summary), " ",
+        make("span.soft.when", {}, time(a.started_at), a.ended_at === null ? "" : ` for ${lasted(a) || "0 s"}`, a.is_open ? ", open" : ""), " ", there, " ", evidence];
     }
 
     // What each chart is made of: [name, title, legend, rows, tips, columns of its table, text alternative, remark].
@@ -540,11 +565,11 @@
         });
       }
 
-      const seen = [...new Set(this.rows.states.map((s) => s.state))];
+      const seen = Object.keys(STATES).filter((name) => this.rows.states.some((s) => s.state === name));
       const states = this.rows.states.map((s) => {
         const shade = colour(STATES[s.state] || "dead");
         const isQuiet = s.state === "Stable" || s.state === "Empty";
-        return { ...s, ended_at: s.ended_at ?? asOf, is_open: s.ended_at === null, colour: shade, stroke: isQuiet ? "transparent" : shade, bounds: colour("bounds"), best: colour("on") };
+        return { ...s, ended_at: s.ended_at ?? asOf, is_open: s.ended_at === null, colour: shade, stroke: isQuiet ? "transparent" : shade, bounds: colour("bounds"), best: colour("ink") };
       });
       const spent = new Map();
       for (const s of states) spent.set(s.state, (spent.get(s.state) || 0) + s.ended_at - s.started_at);
@@ -557,7 +582,7 @@
         ]],
         table: [["state", (s) => s.state], ["generation", (s) => s.generation, { number: true }], ["from", (s) => s.started_at, { when: "ms" }], ["not before", (s) => s.started_at_min, { when: "ms" }], ["not after", (s) => s.started_at_max, { when: "ms" }],
           ["lasted", (s) => s.ended_at - s.started_at, { number: true, cell: (s) => duration(s.ended_at - s.started_at) }], ["members", (s) => s.member_count, { number: true }], ["evidence", (s) => s.evidence]],
-        text: `${many(states.length, "interval")}: ${[...spent].map(([s, ms]) => `${s} ${duration(ms)}`).join(", ")}; ${bounded} begin at a time that is bounded`,
+        text: [...spent].sort((a, b) => b[1] - a[1]).map(([s, ms]) => `${s} ${duration(ms)}`).join(", "),
         remark: left("states"),
       });
 
@@ -571,7 +596,7 @@
         const lengths = generations.map((g) => g.rebalance_ms).sort((a, b) => a - b);
         const aborted = generations.filter((g) => g.aborted_generations > 0).length;
         parts.push({
-          name: "generations", title: "Rebalances: seconds that each took, by cause", rows: generations,
+          name: "generations", title: "Rebalances, by seconds and cause", rows: generations,
           legend: [...ordered.map(([cause, n]) => [`${spoken(cause)} ${number(n)}`, CAUSES[cause] || REST]), ...(aborted ? [[`▲ after aborted ones ${number(aborted)}`, "transparent"]] : [])],
           tips: (g) => [`generation ${g.generation}: ${spoken(g.cause ?? "unknown")}`, [
             ["why", g.cause_detail], ["began", zoned(g.join_started_at)], ["took", duration(g.rebalance_ms)], ["members", g.member_count], ["joined", g.joined], ["left", g.left], ["replaced", g.replaced],
@@ -579,7 +604,7 @@
           ]],
           table: [["generation", (g) => g.generation, { number: true }], ["began", (g) => g.join_started_at, { when: "ms" }], ["took", (g) => g.rebalance_ms, { number: true, cell: (g) => duration(g.rebalance_ms) }], ["cause", (g) => spoken(g.cause)],
             ["why", (g) => g.cause_detail], ["members", (g) => g.member_count, { number: true }], ["moved partitions", (g) => g.moved_partitions, { number: true }], ["aborted before", (g) => g.aborted_generations, { number: true }]],
-          text: `${many(generations.length, "rebalance")}, median ${duration(lengths[lengths.length >> 1])}, longest ${duration(lengths.at(-1))}; causes: ${ordered.map(([c, n]) => `${spoken(c)} ${n}`).join(", ")}`,
+          text: `${many(generations.length, "rebalance")}, median ${duration(lengths[lengths.length >> 1])}, longest ${duration(lengths.at(-1))}; most often: ${spoken(ordered[0][0])}`,
           remark: left("generations"),
         });
       }
@@ -610,7 +635,7 @@
         const more = stays.size - busiest.size;
         const returning = [...stays].filter(([, n]) => n > 2).sort((a, b) => b[1] - a[1]);
         parts.push({
-          name: "members", title: `Members: ${many(stays.size, "client")}, ${many(this.rows.members.length, "stay")}${printable(where)}`, legend: [["faint: may have been a member", REST]], rows: members,
+          name: "members", title: "Members", legend: [["faint: may have been a member", REST]], rows: members,
           tips: (m) => [printable(whoIs(m)), [["host", bare(m.client_host)], ["member id", m.member_id], ["instance id", m.group_instance_id], ["member from", zoned(m.joined_at)], ["not before", m.joined_at_min === m.joined_at ? "" : zoned(m.joined_at_min)],
             ["to", m.left_at === null ? "still" : zoned(m.left_at)], ["end", m.end_cause && spoken(m.end_cause)], ["generations", `${m.first_generation} to ${m.last_generation}`]]],
           tableRows: this.rows.members,
@@ -638,7 +663,7 @@
         })).sort((a, b) => at.get(a.partition) - at.get(b.partition) || a.begin - b.begin);
         parts.push({
           name: "owners", title: "Owners of partitions", legend: [...new Set(owners.map((o) => laneOf(o)))].sort((a, b) => a.localeCompare(b, "en", { numeric: true })).slice(0, 12).map((lane) => [lane, shadeOf(lane)]), rows: owners,
-          tips: (o) => [o.partition, [["owner", whoIs(o)], ["host", bare(o.client_host)], ["member id", o.member_id], ["generation", o.generation], ["from", zoned(o.valid_from)], ["to", o.valid_to === null ? "still" : zoned(o.valid_to)], ["for", duration(o.end - o.begin)]]],
+          tips: (o) => [o.partition, [["owner", whoIs(o)], ["host", bare(o.client_host)], ["generation", o.generation], ["from", zoned(o.valid_from)], ["to", o.valid_to === null ? "still" : zoned(o.valid_to)], ["for", duration(o.end - o.begin)]]],
           table: [["partition", (o) => o.partition], ["owner", (o) => whoIs(o)], ["host", (o) => bare(o.client_host)], ["from", (o) => o.valid_from, { when: "ms" }], ["to", (o) => o.valid_to, { when: "ms" }], ["generation", (o) => o.generation, { number: true }]],
           text: `${many(lanes.length, "partition")}; ${many(owners.length, "time")} that a member owned one`,
           remark: [left("owners"), more > 0 ? `${many(more, "partition")} with the fewest owners have no lane.` : ""].join(" "),
@@ -653,7 +678,7 @@
         const top = Math.max(1e-9, ...kept.map(rate));
         const offsets = kept.map((o) => {
           const shade = o.progressed_offsets ? between(colour("slow"), colour("fast"), Math.sqrt(rate(o) / top)) : colour("idle");
-          return { ...o, partition: partitionOf(o), begin: o.first_commit_at, end: o.last_commit_at, mark: o.first_commit_at, colour: shade, stroke: shade, on: colour("on"), rate: rate(o) };
+          return { ...o, partition: partitionOf(o), begin: o.first_commit_at, end: o.last_commit_at, mark: o.first_commit_at, colour: shade, stroke: shade, on: colour(o.progressed_offsets && rate(o) / top > 0.25 ? "card" : "ink"), rate: rate(o) };
         }).sort((a, b) => at.get(a.partition) - at.get(b.partition) || a.begin - b.begin);
         const rewinds = offsets.reduce((n, o) => n + o.rewinds, 0);
         parts.push({
@@ -689,22 +714,35 @@
       this.width = plotWidthOf(this.panels);
       for (const part of this.parts()) {
         const plot = make("div.plot", { role: "img", "aria-label": `${part.title}: ${part.text}. ${part.remark || ""}` });
-        const figure = make("figure", { "data-chart": part.name }, make("figcaption", {}, make("h4", {}, part.title), legend(part.legend), (part.remark || "").trim() ? make("span.soft", {}, ` ${part.remark.trim()}`) : null), plot);
+        const caption = make("figcaption", {}, make("h4", {}, part.title), make("span", {}, part.text));
+        const remark = (part.remark || "").trim();
+        const figure = make("figure", { "data-chart": part.name }, caption, legend(part.legend), remark ? make("p.remark", {}, remark) : null, plot);
         this.panels.append(figure);
         const view = await draw(plot, part.name, part.rows, this.span, part.tips);
         if (turn !== this.turn) { view.finalize(); return; }
         this.views.push(view);
         if (part.table) {
-          const more = make("details.more", {}, make("summary", {}, "As a table"));
-          more.addEventListener("toggle", () => {
-            if (more.open && more.children.length === 1) {
-              more.append(table(part.table, part.tableRows || part.rows, { caption: (n, shown) => `${part.title} of ${printable(this.id)}: ${part.text}${shown < n ? `; ${number(shown)} rows shown` : ""}`, step: 200, sortable: true }).whole);
-            }
-          });
-          figure.append(more);
+          figure.append(this.tableOf(part, caption));
         }
       }
       this.tell();
+    }
+
+    tableOf(part, caption) {
+      const place = make("div", { hidden: true });
+      const button = make("button.as-table", { type: "button", "aria-expanded": "false", "aria-label": `${part.title}: as a table` }, "as a table");
+      button.addEventListener("click", () => {
+        if (!place.children.length) {
+          place.append(table(part.table, part.tableRows || part.rows, {
+            caption: (n, shown) => `${part.title} of ${printable(this.id)}: ${part.text}${shown < n ? `; ${number(shown)} rows shown` : ""}`, step: 100, sortable: true,
+          }).whole);
+          place.firstChild.className = "rows";
+        }
+        place.hidden = !place.hidden;
+        button.setAttribute("aria-expanded", String(!place.hidden));
+      });
+      caption.append(button);
+      return place;
     }
 
     tell() {
