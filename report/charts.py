@@ -13,38 +13,38 @@ import altair as alt
 import vl_convert
 
 Spec: TypeAlias = dict[str, Any]
+Chart: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
 
 LABELS_WIDTH = 150
 """Pixels left of every chart: the time axes of a group have to start at the same place."""
 
-_LANE = {"states": 40, "anomalies": 14, "lanes": 15}
 _SPAN = "span"
 _LONG = "span[1] - span[0]"
 _FORMAT = (
     f"{_LONG} < 4000 ? '%H:%M:%S.%L' : {_LONG} < 900000 ? '%H:%M:%S'"
-    f" : {_LONG} < 172800000 ? '%b %d %H:%M' : '%b %d'"
+    f" : {_LONG} < 86400000 ? '%H:%M' : {_LONG} < 432000000 ? '%b %d %H:%M' : '%b %d'"
 )
 
 
 def charts() -> dict[str, Spec]:
     """Give the description of each chart, by name."""
-    found = {
-        "rebalances": _rebalances(),
-        "states": _states(),
-        "anomalies": _lanes("anomaly", _LANE["anomalies"]),
-        "generations": _generations(),
-        "members": _lanes("member", _LANE["lanes"]),
-        "owners": _lanes("partition", _LANE["lanes"]),
-        "offsets": _offsets(),
-        "lag": _lag(),
+    # A height is of the whole, or of a lane.
+    found: dict[str, tuple[Chart, int | alt.Step]] = {
+        "rebalances": (_rebalances(), 150),
+        "states": (_states(), 40),
+        "anomalies": (_lanes("anomaly"), alt.Step(14)),
+        "generations": (_generations(), 110),
+        "members": (_lanes("member"), alt.Step(15)),
+        "owners": (_lanes("partition"), alt.Step(15)),
+        "offsets": (_offsets(), alt.Step(15)),
+        "lag": (_lag(), 90),
     }
-    return {name: _spec(chart) for name, chart in found.items()}
+    return {name: _spec(chart, height) for name, (chart, height) in found.items()}
 
 
 def javascript() -> str:
     """Give the libraries that draw the charts, of the versions that the lock file pins."""
-    code: str = vl_convert.javascript_bundle()
-    return code
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def licences() -> str:
@@ -58,11 +58,12 @@ def licences() -> str:
 def _rebalances() -> alt.Chart:
     """Draw how many rebalances began, those of one group above the other's."""
     y = alt.Y("from:Q", title=None, axis=_numbers())
-    bars = _chart().mark_rect(clip=True, stroke=None)
-    return bars.encode(x=_time("at"), x2="end", y=y, y2="to", color=_colour()).properties(height=150)
+    bars = _chart().mark_rect(clip=True)
+    encoded: alt.Chart = bars.encode(x=_time("at"), x2="end", y=y, y2="to", color=_colour())
+    return encoded
 
 
-def _states() -> alt.LayerChart:
+def _states() -> Chart:
     """Draw a band of states; below it, how early and how late a state may have begun."""
     rows = _chart()
     band = rows.mark_rect(clip=True, y=0, y2=24, strokeWidth=0.6).encode(
@@ -78,13 +79,15 @@ def _states() -> alt.LayerChart:
         .mark_tick(clip=True, y=32, height=10, thickness=1.5, orient="vertical")
         .encode(x=_time("started_at"), color=_colour("best"))
     )
-    return alt.layer(band, bounds, best).properties(height=_LANE["states"])
+    return alt.layer(band, bounds, best)
 
 
-def _generations() -> alt.LayerChart:
+def _generations() -> Chart:
     """Draw each rebalance where it began, as high as it was long."""
     rows = _chart()
-    y = alt.Y("seconds:Q", title=None, axis=_numbers(), scale=alt.Scale(zero=True, nice=True))
+    y = alt.Y(
+        "seconds:Q", title=None, axis=_numbers(",.2~f"), scale=alt.Scale(zero=True, nice=True)
+    )
     stems = rows.mark_rule(clip=True, strokeWidth=1, opacity=0.55).encode(
         x=_time("join_started_at"), y=y, y2=alt.Y2Datum(0), color=_colour()
     )
@@ -93,27 +96,31 @@ def _generations() -> alt.LayerChart:
         x=_time("join_started_at"), y=y, color=_colour(), shape=shape
     )
     inside = "datum.join_started_at >= span[0] && datum.join_started_at <= span[1]"
-    return alt.layer(stems, dots.transform_filter(inside)).properties(height=110)
+    return alt.layer(stems, dots.transform_filter(inside))
 
 
-def _lanes(lane: str, step: int) -> alt.Chart:
+# Names of one fleet differ at their ends.
+_SHORT = (
+    "length(datum.label) > 26"
+    " ? slice(datum.label, 0, 9) + '…' + slice(datum.label, length(datum.label) - 16) : datum.label"
+)
+
+
+def _lanes(lane: str) -> alt.Chart:
     """Draw what lasts as bars, a lane for each member, partition or kind."""
-    return (
-        _chart()
-        .mark_rect(clip=True, strokeWidth=0.8)
-        .encode(
-            x=_time("begin"),
-            x2="end",
-            y=_lane(lane),
-            color=_colour(),
-            stroke=_colour("stroke"),
-            opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
-        )
-        .properties(height=alt.Step(step))
+    bars = _chart().mark_rect(clip=True, strokeWidth=0.8)
+    encoded: alt.Chart = bars.encode(
+        x=_time("begin"),
+        x2="end",
+        y=_lane(lane),
+        color=_colour(),
+        stroke=_colour("stroke"),
+        opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
     )
+    return encoded
 
 
-def _offsets() -> alt.LayerChart:
+def _offsets() -> Chart:
     """Draw where each partition committed, darker where it got on faster; rewinds as marks."""
     rows = _chart()
     bars = rows.mark_rect(clip=True, strokeWidth=0.8).encode(
@@ -128,10 +135,10 @@ def _offsets() -> alt.LayerChart:
         .mark_text(text="↩", align="left", dx=5, dy=1, fontSize=13, fontWeight="bold", clip=True)
         .encode(x=_time("mark"), y=_lane("partition"), color=_colour("on"))
     )
-    return alt.layer(bars, back).properties(height=alt.Step(_LANE["lanes"]))
+    return alt.layer(bars, back)
 
 
-def _lag() -> alt.LayerChart:
+def _lag() -> Chart:
     rows = _chart()
     y = alt.Y("lag:Q", title=None, axis=_numbers())
     line = rows.mark_line(clip=True, strokeWidth=1.5).encode(
@@ -140,7 +147,7 @@ def _lag() -> alt.LayerChart:
     dots = rows.mark_point(clip=True, filled=True, size=36, opacity=1).encode(
         x=_time("sampled_at"), y=y, color=_colour()
     )
-    return alt.layer(line, dots).properties(height=90)
+    return alt.layer(line, dots)
 
 
 def _chart() -> alt.Chart:
@@ -161,23 +168,30 @@ def _time(name: str) -> alt.X:
 
 
 def _lane(name: str) -> alt.Y:
-    axis = alt.Axis(title=None, ticks=False, grid=True, labelLimit=LABELS_WIDTH - 8, zindex=0)
+    axis = alt.Axis(
+        title=None,
+        ticks=False,
+        grid=True,
+        labelExpr=_SHORT,
+        labelLimit=LABELS_WIDTH - 8,
+        zindex=0,
+    )
     scale = alt.Scale(paddingInner=0.2, paddingOuter=0.1)
     return alt.Y(f"{name}:N", sort=None, scale=scale, axis=axis)
 
 
-def _numbers() -> alt.Axis:
-    return alt.Axis(tickCount=4, format="~s", title=None, zindex=0)
+def _numbers(form: str = "~s") -> alt.Axis:
+    return alt.Axis(tickCount=4, format=form, title=None, zindex=0)
 
 
 def _colour(field: str = "colour") -> alt.Color:
     return alt.Color(f"{field}:N", scale=None, legend=None)
 
 
-def _spec(chart: alt.Chart | alt.LayerChart) -> Spec:
-    params = [alt.param(name=_SPAN, value=[0, 1])]
+def _spec(chart: Chart, height: int | alt.Step) -> Spec:
+    span = alt.param(name=_SPAN, value=[0, 1])
     # Room for the axes is left by the page, the same for all charts.
-    whole = chart.add_params(*params).properties(autosize="none")
+    whole = chart.add_params(span).properties(autosize="none", height=height)
     spec: Spec = whole.configure_view(strokeWidth=0).configure_axisY(domain=False).to_dict()
     spec.pop("$schema", None)  # an address, of use to editors only
     return spec

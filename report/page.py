@@ -86,7 +86,7 @@ def embedded(value: Any) -> str:  # noqa: ANN401 - anything that JSON can hold
 
 
 def packed(rows: Iterable[Row], columns: Iterable[str]) -> dict[str, Any]:
-    """Turn rows into columns; texts that repeat are written once, and large numbers from the least."""
+    """Turn rows into columns: texts once, large numbers as what they exceed the least by."""
     kept = list(rows)
     return {
         "count": len(kept),

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from report.model import Row
-    from schemas.tables import TableSpec
     from storage.tables import Lakehouse
 
 _AT_ONCE = 4
@@ -108,9 +107,7 @@ def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     if first is None or first["first"] is None:
         return
     span = first["last"] - first["first"]
-    facts.step_ms = next(
-        (step * 1000 for step in _STEPS_MS if span <= step * 1000 * _BARS), DAY_MS
-    )
+    facts.step_ms = next((step * 1000 for step in _STEPS_MS if span <= step * 1000 * _BARS), DAY_MS)
     most = rows.groupBy("group_id").count().orderBy(F.desc("count"), "group_id")
     most = most.limit(_BARRED_GROUPS).select("group_id", F.lit(True).alias("is_named"))  # noqa: FBT003
     named = rows.join(F.broadcast(most), "group_id", how="left")
@@ -176,7 +173,7 @@ def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> N
     names = [group.group_id for group in facts.shown]
     is_shown = F.col("group_id").isin(names)
     is_recent = F.col(end).isNull() | (F.col(end) >= _time(since))
-    rows = _prepared(panel, spec, lakehouse.read(spec).where(is_shown & is_recent))
+    rows = _prepared(panel, lakehouse.read(spec).where(is_shown & is_recent))
     of_group = Window.partitionBy("group_id")
     newest = of_group.orderBy(F.desc_nulls_last(begin))
     rows = (
@@ -194,12 +191,10 @@ def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> N
         group.counts[panel] = group.rows[panel][0]["total"] if group.rows[panel] else 0
 
 
-def _prepared(panel: str, spec: TableSpec, rows: DataFrame) -> DataFrame:
+def _prepared(panel: str, rows: DataFrame) -> DataFrame:
     if panel == "generations":
         names = {
-            new: F.array_join(
-                F.transform(F.slice(spec_column, 1, 8), _name_of), ", "
-            )
+            new: F.array_join(F.transform(F.slice(spec_column, 1, 8), _name_of), ", ")
             for new, spec_column in (
                 ("joined", "members_joined"),
                 ("left", "members_left"),

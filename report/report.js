@@ -193,7 +193,7 @@
   // -- charts -------------------------------------------------------------------------------------
 
   const LEFT = data.labels_width;
-  const RIGHT = 18;
+  const RIGHT = 34;
   const plotWidth = (element) => Math.max(160, element.clientWidth - LEFT - RIGHT);
 
   function look() {

@@ -14,7 +14,7 @@ from jobs.runtime.options import parse, report_path
 from report.charts import charts
 from report.model import LISTED_GROUPS, Facts
 from report.page import Ingredients, embedded, ingredients, packed, page
-from tests.support.report import ATTACKS, AS_OF, facts
+from tests.support.report import AS_OF, ATTACKS, facts
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_names_that_attack_the_page_stay_in_its_data(parts: Ingredients) -> None
 
 
 def test_the_cluster_and_the_folder_are_escaped(parts: Ingredients) -> None:
-    told = Facts("<canary>&\"'", "/tmp/<script>alert(1)</script>", 0)
+    told = Facts("<canary>&\"'", "/data/<script>alert(1)</script>", 0)
     text = page(told, parts)
     assert "<canary" not in text
     assert "alert(1)" not in text.replace("\\u003cscript\\u003ealert(1)\\u003c/script\\u003e", "")
