@@ -181,7 +181,7 @@
       }))));
       title.textContent = caption(kept.length, Math.min(shown, kept.length));
       more.hidden = kept.length <= shown;
-      more.textContent = `Show ${number(Math.min(page, kept.length - shown))} more`;
+      more.textContent = `Show ${number(Math.min(page, Math.max(0, kept.length - shown)))} more`;
     }
     more.addEventListener("click", () => { shown += page; fill(); });
     fill();
@@ -232,9 +232,10 @@
       else hideTip();
     };
     // ast: expressions are interpreted, so that the page needs no eval, and its policy allows none.
-    const { view } = await vegaEmbed(element, spec, { ast: true, actions: false, defaultStyle: false, renderer: "canvas", config: look(), tooltip, hover: false });
-    const canvas = element.querySelector("canvas");
-    if (canvas) canvas.setAttribute("aria-hidden", "true");
+    // Vega gives its element a name of its own, which says nothing: ours stands around it.
+    const inner = make("div", { "aria-hidden": "true" });
+    element.replaceChildren(inner);
+    const { view } = await vegaEmbed(inner, spec, { ast: true, actions: false, defaultStyle: false, renderer: "canvas", config: look(), tooltip, hover: false });
     return view;
   }
 
@@ -293,7 +294,7 @@
     const rows = unpacked(data.rebalances);
     figure.replaceChildren();
     const stepText = duration(data.step_ms).replace(".0 ", " ");
-    const caption = make("figcaption", {}, make("h3", {}, `Rebalances that began, each ${stepText}`));
+    const caption = make("figcaption", {}, make("h2", {}, `Rebalances that began, each ${stepText}`));
     figure.append(caption);
     if (!rows.length) {
       caption.append("None in the last ", `${days} days.`);

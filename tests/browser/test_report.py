@@ -138,9 +138,8 @@ def test_every_chart_is_told_in_words_and_every_table_has_a_caption(storm: Page)
         "return [...document.querySelectorAll('h1,h2,h3,h4')].map(h => Number(h.tagName[1]))"
     )
     assert all(below - above <= 1 for above, below in pairwise(levels))
-    unnamed = "button:not(:empty), select, input"
-    names = [e.accessible_name for e in storm.driver.find_elements(By.CSS_SELECTOR, unnamed)]
-    assert all(names[: len(names) - 1])
+    controls = storm.driver.find_elements(By.CSS_SELECTOR, "button, select, input")
+    assert all(control.accessible_name for control in controls if control.is_displayed())
 
 
 def test_the_search_filters_the_table_and_a_heading_sorts_it(storm: Page) -> None:
@@ -190,7 +189,7 @@ def test_dragging_and_keys_zoom_all_charts_of_the_group(storm: Page) -> None:
     assert closer[1] - closer[0] == pytest.approx((end - begin) / 2)
     panels.send_keys("0")
     assert storm.run(spans) == [first, last]
-    storm.one(f"{_STORM} .found button").click()
+    storm.run("document.querySelector('#group-0 .found button').click()")
     assert storm.run(spans)[0] > first
     assert storm.complaints == []
 
