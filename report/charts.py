@@ -69,15 +69,11 @@ def _states() -> Chart:
     band = rows.mark_rect(clip=True, y=0, y2=24, strokeWidth=0.6).encode(
         x=_time("started_at"), x2="ended_at", color=_colour(), stroke=_colour("stroke")
     )
-    bounds = (
-        rows.transform_filter("datum.evidence === 'bounded' && isValid(datum.started_at_min)")
-        .mark_rule(clip=True, y=32, strokeWidth=3, strokeCap="butt")
-        .encode(x=_time("started_at_min"), x2="started_at_max", color=_colour("bounds"))
+    bounds = rows.mark_rule(clip=True, y=32, strokeWidth=3, strokeCap="butt").encode(
+        x=_time("bound_from"), x2="bound_to", color=_colour("bounds")
     )
-    best = (
-        rows.transform_filter("datum.evidence === 'bounded'")
-        .mark_tick(clip=True, y=32, height=10, thickness=1.5, orient="vertical")
-        .encode(x=_time("started_at"), color=_colour("best"))
+    best = rows.mark_tick(clip=True, y=32, height=10, thickness=1.5, orient="vertical").encode(
+        x=_time("started_at"), color=_colour("best")
     )
     return alt.layer(band, bounds, best)
 
@@ -92,11 +88,10 @@ def _generations() -> Chart:
         x=_time("join_started_at"), y=y, y2=alt.Y2Datum(0), color=_colour()
     )
     shape = alt.Shape("shape:N", scale=None, legend=None)
-    dots = rows.mark_point(clip=False, filled=True, opacity=1, size=34).encode(
+    dots = rows.mark_point(clip=True, filled=True, opacity=1, size=34).encode(
         x=_time("join_started_at"), y=y, color=_colour(), shape=shape
     )
-    inside = "datum.join_started_at >= span[0] && datum.join_started_at <= span[1]"
-    return alt.layer(stems, dots.transform_filter(inside))
+    return alt.layer(stems, dots)
 
 
 # Names of one fleet differ at their ends.
@@ -130,11 +125,8 @@ def _offsets() -> Chart:
         color=_colour(),
         stroke=_colour("stroke"),
     )
-    back = (
-        rows.transform_filter("datum.rewinds > 0 && datum.begin <= span[1] && datum.end >= span[0]")
-        .mark_text(text="↩", align="left", dx=5, dy=1, fontSize=13, fontWeight="bold", clip=True)
-        .encode(x=_time("mark"), y=_lane("partition"), color=_colour("on"))
-    )
+    signs = rows.mark_text(align="left", dx=5, dy=1, fontSize=13, fontWeight="bold", clip=True)
+    back = signs.encode(x=_time("begin"), y=_lane("partition"), text="sign:N", color=_colour("on"))
     return alt.layer(bars, back)
 
 

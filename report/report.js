@@ -569,8 +569,11 @@
       const seen = Object.keys(STATES).filter((name) => this.rows.states.some((s) => s.state === name));
       const states = this.rows.states.map((s) => {
         const shade = colour(STATES[s.state] || "dead");
+        const isBounded = s.evidence === "bounded";
         const isQuiet = s.state === "Stable" || s.state === "Empty";
-        return { ...s, ended_at: s.ended_at ?? asOf, is_open: s.ended_at === null, colour: shade, stroke: isQuiet ? "transparent" : shade, bounds: colour("bounds"), best: colour("ink") };
+        return { ...s, ended_at: s.ended_at ?? asOf, is_open: s.ended_at === null, colour: shade, stroke: isQuiet ? "transparent" : shade,
+          bound_from: isBounded ? s.started_at_min ?? s.started_at : s.started_at, bound_to: isBounded ? s.started_at_max : s.started_at,
+          bounds: isBounded ? colour("bounds") : "transparent", best: isBounded ? colour("ink") : "transparent" };
       });
       const spent = new Map();
       for (const s of states) spent.set(s.state, (spent.get(s.state) || 0) + s.ended_at - s.started_at);
@@ -679,7 +682,7 @@
         const top = Math.max(1e-9, ...kept.map(rate));
         const offsets = kept.map((o) => {
           const shade = o.progressed_offsets ? between(colour("slow"), colour("fast"), Math.sqrt(rate(o) / top)) : colour("idle");
-          return { ...o, partition: partitionOf(o), begin: o.first_commit_at, end: o.last_commit_at, mark: o.first_commit_at, colour: shade, stroke: shade, on: colour(o.progressed_offsets && rate(o) / top > 0.25 ? "card" : "ink"), rate: rate(o) };
+          return { ...o, partition: partitionOf(o), begin: o.first_commit_at, end: o.last_commit_at, sign: o.rewinds ? "↩" : "", colour: shade, stroke: shade, on: colour(o.progressed_offsets && rate(o) / top > 0.25 ? "card" : "ink"), rate: rate(o) };
         }).sort((a, b) => at.get(a.partition) - at.get(b.partition) || a.begin - b.begin);
         const rewinds = offsets.reduce((n, o) => n + o.rewinds, 0);
         parts.push({
