@@ -101,15 +101,13 @@ class Quality:
     """What the data cover.
 
     Attributes:
-        records: records in bronze.
+        records: records that ingest runs brought.
         offsets: offsets that ingest runs account for.
         partitions: partitions of the log with records.
         holes: offsets without a record, by reason.
         quarantined: records that nobody could decode.
         quarantine: how many of them, by error; the most frequent errors.
         last_ingest_at: start of the last ingest run that brought something.
-        first_record_at: time of the oldest record.
-        last_record_at: time of the newest.
     """
 
     records: int = 0
@@ -119,8 +117,6 @@ class Quality:
     quarantined: int = 0
     quarantine: dict[str, int] = field(default_factory=dict)
     last_ingest_at: int | None = None
-    first_record_at: int | None = None
-    last_record_at: int | None = None
 
 
 @dataclass

@@ -32,7 +32,6 @@ from schemas.tables import (
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
     QUARANTINE,
-    RECORDS,
 )
 
 if TYPE_CHECKING:
@@ -125,26 +124,20 @@ def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
     quality = Quality()
     quality.holes = {r["reason"]: r["n"] for r in _rows(by_reason) if r["reason"] is not None}
     ends = runs.groupBy("topic", "record_partition").agg(
-        F.max("next_offset").alias("next"), F.max("observed_at").alias("observed_at")
+        F.max("next_offset").alias("next"),
+        F.sum("record_count").alias("records"),
+        F.max("observed_at").alias("observed_at"),
     )
     accounted = ends.agg(
         F.sum("next").alias("offsets"),
-        F.count_if(F.col("next") > 0).alias("partitions"),
+        F.sum("records").alias("records"),
+        F.count_if(F.col("records") > 0).alias("partitions"),
         F.unix_millis(F.max("observed_at")).alias("last_ingest_at"),
     )
     for row in _rows(accounted):
-        quality.offsets = row["offsets"] or 0
+        quality.offsets, quality.records = row["offsets"] or 0, row["records"] or 0
         quality.partitions = row["partitions"]
         quality.last_ingest_at = row["last_ingest_at"]
-    # Delta answers these from its log, without reading a file.
-    times = lakehouse.read(RECORDS).agg(
-        F.count("*").alias("records"),
-        F.unix_millis(F.min("record_timestamp")).alias("first"),
-        F.unix_millis(F.max("record_timestamp")).alias("last"),
-    )
-    for row in _rows(times):
-        quality.records = row["records"]
-        quality.first_record_at, quality.last_record_at = row["first"], row["last"]
     refused = lakehouse.read(QUARANTINE).groupBy("error").count()
     refused = refused.withColumn("total", F.sum("count").over(Window.partitionBy(F.lit(1))))
     refused = refused.orderBy(F.desc("count"), "error").limit(_QUARANTINE_REASONS)

@@ -412,8 +412,7 @@
     const rows = [
       ["Records read", number(q.records)],
       ["Partitions of the log with records", number(q.partitions)],
-      ["Oldest record", q.first_record_at === null ? "" : [time(q.first_record_at), " ", zoneLabel()]],
-      ["Newest record", q.last_record_at === null ? "" : [time(q.last_record_at), " ", zoneLabel()]],
+      ["Newest record", data.as_of === null ? "" : [time(data.as_of), " ", zoneLabel()]],
       ["Last ingest that brought something", q.last_ingest_at === null ? "" : [time(q.last_ingest_at), " ", zoneLabel()]],
       ["Offsets accounted for", number(q.offsets)],
       ...Object.entries(q.holes).map(([reason, n]) => [`Offsets without a record: ${printable(reason)}`, number(n)]),
