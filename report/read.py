@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from storage.tables import Lakehouse
 
 _AT_ONCE = 4
-_BARS = 120
+_BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _MOST_TEXT = 4_000
@@ -118,11 +118,11 @@ def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
 
 def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
     runs = lakehouse.read(COVERAGE)
-    holes = runs.select(F.explode_outer("holes").alias("hole"), "next_offset", "record_partition")
+    holes = runs.select(F.explode("holes").alias("hole"))
     size = F.col("hole.end_offset") - F.col("hole.start_offset") + 1
     by_reason = holes.groupBy(F.col("hole.reason").alias("reason")).agg(F.sum(size).alias("n"))
     quality = Quality()
-    quality.holes = {r["reason"]: r["n"] for r in _rows(by_reason) if r["reason"] is not None}
+    quality.holes = {row["reason"]: row["n"] for row in _rows(by_reason)}
     ends = runs.groupBy("topic", "record_partition").agg(
         F.max("next_offset").alias("next"),
         F.sum("record_count").alias("records"),
