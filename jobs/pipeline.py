@@ -1,4 +1,4 @@
-"""`./spark-submit.sh pipeline`: ingest, decode, history, lag, anomalies, and a summary."""
+"""`./spark-submit.sh pipeline`: ingest, decode, history, lag, anomalies, report, and a summary."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
 from jobs.runtime.notify import notify
+from jobs.runtime.report import report
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 
@@ -26,6 +27,7 @@ def pipeline(run: Run) -> None:
     lag(run)
     anomalies(run)
     notify(run)
+    report(run)
     with run.step("summary"):
         show_summary(run)
 

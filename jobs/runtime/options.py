@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
 
 JOBS = {
     "demo": "run the pipeline on a bundled recording of a real broker's topic",
@@ -20,13 +21,15 @@ JOBS = {
     "history": "tell what became of each group: silver into gold",
     "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
+    "report": "write one HTML file with charts of how the groups are and what they did",
     "sql": "run SQL over the tables and views, and print what it gives",
-    "pipeline": "ingest, decode, history, lag, anomalies: this is what gets scheduled",
+    "pipeline": "ingest, decode, history, lag, anomalies, report: this is what gets scheduled",
 }
 _WITH_SOURCE = {"ingest", "lag", "pipeline"}
 # These do without a source what can be done without.
 _SOURCE_IS_OPTIONAL = {"lag"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
+_WITH_REPORT = {"report", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _PORTS = 2**16
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -66,6 +69,7 @@ class Options:
         host: address that is listened on for them.
         port: port that is listened on; 0 for any.
         thresholds: TOML file with thresholds of the detectors; None for ours alone.
+        output: file to write the report to; None for one in a lakehouse on this machine.
         notify: address to post anomalies to, with ${env:NAME} for what is secret; None for none.
         notify_severity: the least severity that is posted.
     """
@@ -88,6 +92,7 @@ class Options:
     host: str = "127.0.0.1"
     port: str = "10000"
     thresholds: str | None = None
+    output: str | None = None
     notify: str | None = None
     notify_severity: str = "warning"
 
@@ -95,6 +100,20 @@ class Options:
     def notify_url(self) -> str | None:
         """The address to post to, with its secrets."""
         return None if self.notify is None else _with_environment(self.notify)
+
+
+def report_path(options: Options) -> str | None:
+    """Tell where the report goes; None if the lakehouse is elsewhere and no file was named."""
+    if options.output is not None:
+        return options.output
+    root = options.lakehouse
+    if root.startswith("file:"):
+        root = unquote(urlsplit(root).path)
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root):
+        return None
+    # A lakehouse holds many clusters.
+    name = "report" if options.cluster == Options.cluster else f"report-{options.cluster}"
+    return f"{root.rstrip('/')}/{name}.html"
 
 
 def parse(argv: list[str]) -> Options:
@@ -152,6 +171,12 @@ def _parser(job: str) -> _Parser:
         _add_source(parser)
     if job in _WITH_THRESHOLDS:
         _add_thresholds(parser)
+    if job in _WITH_REPORT:
+        parser.add_argument(
+            "--output",
+            metavar="FILE.html",
+            help="where the report goes (default report.html in a lakehouse on this machine)",
+        )
     if job == "sql":
         _add_query(parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
@@ -308,6 +333,8 @@ def _check(options: Options) -> None:
         _check_query(options)
     if options.job in _WITH_SOURCE:
         _check_source(options)
+    if options.job == "report" and report_path(options) is None:
+        _fail("report: the lakehouse is not on this machine; say where to write: --output FILE")
     if options.thresholds is not None:
         _check_thresholds(options.thresholds)
     if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):

@@ -143,4 +143,6 @@ def _remarks(run: Run) -> list[str]:
     )
     lines += [f"{row['count']:,} records in quarantine: {row.error}" for row in refused]
     lines.append(f"The tables are in {run.lakehouse.root}")
+    if "report" in run.summary:
+        lines.append(f"The report is {run.summary['report']}")
     return lines

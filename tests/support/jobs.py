@@ -19,6 +19,7 @@ from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
 from jobs.runtime.options import parse
+from jobs.runtime.report import report
 from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
 from schemas.silver import silver_tables
@@ -45,6 +46,7 @@ _JOBS = {
     "history": ("history", history),
     "anomalies": ("anomalies", watch),
     "lag": ("lag", lag),
+    "report": ("report", report),
     "sql": ("sql", sql),
 }
 

@@ -1,0 +1,152 @@
+"""What the page shows: rows that were read, and what was left out of them.
+
+Times are epoch milliseconds, None where a table has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Row: TypeAlias = dict[str, Any]
+
+DAY_MS = 86_400_000
+
+WINDOW_MS = 7 * DAY_MS
+"""How far back the page looks, from the newest record of the log."""
+
+SHOWN_GROUPS = 25
+"""Groups that are shown in detail."""
+
+LISTED_GROUPS = 5_000
+"""Groups in the table of groups."""
+
+LISTED_ANOMALIES = 500
+"""Anomalies on the front page."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one chart of a group is drawn from.
+
+    Attributes:
+        columns: names of the columns, those of time among them.
+        most: rows a group, the newest; more would make the page large and the chart unreadable.
+    """
+
+    columns: tuple[str, ...]
+    most: int
+
+
+PANELS = {
+    "states": Panel(
+        (
+            *("state", "generation", "started_at", "ended_at", "started_at_min", "started_at_max"),
+            *("evidence", "member_count"),
+        ),
+        1_500,
+    ),
+    "generations": Panel(
+        (
+            *("generation", "join_started_at", "join_completed_at", "stable_at", "rebalance_ms"),
+            *("cause", "cause_detail", "aborted_generations", "member_count", "joined", "left"),
+            *("replaced", "moved_partitions", "protocol", "leader_client_id"),
+        ),
+        500,
+    ),
+    "members": Panel(
+        (
+            *("member_id", "group_instance_id", "client_id", "client_host", "first_generation"),
+            *("last_generation", "joined_at", "joined_at_min", "left_at", "left_at_min"),
+            "end_cause",
+        ),
+        700,
+    ),
+    "owners": Panel(
+        (
+            *("topic", "topic_partition", "client_id", "group_instance_id", "client_host"),
+            *("generation", "valid_from", "valid_to"),
+        ),
+        1_000,
+    ),
+    "offsets": Panel(
+        (
+            *("topic", "topic_partition", "hour", "first_commit_at", "last_commit_at"),
+            *("first_committed_offset", "last_committed_offset", "commits", "progressed_offsets"),
+            *("rewinds", "rewound_offsets", "jumps", "no_progress_commits", "tombstones"),
+        ),
+        700,
+    ),
+    "lag": Panel(("sampled_at", "lag", "partitions", "lag_seconds", "status"), 300),
+}
+"""The charts of a group, by name."""
+
+
+@dataclass
+class Group:
+    """A group that is shown in detail.
+
+    Attributes:
+        rows: of each panel, in the order of time.
+        counts: how many rows of each panel there are, those that are left out too.
+    """
+
+    group_id: str
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Quality:
+    """What the data cover.
+
+    Attributes:
+        records: records that ingest runs brought.
+        offsets: offsets that ingest runs account for.
+        partitions: partitions of the log with records.
+        holes: offsets without a record, by reason.
+        quarantined: records that nobody could decode.
+        quarantine: how many of them, by error; the most frequent errors.
+        last_ingest_at: start of the last ingest run that brought something.
+    """
+
+    records: int = 0
+    offsets: int = 0
+    partitions: int = 0
+    holes: dict[str, int] = field(default_factory=dict)
+    quarantined: int = 0
+    quarantine: dict[str, int] = field(default_factory=dict)
+    last_ingest_at: int | None = None
+
+
+@dataclass
+class Facts:
+    """All that the page tells.
+
+    Attributes:
+        cluster: name of the cluster.
+        lakehouse: where its tables are.
+        made_at: when the page was made.
+        as_of: time of the newest record, that everything is as of; None without any.
+        groups: rows of gold.group_health, the worst first.
+        group_count: how many there are, those that are left out too.
+        anomalies: rows of gold.anomalies, the worst first.
+        anomaly_count: how many the window has.
+        step_ms: how long one bar of `rebalances` is.
+        rebalances: how many began when: group_id, at, rebalances.
+        quality: what the data cover.
+        shown: groups in detail, the worst first.
+    """
+
+    cluster: str
+    lakehouse: str
+    made_at: int
+    as_of: int | None = None
+    groups: list[Row] = field(default_factory=list)
+    group_count: int = 0
+    anomalies: list[Row] = field(default_factory=list)
+    anomaly_count: int = 0
+    step_ms: int = 3_600_000
+    rebalances: list[Row] = field(default_factory=list)
+    quality: Quality = field(default_factory=Quality)
+    shown: list[Group] = field(default_factory=list)

@@ -1,0 +1,75 @@
+"""The job report on lakehouses that have little to tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.runtime.report import report
+from storage.tables import Lakehouse
+from tests.support.jobs import run, run_of
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+OLD = Path(__file__).parents[2] / "examples" / "recordings" / "2.2.2-default.parquet"
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    """Give the data that a page shows."""
+    text = path.read_text("utf-8").partition('id="data">')[2].partition("</script>")[0]
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: str) -> None:
+    del spark
+    outcome = run("report", "--lakehouse", lakehouse_path)
+    assert outcome.status == 0, outcome.err
+    assert outcome.summary["report"] == f"{lakehouse_path}/report.html"
+    data = data_of(Path(lakehouse_path) / "report.html")
+    assert data["as_of"] is None
+    assert data["quality"]["records"] == 0
+
+
+def test_the_pipeline_writes_the_report_where_it_is_told(
+    spark: SparkSession, lakehouse_path: str, tmp_path: Path
+) -> None:
+    del spark
+    path = tmp_path / "pages" / "groups.html"
+    options = ("--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
+    outcome = run("pipeline", "--records", OLD, *options)
+    assert outcome.status == 0, outcome.err
+    assert [p.name for p in path.parent.iterdir()] == ["groups.html"]
+    data = data_of(path)
+    assert data["cluster"] == "old"
+    assert data["group_count"] == len(data["shown"]) > 0
+    of_first = data["shown"][0]["panels"]
+    assert of_first["states"]["count"] > of_first["generations"]["count"] > 0
+    quality = data["quality"]
+    assert quality["records"] + sum(quality["holes"].values()) == quality["offsets"] > 0
+    # Another cluster's page tells of nothing.
+    outcome = run("report", "--lakehouse", lakehouse_path, "--cluster", "new")
+    assert data_of(Path(lakehouse_path) / "report-new.html")["group_count"] == 0
+
+
+def test_a_file_that_cannot_be_written_is_told_in_a_line(
+    spark: SparkSession, lakehouse_path: str, tmp_path: Path
+) -> None:
+    del spark
+    (tmp_path / "file").write_text("")
+    outcome = run("report", "--lakehouse", lakehouse_path, "--output", tmp_path / "file" / "x.html")
+    assert outcome.status == 1
+    assert "cannot be written" in outcome.complaint
+
+
+def test_a_remote_lakehouse_is_passed_over(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = run_of(spark, "s3a://bucket/groups", "pipeline", "--records", "x.parquet")
+    assert isinstance(work.lakehouse, Lakehouse)
+    report(work)
+    assert "report: left out" in capsys.readouterr().err
+    assert "report" not in work.summary

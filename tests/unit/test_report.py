@@ -1,0 +1,181 @@
+"""The page of the report: what strangers wrote stays text, it is small, and it loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from jobs.runtime.options import parse, report_path
+from report.charts import charts
+from report.model import LISTED_GROUPS, Facts
+from report.page import Ingredients, embedded, ingredients, packed, page
+from tests.support.report import AS_OF, ATTACKS, facts
+
+
+@pytest.fixture(scope="module")
+def parts() -> Ingredients:
+    return ingredients()
+
+
+class Elements(HTMLParser):
+    """Every element of a page with its attributes, and the text of scripts by their number."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self.open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self.open = tag
+        if tag == "script":
+            self.scripts.append("")
+        if tag == "style":
+            self.styles.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        del tag
+        self.open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.open == "script":
+            self.scripts[-1] += data
+        if self.open == "style":
+            self.styles[-1] += data
+
+    def embedded(self, name: str) -> object:
+        ids = [attributes.get("id") for tag, attributes in self.found if tag == "script"]
+        return json.loads(self.scripts[ids.index(name)])
+
+
+def test_names_that_attack_the_page_stay_in_its_data(parts: Ingredients) -> None:
+    harmless = Elements(page(facts(["orders"] * len(ATTACKS), 3), parts))
+    attacked = Elements(page(facts(list(ATTACKS), 3), parts))
+    # The same elements: no name has become one.
+    assert attacked.found == harmless.found
+    data = attacked.embedded("data")
+    assert isinstance(data, dict)
+    names = data["groups"]["columns"]["group_id"]
+    assert names == list(ATTACKS)
+
+
+def test_the_cluster_and_the_folder_are_escaped(parts: Ingredients) -> None:
+    told = Facts("<canary>&\"'", "/data/<script>alert(1)</script>", 0)
+    text = page(told, parts)
+    assert "<canary" not in text
+    assert "alert(1)" not in text.replace("\\u003cscript\\u003ealert(1)\\u003c/script\\u003e", "")
+
+
+def test_embedded_json_means_the_same_and_has_no_character_of_html() -> None:
+    value = {"x": list(ATTACKS), "n": [1, None, 1.5, True]}
+    text = embedded(value)
+    assert json.loads(text) == value
+    assert not set("<>&\u2028\u2029\u202e\x00") & set(text)
+    assert text.isascii()
+
+
+def test_a_number_that_json_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="Out of range"):
+        embedded({"lag_seconds": float("nan")})
+
+
+def test_the_policy_names_the_pages_own_code_and_nothing_else(parts: Ingredients) -> None:
+    text = page(facts(["orders"], 2), parts)
+    elements = Elements(text)
+    policy = next(
+        attributes["content"] or ""
+        for tag, attributes in elements.found
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    code = elements.scripts[2:]
+    hashes = re.findall(r"'sha256-([^']+)'", policy)
+    digests = [hashlib.sha256(part.encode()).digest() for part in [*code, *elements.styles]]
+    assert hashes == [base64.b64encode(digest).decode() for digest in digests]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+
+
+def test_nothing_in_the_page_is_loaded_from_anywhere(parts: Ingredients) -> None:
+    elements = Elements(page(facts(["orders"], 2), parts))
+    for tag, attributes in elements.found:
+        assert tag not in {"link", "iframe", "object", "embed", "base", "img"}
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
+    assert "url(" not in "".join(elements.styles)
+    assert "@import" not in "".join(elements.styles)
+    assert not re.search(r"\b(fetch|XMLHttpRequest|import)\s*\(", elements.scripts[-1])
+
+
+def test_two_thousand_groups_fit_a_page(parts: Ingredients) -> None:
+    names = [f"team-{n % 40}.service-{n}.consumer" for n in range(2_000)]
+    text = page(facts(names), parts)
+    assert len(text) < 9_000_000
+    data = Elements(text).embedded("data")
+    assert isinstance(data, dict)
+    assert data["groups"]["count"] == data["group_count"] == 2_000
+    assert len(data["shown"]) == 25
+
+
+def test_what_is_left_out_is_counted(parts: Ingredients) -> None:
+    names = [f"group-{n}" for n in range(LISTED_GROUPS + 11)]
+    data = Elements(page(facts(names, 2), parts)).embedded("data")
+    assert isinstance(data, dict)
+    assert data["groups"]["count"] == LISTED_GROUPS
+    assert data["group_count"] == LISTED_GROUPS + 11
+    states = data["shown"][0]["panels"]["states"]
+    assert (states["rows"]["count"], states["count"]) == (2, 9)
+
+
+def test_an_empty_lakehouse_has_a_page(parts: Ingredients) -> None:
+    data = Elements(page(Facts("default", "/lakehouse", 0), parts)).embedded("data")
+    assert isinstance(data, dict)
+    assert data["as_of"] is None
+    assert data["shown"] == []
+
+
+def test_texts_that_repeat_are_written_once() -> None:
+    rows = [{"a": "x", "b": 1}, {"a": None, "b": 2}, {"a": "x", "b": None}]
+    columns = {"a": {"texts": ["x"], "at": [0, None, 0]}, "b": [1, 2, None], "c": None}
+    assert packed(rows, ("a", "b", "c")) == {"count": 3, "columns": columns}
+
+
+def test_times_are_told_from_the_first() -> None:
+    rows = [{"at": AS_OF + 5}, {"at": None}, {"at": AS_OF}]
+    assert packed(rows, ("at",))["columns"]["at"] == {"least": AS_OF, "by": [5, None, 0]}
+
+
+def test_no_chart_names_an_address() -> None:
+    assert "http" not in json.dumps(charts())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--lakehouse", "/data/groups"], "/data/groups/report.html"),
+        (["--lakehouse", "/data/groups/", "--cluster", "eu"], "/data/groups/report-eu.html"),
+        (["--lakehouse", "file:///data/my%20groups"], "/data/my groups/report.html"),
+        (["--lakehouse", "s3a://bucket/groups", "--output", "x.html"], "x.html"),
+        (["--lakehouse", "/data/groups", "--output", "x.html"], "x.html"),
+    ],
+    ids=["local", "another cluster", "file URI", "remote with output", "output"],
+)
+def test_where_the_report_goes(arguments: list[str], expected: str) -> None:
+    assert report_path(parse(["report", *arguments])) == expected
+
+
+def test_a_remote_lakehouse_asks_for_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        parse(["report", "--lakehouse", "s3a://bucket/groups"])
+    assert exited.value.code == 2
+    assert "--output FILE" in capsys.readouterr().err
+    options = parse(["pipeline", "--lakehouse", "s3a://b/g", "--records", "x.parquet"])
+    assert report_path(options) is None
