@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from schemas import gold
+from schemas import gold, quality
 from schemas.columns import ArrayOf, Column, StructOf, column
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 
@@ -26,6 +26,7 @@ class TableSpec:
         key: the columns that no two rows share.
         skipping: columns whose least and greatest value Delta keeps a file, to skip files by.
         partitions: columns whose every value has files of its own.
+        key_gaps: columns of the key that may be null.
     """
 
     name: str
@@ -34,6 +35,12 @@ class TableSpec:
     key: tuple[str, ...]
     skipping: tuple[str, ...]
     partitions: tuple[str, ...] = ("cluster",)
+    key_gaps: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Name the columns that are never null."""
+        return tuple(column for column in self.key if column not in self.key_gaps)
 
 
 RECORDS = TableSpec(
@@ -228,6 +235,7 @@ PARTITION_OWNERS = TableSpec(
     ),
     skipping=("group_id", "topic", "topic_partition", "valid_from", "valid_to"),
     partitions=_OPEN_APART,
+    key_gaps=("topic", "topic_id"),
 )
 OFFSET_PROGRESS = TableSpec(
     name="gold.offset_progress",
@@ -235,6 +243,7 @@ OFFSET_PROGRESS = TableSpec(
     columns=(_CLUSTER, *gold.OFFSET_PROGRESS),
     key=("cluster", "group_id", "topic", "topic_partition", "hour"),
     skipping=("group_id", "topic", "hour"),
+    key_gaps=("hour",),
 )
 COMMITTED_OFFSETS = TableSpec(
     name="gold.committed_offsets",
@@ -299,6 +308,7 @@ ANOMALY_HEADS = TableSpec(
     columns=(_CLUSTER, *gold.ANOMALY_HEADS),
     key=("cluster", "group_id"),
     skipping=("group_id",),
+    key_gaps=("group_id",),
 )
 ANOMALY_RUNS = TableSpec(
     name="gold.anomaly_runs",
@@ -313,6 +323,20 @@ ALERTS = TableSpec(
     columns=(_CLUSTER, *gold.ALERTS),
     key=("cluster", "anomaly_id", "severity", "step", "at"),
     skipping=("anomaly_id", "at"),
+)
+RESULTS = TableSpec(
+    name="dq.results",
+    grain="One row per expectation and validation run.",
+    columns=(_CLUSTER, *quality.RESULTS),
+    key=("cluster", "validation_run", "table_name", "expectation"),
+    skipping=("validation_run", "table_name", "at"),
+)
+VALIDATION_RUNS = TableSpec(
+    name="dq.validation_runs",
+    grain="One row per validation run.",
+    columns=(_CLUSTER, *quality.VALIDATION_RUNS),
+    key=("cluster", "validation_run"),
+    skipping=("validation_run",),
 )
 _GOLD = (
     GROUP_STATES,
@@ -338,5 +362,5 @@ _GOLD = (
 def all_tables() -> dict[str, TableSpec]:
     """Give every table of a lakehouse by its name, in the order of the data's way."""
     silver = (decoded_table(name) for name in silver_tables())
-    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE, *_GOLD)
+    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE, *_GOLD, RESULTS, VALIDATION_RUNS)
     return {spec.name: spec for spec in specs}

@@ -20,13 +20,15 @@ JOBS = {
     "history": "tell what became of each group: silver into gold",
     "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
+    "validate": "hold the tables to what is expected of them: dq.results",
     "sql": "run SQL over the tables and views, and print what it gives",
-    "pipeline": "ingest, decode, history, lag, anomalies: this is what gets scheduled",
+    "pipeline": "ingest, decode, history, lag, anomalies, validate: this is what gets scheduled",
 }
 _WITH_SOURCE = {"ingest", "lag", "pipeline"}
 # These do without a source what can be done without.
 _SOURCE_IS_OPTIONAL = {"lag"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
+_WITH_EXPECTATIONS = {"validate", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
@@ -38,7 +40,8 @@ examples:
   ./spark-submit.sh pipeline --bootstrap-servers broker1:9092 --lakehouse /data/groups
   ./spark-submit.sh pipeline --records backup.parquet --cluster staging
 
-exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage
+exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
+(validate; pipeline with --strict)
 """
 
 
@@ -64,6 +67,9 @@ class Options:
         thresholds: TOML file with thresholds of the detectors; None for ours alone.
         notify: address to post anomalies to, with ${env:NAME} for what is secret; None for none.
         notify_severity: the least severity that is posted.
+        full: hold all rows to what is expected, not the new ones alone.
+        docs: folder to write Data Docs to; None for none.
+        strict: end with 3 if an expectation fails, in any job.
     """
 
     job: str
@@ -83,6 +89,9 @@ class Options:
     thresholds: str | None = None
     notify: str | None = None
     notify_severity: str = "warning"
+    full: bool = False
+    docs: str | None = None
+    strict: bool = False
 
     @property
     def notify_url(self) -> str | None:
@@ -145,6 +154,8 @@ def _parser(job: str) -> _Parser:
         _add_source(parser)
     if job in _WITH_THRESHOLDS:
         _add_thresholds(parser)
+    if job in _WITH_EXPECTATIONS:
+        _add_expectations(parser)
     if job == "sql":
         _add_query(parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
@@ -204,6 +215,21 @@ def _add_thresholds(parser: _Parser) -> None:
         "--notify-severity",
         choices=_SEVERITIES,
         help="the least severity that is posted (default warning)",
+    )
+
+
+def _add_expectations(parser: _Parser) -> None:
+    what = parser.add_argument_group("expectations")
+    what.add_argument(
+        "--full", action="store_true", help="look at all rows, not at the new ones alone"
+    )
+    what.add_argument(
+        "--docs", metavar="FOLDER", help="also write great-expectations' Data Docs there, as pages"
+    )
+    what.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit status 3 if an expectation fails (validate does so anyway)",
     )
 
 
