@@ -13,14 +13,16 @@ from schemas.silver import silver_tables
 from schemas.tables import all_tables, decoded_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from schemas.tables import TableSpec
 
 WARNING, CRITICAL = "warning", "critical"
 
-_EVERY_DECODED = "silver.*"
-_TABLE = re.compile(r"\b((?:bronze|silver|gold|dq)\.\w+)")
+EVERY_DECODED = "silver.*"
+"""The table of suites about all tables that records decode into."""
+
+_TABLE = re.compile(r"\b(?:bronze|silver|gold)\.\w+\b(?!')")
 _PLACE = re.compile(r"\{(\w+)\}")
 # The column by which a table's new rows are told, and the place in SQL that stands for them.
 _NEW = {
@@ -85,11 +87,6 @@ class Suite:
         return self.table if self.name is None else f"{self.table} {self.name}"
 
     @property
-    def tables(self) -> set[str]:
-        """Name the tables that the SQL reads."""
-        return set(_TABLE.findall(self.rows)) & all_tables().keys()
-
-    @property
     def places(self) -> set[str]:
         """Name the places in the SQL that a run fills."""
         return set(_PLACE.findall(" ".join([self.rows, *(c.bad for c in self.checks)])))
@@ -108,51 +105,71 @@ def bad_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]
     return f"SELECT * FROM (\n{rows}\n)\nWHERE cluster = '{cluster}' AND ({bad})"  # noqa: S608
 
 
+def tables_of(sql: str) -> set[str]:
+    """Name the tables that some SQL reads."""
+    return set(_TABLE.findall(sql)) & all_tables().keys()
+
+
+def on_views(sql: str, view: Callable[[str], str]) -> str:
+    """Put views into the place of the tables that some SQL reads."""
+    return _TABLE.sub(lambda name: view(name.group()), sql)
+
+
+def decoded_rows(tables: Iterable[str], condition: str) -> str:
+    """Give SQL for what all decoded tables have in common, and the quarantine with them."""
+    parts = []
+    for name in tables:
+        columns = {c.name for c in all_tables()[name].columns}
+        tombstone = "is_tombstone" if "is_tombstone" in columns else "value IS NULL"
+        group = "group_id" if "group_id" in columns else "CAST(NULL AS STRING)"
+        parts.append(
+            f"SELECT '{name}' AS table_name, cluster, record_partition, record_offset,"  # noqa: S608
+            f" {tombstone} AS is_tombstone, value_version, {group} AS group_id, decode_run"
+            f" FROM {name} WHERE {condition}"
+        )
+    return "\n  UNION ALL ".join(parts)
+
+
 @cache
 def suites() -> tuple[Suite, ...]:
     """Give every suite, in the order of the data's way."""
     own: dict[str, dict[str, Any]] = {}
     about: dict[str, list[dict[str, Any]]] = {}
-    of_decoded: list[dict[str, Any]] = []
     for declared in _declarations():
-        table = declared["table"]
-        if table == _EVERY_DECODED:
-            of_decoded = declared["check"]
-        elif "rows" in declared:
-            about.setdefault(table, []).append(declared)
+        if "rows" in declared:
+            about.setdefault(declared["table"], []).append(declared)
         else:
-            own[table] = declared
+            own[declared["table"]] = declared
     decoded = {decoded_table(name).name for name in silver_tables()}
-    found = []
+    found = [_about_table(declared) for declared in about.pop(EVERY_DECODED)]
     for name, spec in all_tables().items():
-        if name not in _BOOKKEEPING:
-            checks = list(of_decoded) if name in decoded else []
-            columns = {c.name for c in spec.columns}
-            checks = [c for c in checks if c.get("column", "cluster") in columns]
-            found.append(_of_table(spec, own.pop(name, {}), checks))
+        # What holds of all decoded tables is held of them together.
+        if name in own or name not in _BOOKKEEPING | decoded:
+            found.append(_of_table(spec, own.pop(name, {}), is_decoded=name in decoded))
         found += [_about_table(declared) for declared in about.pop(name, ())]
     if own or about:
         raise ValueError(f"dq/suites names tables that are not ours: {sorted({*own, *about})}")
     return tuple(found)
 
 
-def _of_table(spec: TableSpec, declared: dict[str, Any], more: list[dict[str, Any]]) -> Suite:
+def _of_table(spec: TableSpec, declared: dict[str, Any], *, is_decoded: bool) -> Suite:
     """Give the suite of a table's own rows: what its declaration says, and its suite."""
     new = next((_NEW[c.name] for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
     key = ", ".join(spec.key)
-    facts = [f"count(*) OVER (PARTITION BY {key}) AS copies", *declared.get("facts", ())]
-    rows = f"SELECT *,\n  {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"
+    facts = list(declared.get("facts", ()))
+    if not is_decoded:
+        facts.insert(0, f"count(*) OVER (PARTITION BY {key}) AS copies")
+    rows = f"SELECT {f',{chr(10)}  '.join(['*', *facts])}\nFROM (\n{source}\n)"
+    any_null = " OR ".join(f"{column} IS NULL" for column in spec.required)
     checks = [
-        Check("key_is_unique", f"No two rows share {_names(spec.key)}.", "copies > 1"),
-        Check(
-            "key_is_whole",
-            f"No row lacks {_names(spec.required)}.",
-            " OR ".join(f"{column} IS NULL" for column in spec.required),
-        ),
+        Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies > 1"),
+        Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", any_null),
     ]
-    checks += [_check(c) for c in (*more, *declared.get("check", ()))]
+    if is_decoded:
+        checks.clear()
+    checks += [Check(**check) for check in declared.get("check", ())]
     own_key = tuple(column for column in spec.key if column != "cluster")
     return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))
 
@@ -160,21 +177,12 @@ def _of_table(spec: TableSpec, declared: dict[str, Any], more: list[dict[str, An
 def _about_table(declared: dict[str, Any]) -> Suite:
     return Suite(
         declared["table"],
-        declared["name"],
+        declared.get("name"),
         declared["row"],
         tuple(declared["key"]),
         declared["rows"].strip(),
-        tuple(map(_check, declared["check"])),
+        tuple(Check(**check) for check in declared["check"]),
     )
-
-
-def _check(declared: dict[str, Any]) -> Check:
-    known = {key: value for key, value in declared.items() if key != "column"}
-    return Check(**known)
-
-
-def _names(columns: tuple[str, ...]) -> str:
-    return ", ".join(columns)
 
 
 def _declarations() -> Iterator[dict[str, Any]]:

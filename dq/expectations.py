@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
-from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_partial
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
+    from great_expectations.execution_engine.execution_engine import ExecutionEngine
     from pyspark.sql import Column
 
 _BAD_ROWS = "table.bad_rows"
 _ROWS = "table.row_count"
 
 
-class BadRows(TableMetricProvider):  # type: ignore[misc]
+class BadRows(TableMetricProvider):
     """How many rows meet a condition."""
 
     metric_name = _BAD_ROWS
     value_keys = ("bad",)
 
-    @metric_partial(  # type: ignore[untyped-decorator]
+    @metric_partial(
         engine=SparkDFExecutionEngine,
         partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
         domain_type=MetricDomainTypes.TABLE,
@@ -49,7 +50,7 @@ class BadRows(TableMetricProvider):  # type: ignore[misc]
         return F.count(F.when(is_bad, 1)), compute, accessor
 
 
-class ExpectFewBadRows(BatchExpectation):  # type: ignore[misc]
+class ExpectFewBadRows(BatchExpectation):
     """Expect that the rows that meet a condition are no more than a share of all rows."""
 
     bad: str
@@ -63,7 +64,7 @@ class ExpectFewBadRows(BatchExpectation):  # type: ignore[misc]
         self,
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002
-        execution_engine: SparkDFExecutionEngine | None = None,  # noqa: ARG002
+        execution_engine: ExecutionEngine[Any] | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         bad, rows = metrics[_BAD_ROWS], metrics[_ROWS]
         result = {"observed_value": bad, "element_count": rows}

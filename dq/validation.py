@@ -72,6 +72,8 @@ def _great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
 
 
 def _prepared(gx: Any, context: Any, given: Given) -> Callable[[], list[Found]]:  # noqa: ANN401
+    from great_expectations.expectations.metadata_types import FailureSeverity  # noqa: PLC0415
+
     from dq.expectations import ExpectFewBadRows  # noqa: PLC0415
 
     suite = given.suite
@@ -79,7 +81,7 @@ def _prepared(gx: Any, context: Any, given: Given) -> Callable[[], list[Found]]:
         ExpectFewBadRows(
             bad=bad,
             tolerance=check.tolerance,
-            severity=check.severity,
+            severity=FailureSeverity(check.severity),
             notes=check.meaning,
             meta={"check": check.name},
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from rich.markup import escape
 
 from anomalies.log import partitions_of
-from dq.declared import bad_rows, filled, suites
+from dq.declared import bad_rows, decoded_rows, filled, on_views, suites, tables_of
 from dq.validation import Given, evaluate
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -34,7 +34,7 @@ from schemas.tables import (
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from dq.declared import Check, Suite
     from dq.validation import Found
@@ -47,6 +47,7 @@ FAILED = 3
 _APPLICATION = "validate"
 _SAMPLES = 3
 _VIEW = "expected_of_"
+_DECODED = "expected_of_all_decoded"
 _OF_ANOMALIES = {"gold.anomalies", "gold.group_health", "gold.anomaly_heads"}
 _OF_LAG = {"gold.lag", "gold.log_offsets"}
 
@@ -95,8 +96,8 @@ def validate(run: Run) -> None:
         return
     with run.step("validating the tables"):
         news = _news(lakehouse, plan)
-        given = _given(lakehouse, plan, news)
-        found = evaluate(given, run.options.docs)
+        with _given(lakehouse, plan, news) as given:
+            found = evaluate(given, run.options.docs)
         is_first = _write(lakehouse, plan, news, found)
     if not is_first:
         run.say(f"another validate of cluster {lakehouse.cluster} wrote this run's results first")
@@ -173,63 +174,50 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
         if lakehouse.exists(spec)
     ]
     own = [name for name in made if balanced or name in tables]
-    values["balanced_silver"] = _union(
-        "cluster, record_partition, record_offset", own, balanced or decode_runs
-    )
-    grouped = [name for name in made if any(c.name == "group_id" for c in _columns(name))]
-    columns = "cluster, group_id, record_partition"
-    new = [name for name in grouped if name in tables]
-    values["silver_with_groups"] = _union(columns, new, decode_runs)
-    # The history may have told of decode runs that were validated before.
-    of_told = new if told[0] >= after.decode else grouped
-    values["told_silver_with_groups"] = _union(columns, of_told, values["told_decode_runs"])
+    values["decoded"] = decoded_rows(own, balanced or decode_runs)
+    values["told_until"] = str(told[1])
     places = lakehouse.read(GROUP_HEADS).select("group_id", "record_partition").collect()
     values["partitions"] = str(partitions_of((p[0], p[1]) for p in places) or "")
     return News(tables, {name: value for name, value in values.items() if value})
-
-
-def _columns(name: str) -> Iterable[object]:
-    return all_tables()[name].columns
 
 
 def _between(column: str, runs: tuple[int, int]) -> str:
     return f"{column} BETWEEN {runs[0] + 1} AND {runs[1]}"
 
 
-def _union(columns: str, tables: Iterable[str], condition: str) -> str:
-    parts = [
-        f"SELECT {columns} FROM {name} WHERE {condition}"  # noqa: S608 - the names are ours
-        for name in tables
-    ]
-    return " UNION ALL\n  ".join(parts)
-
-
 # -- evaluating ------------------------------------------------------------------------------------
 
 
-def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> list[Given]:
+@contextmanager
+def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> Iterator[list[Given]]:
     """Give the suites that have something new to look at, and their rows."""
     wanted = [s for s in suites() if _has_news(s, plan, news) and s.places <= news.values.keys()]
     texts = {s.title: filled(s.rows, news.values) for s in wanted}
-    named = {name for text in texts.values() for name in _named(text)}
+    named = {name for text in texts.values() for name in tables_of(text)}
     made = {name for name in named if lakehouse.exists(all_tables()[name])}
     for name in made:
         lakehouse.read(all_tables()[name]).createOrReplaceTempView(_view(name))
-    given = []
-    for suite in wanted:
-        text = texts[suite.title]
-        if set(_named(text)) <= made:
-            rows = lakehouse.spark.sql(_TABLE.sub(lambda name: _view(name.group()), text))
-            conditions = [filled(check.bad, news.values) for check in suite.checks]
-            given.append(Given(suite, rows, conditions))
-    return given
-
-
-_TABLE = re.compile(r"\b(?:bronze|silver|gold)\.\w+")
-
-
-def _named(text: str) -> list[str]:
-    return [name for name in _TABLE.findall(text) if name in all_tables()]
+    decoded = None
+    values = dict(news.values)
+    if "decoded" in values:
+        # Two suites ask for it, and it takes a look at every table.
+        decoded = lakehouse.spark.sql(on_views(values["decoded"], _view)).persist()
+        decoded.createOrReplaceTempView(_DECODED)
+        values["decoded"] = f"SELECT * FROM {_DECODED}"  # noqa: S608
+    given = [
+        Given(
+            suite,
+            lakehouse.spark.sql(on_views(filled(suite.rows, values), _view)),
+            [filled(check.bad, values) for check in suite.checks],
+        )
+        for suite in wanted
+        if tables_of(texts[suite.title]) <= made
+    ]
+    try:
+        yield given
+    finally:
+        if decoded is not None:
+            decoded.unpersist()
 
 
 def _view(table: str) -> str:
@@ -246,7 +234,7 @@ def _has_news(suite: Suite, plan: Plan, news: News) -> bool:
         return plan.after.history < plan.to.history
     if plan.after.decode >= plan.to.decode:
         return False
-    is_table = layer == "silver" and suite.name is None
+    is_table = suite.table in all_tables() and layer == "silver" and suite.name is None
     return not is_table or suite.table in news.tables
 
 
@@ -279,8 +267,7 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> 
 
 def _sample(lakehouse: Lakehouse, suite: Suite, check: Check, news: News) -> list[str]:
     text = bad_rows(suite, check, lakehouse.cluster, news.values)
-    text = _TABLE.sub(lambda name: _view(name.group()), text)
-    rows = lakehouse.spark.sql(text).select(*suite.key).limit(_SAMPLES).collect()
+    rows = lakehouse.spark.sql(on_views(text, _view)).select(*suite.key).limit(_SAMPLES).collect()
     return [json.dumps(row.asDict(), default=str, ensure_ascii=False) for row in rows]
 
 
