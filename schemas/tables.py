@@ -27,6 +27,7 @@ class TableSpec:
         skipping: columns whose least and greatest value Delta keeps a file, to skip files by.
         partitions: columns whose every value has files of its own.
         key_gaps: columns of the key that may be null.
+        constraints: by name, SQL that is false of no row; Delta takes no other.
     """
 
     name: str
@@ -36,11 +37,21 @@ class TableSpec:
     skipping: tuple[str, ...]
     partitions: tuple[str, ...] = ("cluster",)
     key_gaps: tuple[str, ...] = ()
+    constraints: tuple[tuple[str, str], ...] = ()
 
     @property
     def required(self) -> tuple[str, ...]:
         """Name the columns that are never null."""
         return tuple(column for column in self.key if column not in self.key_gaps)
+
+
+_AT_A_POSITION = ("position", "record_partition >= 0 AND record_offset >= 0")
+_A_STEP = ("step", "step IN ('planned', 'done')")
+_A_TYPE = ("group_type", "group_type IN ('classic', 'consumer', 'share', 'streams')")
+
+
+def _one_of(name: str, *values: str) -> tuple[str, str]:
+    return name, f"{name} IN ({', '.join(map(repr, values))})"
 
 
 RECORDS = TableSpec(
@@ -68,6 +79,7 @@ RECORDS = TableSpec(
     ),
     key=("cluster", "topic", "record_partition", "record_offset"),
     skipping=("record_partition", "record_offset", "record_timestamp", "ingest_run"),
+    constraints=(_AT_A_POSITION,),
 )
 
 COVERAGE = TableSpec(
@@ -129,6 +141,7 @@ COVERAGE = TableSpec(
     ),
     key=("cluster", "topic", "record_partition", "ingest_run"),
     skipping=("record_partition", "ingest_run", "observed_at"),
+    constraints=(("range", "from_offset >= 0 AND next_offset >= from_offset"),),
 )
 
 _DECODE_RUN = column(
@@ -164,6 +177,7 @@ DECODE_RUNS = TableSpec(
     ),
     key=("cluster", "decode_run", "step"),
     skipping=("decode_run",),
+    constraints=(_A_STEP,),
 )
 
 QUARANTINE = TableSpec(
@@ -177,6 +191,7 @@ QUARANTINE = TableSpec(
     ),
     key=("cluster", "record_partition", "record_offset"),
     skipping=("record_partition", "record_offset", "record_timestamp", "decode_run"),
+    constraints=(_AT_A_POSITION,),
 )
 
 
@@ -191,6 +206,7 @@ def decoded_table(table: str) -> TableSpec:
         columns=(_CLUSTER, *decoded_columns(table), _DECODE_RUN),
         key=("cluster", "record_partition", "record_offset"),
         skipping=tuple(skipping),
+        constraints=(_AT_A_POSITION,),
     )
 
 
@@ -203,6 +219,11 @@ GROUP_STATES = TableSpec(
     key=("cluster", "group_id", "sequence"),
     skipping=("group_id", "started_at", "ended_at", "history_run"),
     partitions=_OPEN_APART,
+    constraints=(
+        _A_TYPE,
+        _one_of("evidence", "exact", "bounded"),
+        ("interval", "ended_at IS NULL OR ended_at >= started_at"),
+    ),
 )
 GROUP_GENERATIONS = TableSpec(
     name="gold.group_generations",
@@ -211,6 +232,7 @@ GROUP_GENERATIONS = TableSpec(
     key=("cluster", "group_id", "record_offset"),
     skipping=("group_id", "join_started_at", "stable_at", "ended_at", "cause", "history_run"),
     partitions=_OPEN_APART,
+    constraints=(_A_TYPE, ("duration", "rebalance_ms IS NULL OR rebalance_ms >= 0")),
 )
 MEMBER_SESSIONS = TableSpec(
     name="gold.member_sessions",
@@ -219,6 +241,7 @@ MEMBER_SESSIONS = TableSpec(
     key=("cluster", "group_id", "member_id", "record_offset"),
     skipping=("group_id", "joined_at", "left_at", "client_id", "history_run"),
     partitions=_OPEN_APART,
+    constraints=(_A_TYPE, ("stay", "left_at IS NULL OR left_at >= joined_at")),
 )
 PARTITION_OWNERS = TableSpec(
     name="gold.partition_owners",
@@ -236,6 +259,7 @@ PARTITION_OWNERS = TableSpec(
     skipping=("group_id", "topic", "topic_partition", "valid_from", "valid_to"),
     partitions=_OPEN_APART,
     key_gaps=("topic", "topic_id"),
+    constraints=(_A_TYPE, ("ownership", "valid_to IS NULL OR valid_to >= valid_from")),
 )
 OFFSET_PROGRESS = TableSpec(
     name="gold.offset_progress",
@@ -265,6 +289,7 @@ LAG = TableSpec(
     columns=(_CLUSTER, *gold.LAG),
     key=("cluster", "lag_run", "group_id", "topic", "topic_partition"),
     skipping=("group_id", "topic", "sampled_at", "lag_run"),
+    constraints=(("lag", "lag IS NULL OR lag >= 0"),),
 )
 LOG_OFFSETS = TableSpec(
     name="gold.log_offsets",
@@ -286,6 +311,7 @@ HISTORY_RUNS = TableSpec(
     columns=(_CLUSTER, *gold.HISTORY_RUNS),
     key=("cluster", "history_run", "step"),
     skipping=("history_run",),
+    constraints=(_A_STEP,),
 )
 ANOMALIES = TableSpec(
     name="gold.anomalies",
@@ -294,6 +320,7 @@ ANOMALIES = TableSpec(
     key=("cluster", "anomaly_id"),
     skipping=("kind", "severity", "group_id", "started_at", "ended_at"),
     partitions=_OPEN_APART,
+    constraints=(_one_of("severity", "info", "warning", "critical"),),
 )
 GROUP_HEALTH = TableSpec(
     name="gold.group_health",
@@ -301,6 +328,7 @@ GROUP_HEALTH = TableSpec(
     columns=(_CLUSTER, *gold.GROUP_HEALTH),
     key=("cluster", "group_id"),
     skipping=("group_id", "health"),
+    constraints=(_one_of("health", "ok", "info", "warning", "critical"),),
 )
 ANOMALY_HEADS = TableSpec(
     name="gold.anomaly_heads",
@@ -316,6 +344,7 @@ ANOMALY_RUNS = TableSpec(
     columns=(_CLUSTER, *gold.ANOMALY_RUNS),
     key=("cluster", "anomalies_run", "step"),
     skipping=("anomalies_run",),
+    constraints=(_A_STEP,),
 )
 ALERTS = TableSpec(
     name="gold.alerts",
@@ -330,6 +359,7 @@ RESULTS = TableSpec(
     columns=(_CLUSTER, *quality.RESULTS),
     key=("cluster", "validation_run", "table_name", "expectation"),
     skipping=("validation_run", "table_name", "at"),
+    constraints=(_one_of("severity", "warning", "critical"),),
 )
 VALIDATION_RUNS = TableSpec(
     name="dq.validation_runs",

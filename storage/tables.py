@@ -22,7 +22,7 @@ from schemas.tables import FORMAT_VERSION
 from storage.errors import ConflictError, LakehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from pyspark.sql import Column, SparkSession
 
@@ -44,11 +44,18 @@ _PRIMITIVES: dict[str, T.DataType] = {
 }
 
 
-def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
+def spark_schema(columns: Iterable[DeclaredColumn], required: Collection[str] = ()) -> T.StructType:
     """Give Spark's type of rows of `columns`, their comments with them."""
     return T.StructType(
-        [T.StructField(c.name, _spark_type(c.type), True, {"comment": c.comment}) for c in columns]  # noqa: FBT003
+        [
+            T.StructField(c.name, _spark_type(c.type), c.name not in required, _comment(c))
+            for c in columns
+        ]
     )
+
+
+def _comment(declared: DeclaredColumn) -> dict[str, str]:
+    return {"comment": declared.comment}
 
 
 def _spark_type(declared: ColumnType) -> T.DataType:
@@ -111,8 +118,11 @@ class Lakehouse:
             .property(_FORMAT_PROPERTY, str(FORMAT_VERSION))
             .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
         )
+        # In the commit that makes the table: each further one takes a second.
+        for name, condition in spec.constraints:
+            builder = builder.property(f"delta.constraints.{name}", condition)
         try:
-            builder.addColumns(spark_schema(spec.columns)).execute()
+            builder.addColumns(spark_schema(spec.columns, spec.required)).execute()
         except Exception:
             # Another run may have made it at the same moment, which Delta has several errors for.
             if not self.exists(spec):
@@ -196,6 +206,7 @@ class Lakehouse:
         except Exception as error:
             if "ConcurrentTransactionException" in str(error):
                 return
+            _refuse(spec, error)
             raise
 
     def append_first(
@@ -231,6 +242,7 @@ class Lakehouse:
         except Exception as error:
             if "ConcurrentTransactionException" in str(error):
                 raise ConflictError(_conflict(application, self.cluster)) from error
+            _refuse(spec, error)
             raise
 
     def _with_cluster(self, spec: TableSpec, rows: DataFrame) -> DataFrame:
@@ -264,6 +276,24 @@ def sql_literal(text: str) -> str:
 def sql_text(text: str) -> str:
     """Give an SQL expression of any text, whatever is in it."""
     return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
+
+
+def _refuse(spec: TableSpec, error: Exception) -> None:
+    """Say which constraint a row broke, if that is what is wrong."""
+    text = str(error)
+    null = re.search(r"NOT NULL constraint violated for column: (\w+)", text)
+    broken = re.search(r"CHECK constraint (\w+) ", text)
+    if null is not None:
+        what = f"lacks {null.group(1)}"
+    elif broken is not None:
+        condition = dict(spec.constraints).get(broken.group(1), broken.group(1))
+        what = f"breaks the constraint {broken.group(1)}: {condition}"
+    else:
+        return
+    raise LakehouseError(
+        f"{spec.name}: a row {what}; nothing was written. Please report this with what --verbose "
+        "shows"
+    ) from error
 
 
 def _conflict(application: str, cluster: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ FAILED = 3
 
 _APPLICATION = "validate"
 _SAMPLES = 3
+_AT_ONCE = 4
 _VIEW = "expected_of_"
 _DECODED = "expected_of_all_decoded"
 _OF_ANOMALIES = {"gold.anomalies", "gold.group_health", "gold.anomaly_heads"}
@@ -194,9 +196,8 @@ def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> Iterator[list[Given]
     wanted = [s for s in suites() if _has_news(s, plan, news) and s.places <= news.values.keys()]
     texts = {s.title: filled(s.rows, news.values) for s in wanted}
     named = {name for text in texts.values() for name in tables_of(text)}
-    made = {name for name in named if lakehouse.exists(all_tables()[name])}
-    for name in made:
-        lakehouse.read(all_tables()[name]).createOrReplaceTempView(_view(name))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # the first look at a table reads its log
+        made = {name for name in pool.map(lambda name: _viewed(lakehouse, name), named) if name}
     decoded = None
     values = dict(news.values)
     if "decoded" in values:
@@ -218,6 +219,15 @@ def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> Iterator[list[Given]
     finally:
         if decoded is not None:
             decoded.unpersist()
+
+
+def _viewed(lakehouse: Lakehouse, name: str) -> str | None:
+    """Let SQL find a table; give its name, or None if it has not been made."""
+    spec = all_tables()[name]
+    if not lakehouse.exists(spec):
+        return None
+    lakehouse.read(spec).createOrReplaceTempView(_view(name))
+    return name
 
 
 def _view(table: str) -> str:

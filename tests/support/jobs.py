@@ -21,6 +21,7 @@ from jobs.runtime.lag import lag
 from jobs.runtime.options import parse
 from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
+from jobs.runtime.validate import validate
 from schemas.silver import silver_tables
 from schemas.tables import QUARANTINE, RECORDS, all_tables, decoded_table
 from storage.tables import Lakehouse
@@ -46,6 +47,7 @@ _JOBS = {
     "anomalies": ("anomalies", watch),
     "lag": ("lag", lag),
     "sql": ("sql", sql),
+    "validate": ("validate", validate),
 }
 
 
@@ -73,7 +75,7 @@ def run(job: str, *options: object) -> Outcome:
         name, action = _JOBS[job]
         status = run_job(action, [name, *map(str, options), "--json"])
     text = out.getvalue()
-    summary = json.loads(text.splitlines()[-1]) if status == 0 else {}
+    summary = json.loads(text.splitlines()[-1]) if status in {0, 3} else {}
     return Outcome(status, text, err.getvalue(), summary)
 
 
