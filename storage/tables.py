@@ -91,7 +91,7 @@ class Lakehouse:
             LakehouseError: it was made by a release whose layout this one does not know.
         """
         if spec.name not in self._known:
-            snapshot = self._snapshot(spec)
+            snapshot = self.snapshot(spec)
             if snapshot.version() < 0:
                 return False
             properties = snapshot.metadata().configuration()
@@ -146,7 +146,7 @@ class Lakehouse:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
         if not self.exists(spec):
             return -1
-        version = self._snapshot(spec).transactions().get(self._application(application))
+        version = self.snapshot(spec).transactions().get(self._application(application))
         return int(version.get()) if version.isDefined() else -1
 
     def counts(self, specs: Iterable[TableSpec], condition: Column) -> dict[str, int]:
@@ -250,7 +250,7 @@ class Lakehouse:
         columns += [F.col(c.name) for c in spec.columns if c.name != "cluster"]
         return rows.select(*columns)
 
-    def _snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
+    def snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
         """Read the newest state of a table's log; its version is -1 if there is no table.
 
         Delta shows a table's transactions to Scala only, and this asks less of Spark than SQL.

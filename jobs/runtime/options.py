@@ -21,6 +21,7 @@ JOBS = {
     "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
     "validate": "hold the tables to what is expected of them: dq.results",
+    "maintain": "put small files together, delete those that no reader needs",
     "sql": "run SQL over the tables and views, and print what it gives",
     "pipeline": "ingest, decode, history, lag, anomalies, validate: this is what gets scheduled",
 }
@@ -32,6 +33,9 @@ _WITH_EXPECTATIONS = {"validate", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
+_TOML_TYPES = {bool: "boolean", int: "whole number", str: "string"}
+# A run that takes longer than this would lose the files that it has not committed.
+_LEAST_VACUUM_HOURS = 24
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 _EPILOG = """\
@@ -70,6 +74,10 @@ class Options:
         full: hold all rows to what is expected, not the new ones alone.
         docs: folder to write Data Docs to; None for none.
         strict: end with 3 if an expectation fails, in any job.
+        vacuum_hours: files that no version of so many hours has are deleted.
+        retain_lag: days that rows of gold.lag are kept; None for ever.
+        retain_results: days that rows of dq.results are kept; None for ever.
+        dry_run: change nothing, tell what there is to do.
     """
 
     job: str
@@ -92,6 +100,10 @@ class Options:
     full: bool = False
     docs: str | None = None
     strict: bool = False
+    vacuum_hours: int = 168
+    retain_lag: int | None = None
+    retain_results: int | None = None
+    dry_run: bool = False
 
     @property
     def notify_url(self) -> str | None:
@@ -156,6 +168,8 @@ def _parser(job: str) -> _Parser:
         _add_thresholds(parser)
     if job in _WITH_EXPECTATIONS:
         _add_expectations(parser)
+    if job == "maintain":
+        _add_upkeep(parser)
     if job == "sql":
         _add_query(parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
@@ -233,6 +247,31 @@ def _add_expectations(parser: _Parser) -> None:
     )
 
 
+def _add_upkeep(parser: _Parser) -> None:
+    what = parser.add_argument_group("what to keep")
+    what.add_argument(
+        "--vacuum-hours",
+        type=int,
+        metavar="HOURS",
+        help=f"delete files that no version of these hours has (default {Options.vacuum_hours})",
+    )
+    what.add_argument(
+        "--retain-lag",
+        type=int,
+        metavar="DAYS",
+        help="delete older rows of gold.lag of the cluster (default: never)",
+    )
+    what.add_argument(
+        "--retain-results",
+        type=int,
+        metavar="DAYS",
+        help="delete older rows of dq.results of the cluster (default: never)",
+    )
+    what.add_argument(
+        "--dry-run", action="store_true", help="change nothing, tell what there is to do"
+    )
+
+
 def _add_query(parser: _Parser) -> None:
     what = parser.add_argument_group("what to run (one of --query and --file)")
     what.add_argument("--query", metavar="SQL", help="one statement")
@@ -277,9 +316,9 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
                 _fail(f"--config {name}: conf has to be a table of Spark properties")
             merged["conf"] = _properties(value)
             continue
-        wanted = bool if action.nargs == 0 else str
-        if not isinstance(value, wanted):
-            _fail(f"--config {name}: {key} has to be a {'boolean' if wanted is bool else 'string'}")
+        wanted = bool if action.nargs == 0 else int if action.type is int else str
+        if type(value) is not wanted:
+            _fail(f"--config {name}: {key} has to be a {_TOML_TYPES[wanted]}")
         if action.choices and value not in action.choices:
             _fail(f"--config {name}: {key} has to be one of {', '.join(action.choices)}")
         merged[dest] = value
@@ -316,6 +355,11 @@ def _check(options: Options) -> None:
         _check_query(options)
     if options.job in _WITH_SOURCE:
         _check_source(options)
+    if options.vacuum_hours < _LEAST_VACUUM_HOURS:
+        _fail(f"--vacuum-hours: at least {_LEAST_VACUUM_HOURS}; running jobs need what they read")
+    for name, days in (("lag", options.retain_lag), ("results", options.retain_results)):
+        if days is not None and days < 1:
+            _fail(f"--retain-{name}: give a number of days, 1 or more")
     if options.thresholds is not None:
         _check_thresholds(options.thresholds)
     if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):

@@ -1,4 +1,4 @@
-"""A row that a table's declaration does not allow is refused, in one line, and nothing is written."""
+"""A row that a declaration does not allow is refused, in one line, and nothing is written."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
+from jobs.runtime.maintain import maintain
 from jobs.runtime.options import parse
 from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
@@ -48,6 +49,7 @@ _JOBS = {
     "lag": ("lag", lag),
     "sql": ("sql", sql),
     "validate": ("validate", validate),
+    "maintain": ("maintain", maintain),
 }
 
 
