@@ -47,7 +47,7 @@ def test_many_small_files_become_few_and_runs_go_on(
     os.utime(orphan, (time.time() - 10 * 86_400,) * 2)
 
     dry = run("maintain", "--lakehouse", root, "--dry-run")
-    assert "1 old files to delete" in dry.out
+    assert "1 old files to delete" in " ".join(dry.out.split())
     assert orphan.exists()
     assert contents(spark, root) == before
 
