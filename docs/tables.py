@@ -39,8 +39,9 @@ The silver tables that records decode into, which are all but `silver.decode_run
 `decode_notes`, but for `key_version`, which precedes `value_version`; a column that a later release
 added to a table stands last.
 
-Key: {key}. Delta takes no row without it. A tombstone has its key's columns; its value's are null. A field that the value's
-version or layout lacks is null.
+Key: {key}. Delta takes no row without it.
+A tombstone has its key's columns; its value's are null. A field that the value's version or layout
+lacks is null.
 """
 
 
