@@ -26,7 +26,7 @@ def rows_of(spark: SparkSession, spec: TableSpec, **values: object) -> DataFrame
 @pytest.mark.parametrize(
     ("spec", "values", "line"),
     [
-        (RECORDS, {"record_offset": None}, "bronze.records: a row lacks record_offset;"),
+        (RECORDS, {"topic": None}, "bronze.records: a row lacks topic;"),
         (RECORDS, {"record_offset": -1}, "bronze.records: a row breaks the constraint position: "),
         (ANOMALIES, {"severity": "bad"}, "gold.anomalies: a row breaks the constraint severity: "),
     ],
