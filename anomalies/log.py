@@ -92,20 +92,11 @@ def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
         pairs: group id, partition, number of records there, and epoch milliseconds of the last.
     """
     known = list(pairs)
-    hashes = {group: abs(java_hash(group)) for group, *_ in known}
-    least = max((partition for _, partition, *_ in known), default=0) + 1
-    fits = Counter(
-        {
-            n: sum(hashes[group] % n == partition for group, partition, *_ in known)
-            for n in range(least, max(least, _MOST_PARTITIONS) + 1)
-        }
-    )
-    if not fits:
+    best = partitions_of((group, partition) for group, partition, *_ in known)
+    if best is None:
         return
-    best = max(fits, key=lambda n: (fits[n], n == _DEFAULT_PARTITIONS, -n))
+    hashes = {group: abs(java_hash(group)) for group, *_ in known}
     wrong = [p for p in known if hashes[p[0]] % best != p[1]]
-    if len(wrong) * 2 > len(known):
-        return  # no number of partitions explains where the groups are
     for group, partition, records, at in wrong:
         record = Position(partition, None, at)
         yield Finding(
@@ -123,6 +114,26 @@ def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
                 note={"expected_partition": hashes[group] % best, "partitions": best},
             ),
         )
+
+
+def partitions_of(places: Iterable[tuple[str, int]]) -> int | None:
+    """Infer the number of the topic's partitions; None if none explains where the groups are.
+
+    Args:
+        places: groups and the partitions that hold records of theirs.
+    """
+    known = [(abs(java_hash(group)), partition) for group, partition in places]
+    if not known:
+        return None
+    least = max(partition for _, partition in known) + 1
+    fits = Counter(
+        {
+            n: sum(hashed % n == partition for hashed, partition in known)
+            for n in range(least, max(least, _MOST_PARTITIONS) + 1)
+        }
+    )
+    best = max(fits, key=lambda n: (fits[n], n == _DEFAULT_PARTITIONS, -n))
+    return best if fits[best] * 2 >= len(known) else None
 
 
 def java_hash(text: str) -> int:

@@ -39,8 +39,9 @@ The silver tables that records decode into, which are all but `silver.decode_run
 `decode_notes`, but for `key_version`, which precedes `value_version`; a column that a later release
 added to a table stands last.
 
-Key: {key}. A tombstone has its key's columns; its value's are null. A field that the value's
-version or layout lacks is null.
+Key: {key}. Delta takes no row without it.
+A tombstone has its key's columns; its value's are null. A field that the value's version or layout
+lacks is null.
 """
 
 
@@ -67,7 +68,10 @@ def _overview(specs: Iterable[TableSpec]) -> str:
 
 
 def _section(spec: TableSpec) -> str:
-    return f"## {spec.name}\n\n{spec.grain} Key: {_names(spec.key)}.\n\n" + _columns(spec.columns)
+    held = "; ".join(f"`{condition}`" for _, condition in spec.constraints)
+    constraints = f" Delta takes no row that breaks: {held}." if held else ""
+    head = f"## {spec.name}\n\n{spec.grain} Key: {_names(spec.key)}.{constraints}\n\n"
+    return head + _columns(spec.columns)
 
 
 def _decoded_section(spec: TableSpec, own: list[Column], types: tuple[RecordType, ...]) -> str:

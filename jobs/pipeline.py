@@ -1,4 +1,4 @@
-"""`./spark-submit.sh pipeline`: ingest, decode, history, lag, anomalies, report, and a summary."""
+"""`./spark-submit.sh pipeline`: all that is done on a schedule, in order, and a summary."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jobs.runtime.notify import notify
 from jobs.runtime.report import report
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
+from jobs.runtime.validate import validate
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run
@@ -27,6 +28,7 @@ def pipeline(run: Run) -> None:
     lag(run)
     anomalies(run)
     notify(run)
+    validate(run)
     report(run)
     with run.step("summary"):
         show_summary(run)

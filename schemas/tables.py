@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from schemas import gold
+from schemas import gold, quality
 from schemas.columns import ArrayOf, Column, StructOf, column
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 
@@ -26,6 +26,10 @@ class TableSpec:
         key: the columns that no two rows share.
         skipping: columns whose least and greatest value Delta keeps a file, to skip files by.
         partitions: columns whose every value has files of its own.
+        key_gaps: columns of the key that may be null.
+        constraints: by name, SQL that is true of each row, and not null; Delta takes no other.
+            What rests on the times of a log is no constraint: a log that cannot be true has to be
+            told of, too, and dq/suites says what is odd about it.
     """
 
     name: str
@@ -34,6 +38,22 @@ class TableSpec:
     key: tuple[str, ...]
     skipping: tuple[str, ...]
     partitions: tuple[str, ...] = ("cluster",)
+    key_gaps: tuple[str, ...] = ()
+    constraints: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Name the columns that are never null."""
+        return tuple(column for column in self.key if column not in self.key_gaps)
+
+
+_AT_A_POSITION = ("position", "record_partition >= 0 AND record_offset >= 0")
+_A_STEP = ("step", "step IN ('planned', 'done')")
+_A_TYPE = ("group_type", "group_type IN ('classic', 'consumer', 'share', 'streams')")
+
+
+def _one_of(name: str, *values: str) -> tuple[str, str]:
+    return name, f"{name} IN ({', '.join(map(repr, values))})"
 
 
 RECORDS = TableSpec(
@@ -61,6 +81,7 @@ RECORDS = TableSpec(
     ),
     key=("cluster", "topic", "record_partition", "record_offset"),
     skipping=("record_partition", "record_offset", "record_timestamp", "ingest_run"),
+    constraints=(_AT_A_POSITION,),
 )
 
 COVERAGE = TableSpec(
@@ -122,6 +143,7 @@ COVERAGE = TableSpec(
     ),
     key=("cluster", "topic", "record_partition", "ingest_run"),
     skipping=("record_partition", "ingest_run", "observed_at"),
+    constraints=(("range", "from_offset >= 0 AND next_offset >= from_offset"),),
 )
 
 _DECODE_RUN = column(
@@ -157,6 +179,7 @@ DECODE_RUNS = TableSpec(
     ),
     key=("cluster", "decode_run", "step"),
     skipping=("decode_run",),
+    constraints=(_A_STEP,),
 )
 
 QUARANTINE = TableSpec(
@@ -170,6 +193,7 @@ QUARANTINE = TableSpec(
     ),
     key=("cluster", "record_partition", "record_offset"),
     skipping=("record_partition", "record_offset", "record_timestamp", "decode_run"),
+    constraints=(_AT_A_POSITION,),
 )
 
 
@@ -184,6 +208,7 @@ def decoded_table(table: str) -> TableSpec:
         columns=(_CLUSTER, *decoded_columns(table), _DECODE_RUN),
         key=("cluster", "record_partition", "record_offset"),
         skipping=tuple(skipping),
+        constraints=(_AT_A_POSITION,),
     )
 
 
@@ -196,6 +221,10 @@ GROUP_STATES = TableSpec(
     key=("cluster", "group_id", "sequence"),
     skipping=("group_id", "started_at", "ended_at", "history_run"),
     partitions=_OPEN_APART,
+    constraints=(
+        _A_TYPE,
+        _one_of("evidence", "exact", "bounded"),
+    ),
 )
 GROUP_GENERATIONS = TableSpec(
     name="gold.group_generations",
@@ -204,6 +233,7 @@ GROUP_GENERATIONS = TableSpec(
     key=("cluster", "group_id", "record_offset"),
     skipping=("group_id", "join_started_at", "stable_at", "ended_at", "cause", "history_run"),
     partitions=_OPEN_APART,
+    constraints=(_A_TYPE,),
 )
 MEMBER_SESSIONS = TableSpec(
     name="gold.member_sessions",
@@ -212,6 +242,7 @@ MEMBER_SESSIONS = TableSpec(
     key=("cluster", "group_id", "member_id", "record_offset"),
     skipping=("group_id", "joined_at", "left_at", "client_id", "history_run"),
     partitions=_OPEN_APART,
+    constraints=(_A_TYPE,),
 )
 PARTITION_OWNERS = TableSpec(
     name="gold.partition_owners",
@@ -228,6 +259,8 @@ PARTITION_OWNERS = TableSpec(
     ),
     skipping=("group_id", "topic", "topic_partition", "valid_from", "valid_to"),
     partitions=_OPEN_APART,
+    key_gaps=("topic", "topic_id"),
+    constraints=(_A_TYPE,),
 )
 OFFSET_PROGRESS = TableSpec(
     name="gold.offset_progress",
@@ -235,6 +268,7 @@ OFFSET_PROGRESS = TableSpec(
     columns=(_CLUSTER, *gold.OFFSET_PROGRESS),
     key=("cluster", "group_id", "topic", "topic_partition", "hour"),
     skipping=("group_id", "topic", "hour"),
+    key_gaps=("hour",),
 )
 COMMITTED_OFFSETS = TableSpec(
     name="gold.committed_offsets",
@@ -256,6 +290,7 @@ LAG = TableSpec(
     columns=(_CLUSTER, *gold.LAG),
     key=("cluster", "lag_run", "group_id", "topic", "topic_partition"),
     skipping=("group_id", "topic", "sampled_at", "lag_run"),
+    constraints=(("lag", "lag IS NULL OR lag >= 0"),),
 )
 LOG_OFFSETS = TableSpec(
     name="gold.log_offsets",
@@ -277,6 +312,7 @@ HISTORY_RUNS = TableSpec(
     columns=(_CLUSTER, *gold.HISTORY_RUNS),
     key=("cluster", "history_run", "step"),
     skipping=("history_run",),
+    constraints=(_A_STEP,),
 )
 ANOMALIES = TableSpec(
     name="gold.anomalies",
@@ -285,6 +321,7 @@ ANOMALIES = TableSpec(
     key=("cluster", "anomaly_id"),
     skipping=("kind", "severity", "group_id", "started_at", "ended_at"),
     partitions=_OPEN_APART,
+    constraints=(_one_of("severity", "info", "warning", "critical"),),
 )
 GROUP_HEALTH = TableSpec(
     name="gold.group_health",
@@ -292,6 +329,7 @@ GROUP_HEALTH = TableSpec(
     columns=(_CLUSTER, *gold.GROUP_HEALTH),
     key=("cluster", "group_id"),
     skipping=("group_id", "health"),
+    constraints=(_one_of("health", "ok", "info", "warning", "critical"),),
 )
 ANOMALY_HEADS = TableSpec(
     name="gold.anomaly_heads",
@@ -299,6 +337,7 @@ ANOMALY_HEADS = TableSpec(
     columns=(_CLUSTER, *gold.ANOMALY_HEADS),
     key=("cluster", "group_id"),
     skipping=("group_id",),
+    key_gaps=("group_id",),
 )
 ANOMALY_RUNS = TableSpec(
     name="gold.anomaly_runs",
@@ -306,6 +345,7 @@ ANOMALY_RUNS = TableSpec(
     columns=(_CLUSTER, *gold.ANOMALY_RUNS),
     key=("cluster", "anomalies_run", "step"),
     skipping=("anomalies_run",),
+    constraints=(_A_STEP,),
 )
 ALERTS = TableSpec(
     name="gold.alerts",
@@ -313,6 +353,21 @@ ALERTS = TableSpec(
     columns=(_CLUSTER, *gold.ALERTS),
     key=("cluster", "anomaly_id", "severity", "step", "at"),
     skipping=("anomaly_id", "at"),
+)
+RESULTS = TableSpec(
+    name="dq.results",
+    grain="One row per expectation and validation run.",
+    columns=(_CLUSTER, *quality.RESULTS),
+    key=("cluster", "validation_run", "table_name", "expectation"),
+    skipping=("validation_run", "table_name", "at"),
+    constraints=(_one_of("severity", "info", "warning", "critical"),),
+)
+VALIDATION_RUNS = TableSpec(
+    name="dq.validation_runs",
+    grain="One row per validation run.",
+    columns=(_CLUSTER, *quality.VALIDATION_RUNS),
+    key=("cluster", "validation_run"),
+    skipping=("validation_run",),
 )
 _GOLD = (
     GROUP_STATES,
@@ -338,5 +393,5 @@ _GOLD = (
 def all_tables() -> dict[str, TableSpec]:
     """Give every table of a lakehouse by its name, in the order of the data's way."""
     silver = (decoded_table(name) for name in silver_tables())
-    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE, *_GOLD)
+    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE, *_GOLD, RESULTS, VALIDATION_RUNS)
     return {spec.name: spec for spec in specs}

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.errors import LakehouseError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -54,7 +56,17 @@ class FileWriter:
         self._tables: dict[str, _TableWriter] = {}
 
     def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
-        """Take rows of a table: its columns but for the partitions."""
+        """Take rows of a table: its columns but for the partitions.
+
+        Delta evaluates no constraint of files that it does not write. What is asked of positions
+        holds in bronze, where they come from; that no key is null is looked at here.
+
+        Raises:
+            LakehouseError: a column of the key is null.
+        """
+        missing = [n for n in spec.required if n in rows.schema.names and rows[n].null_count]
+        if missing:
+            raise LakehouseError(f"{spec.name}: a row lacks {missing[0]}; nothing was written")
         if spec.name not in self._tables:
             folder = self._root / spec.name.replace(".", "/") / f"cluster={self._cluster}"
             folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from storage.errors import ConflictError, LakehouseError
 from storage.files import FileWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pyspark.sql import Column, SparkSession
 
@@ -48,11 +48,18 @@ _PRIMITIVES: dict[str, T.DataType] = {
 }
 
 
-def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
+def spark_schema(columns: Iterable[DeclaredColumn], required: Collection[str] = ()) -> T.StructType:
     """Give Spark's type of rows of `columns`, their comments with them."""
     return T.StructType(
-        [T.StructField(c.name, _spark_type(c.type), True, {"comment": c.comment}) for c in columns]  # noqa: FBT003
+        [
+            T.StructField(c.name, _spark_type(c.type), c.name not in required, _comment(c))
+            for c in columns
+        ]
     )
+
+
+def _comment(declared: DeclaredColumn) -> dict[str, str]:
+    return {"comment": declared.comment}
 
 
 def _spark_type(declared: ColumnType) -> T.DataType:
@@ -88,7 +95,7 @@ class Lakehouse:
             LakehouseError: it was made by a release whose layout this one does not know.
         """
         if spec.name not in self._known:
-            snapshot = self._snapshot(spec)
+            snapshot = self.snapshot(spec)
             if snapshot.version() < 0:
                 return False
             properties = snapshot.metadata().configuration()
@@ -132,7 +139,7 @@ class Lakehouse:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
         if not self.exists(spec):
             return -1
-        version = self._snapshot(spec).transactions().get(self._application(application))
+        version = self.snapshot(spec).transactions().get(self._application(application))
         return int(version.get()) if version.isDefined() else -1
 
     @property
@@ -245,7 +252,7 @@ class Lakehouse:
     def _widen(self, spec: TableSpec) -> None:
         """Give a table that an earlier release made the columns that it lacks."""
         wanted = spark_schema(spec.columns)
-        held = T.StructType.fromJson(json.loads(self._snapshot(spec).schema().json()))
+        held = T.StructType.fromJson(json.loads(self.snapshot(spec).schema().json()))
         if not _holds(held, wanted):
             nothing = self.spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
@@ -259,11 +266,12 @@ class Lakehouse:
                 "id": str(uuid.uuid4()),
                 "description": spec.grain,
                 "format": {"provider": "parquet", "options": {}},
-                "schemaString": spark_schema(spec.columns).json(),
+                "schemaString": spark_schema(spec.columns, spec.required).json(),
                 "partitionColumns": list(spec.partitions),
                 "configuration": {
                     _FORMAT_PROPERTY: str(FORMAT_VERSION),
                     "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
+                    **{f"delta.constraints.{name}": sql for name, sql in spec.constraints},
                 },
                 "createdTime": _now_ms(),
             }
@@ -307,6 +315,7 @@ class Lakehouse:
         except Exception as error:
             if "ConcurrentTransactionException" in str(error):
                 return
+            _refuse(spec, error)
             raise
 
     def append_first(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> int:
@@ -319,7 +328,7 @@ class Lakehouse:
             ConflictError: somebody has; nothing was written.
         """
         self.ensure(spec)
-        before = self._snapshot(spec).version()
+        before = self.snapshot(spec).version()
         note = f"{application} {version} {uuid.uuid4()}"
         self._write(spec, rows, application, version, note=note)
         # Delta passes over a version that it has seen without saying so.
@@ -355,6 +364,7 @@ class Lakehouse:
         except Exception as error:
             if "ConcurrentTransactionException" in str(error):
                 raise ConflictError(_conflict(application, self.cluster)) from error
+            _refuse(spec, error)
             raise
 
     def _with_cluster(self, spec: TableSpec, rows: DataFrame) -> DataFrame:
@@ -362,7 +372,7 @@ class Lakehouse:
         columns += [F.col(c.name) for c in spec.columns if c.name != "cluster"]
         return rows.select(*columns)
 
-    def _snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
+    def snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
         """Read the newest state of a table's log; its version is -1 if there is no table."""
         none = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]  # noqa: SLF001
         return self._log(spec).update(False, none, none)  # noqa: FBT003
@@ -405,6 +415,24 @@ def sql_text(text: str) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _refuse(spec: TableSpec, error: Exception) -> None:
+    """Say which constraint a row broke, if that is what is wrong."""
+    text = str(error)
+    null = re.search(r"NOT NULL constraint violated for column: (\w+)", text)
+    broken = re.search(r"CHECK constraint (\w+) ", text)
+    if null is not None:
+        what = f"lacks {null.group(1)}"
+    elif broken is not None:
+        condition = dict(spec.constraints).get(broken.group(1), broken.group(1))
+        what = f"breaks the constraint {broken.group(1)}: {condition}"
+    else:
+        return
+    raise LakehouseError(
+        f"{spec.name}: a row {what}; nothing was written. Please report this with what --verbose "
+        "shows"
+    ) from error
 
 
 def _conflict(application: str, cluster: str) -> str:

@@ -21,19 +21,25 @@ JOBS = {
     "history": "tell what became of each group: silver into gold",
     "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
+    "validate": "hold the tables to what is expected of them: dq.results",
     "report": "write one HTML file with charts of how the groups are and what they did",
+    "maintain": "put small files together, delete those that no reader needs",
     "sql": "run SQL over the tables and views, and print what it gives",
-    "pipeline": "ingest, decode, history, lag, anomalies, report: this is what gets scheduled",
+    "pipeline": "all of ingest, decode, history, lag, anomalies, validate, report: to be scheduled",
 }
 _WITH_SOURCE = {"ingest", "lag", "pipeline"}
 # These do without a source what can be done without.
 _SOURCE_IS_OPTIONAL = {"lag"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
 _WITH_REPORT = {"report", "pipeline", "demo"}
+_WITH_EXPECTATIONS = {"validate", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _PORTS = 2**16
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
+_TOML_TYPES = {bool: "boolean", int: "whole number", str: "string"}
+# A run that takes longer than this would lose the files that it has not committed.
+_LEAST_VACUUM_HOURS = 24
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 _EPILOG = """\
@@ -42,7 +48,8 @@ examples:
   ./spark-submit.sh pipeline --bootstrap-servers broker1:9092 --lakehouse /data/groups
   ./spark-submit.sh pipeline --records backup.parquet --cluster staging
 
-exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage
+exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
+(validate; pipeline with --strict)
 """
 
 
@@ -72,6 +79,13 @@ class Options:
         output: file to write the report to; None for one in a lakehouse on this machine.
         notify: address to post anomalies to, with ${env:NAME} for what is secret; None for none.
         notify_severity: the least severity that is posted.
+        full: hold all rows to what is expected, not the new ones alone.
+        docs: folder to write Data Docs to; None for none.
+        strict: end with 3 if an expectation fails, in any job.
+        vacuum_hours: files that no version of so many hours has are deleted.
+        retain_lag: days that rows of gold.lag are kept; None for ever.
+        retain_results: days that rows of dq.results are kept; None for ever.
+        dry_run: change nothing, tell what there is to do.
     """
 
     job: str
@@ -95,6 +109,13 @@ class Options:
     output: str | None = None
     notify: str | None = None
     notify_severity: str = "warning"
+    full: bool = False
+    docs: str | None = None
+    strict: bool = False
+    vacuum_hours: int = 168
+    retain_lag: int | None = None
+    retain_results: int | None = None
+    dry_run: bool = False
 
     @property
     def notify_url(self) -> str | None:
@@ -177,6 +198,10 @@ def _parser(job: str) -> _Parser:
             metavar="FILE.html",
             help="where the report goes (default report.html in a lakehouse on this machine)",
         )
+    if job in _WITH_EXPECTATIONS:
+        _add_expectations(parser)
+    if job == "maintain":
+        _add_upkeep(parser)
     if job == "sql":
         _add_query(parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
@@ -239,6 +264,46 @@ def _add_thresholds(parser: _Parser) -> None:
     )
 
 
+def _add_expectations(parser: _Parser) -> None:
+    what = parser.add_argument_group("expectations")
+    what.add_argument(
+        "--full", action="store_true", help="look at all rows, not at the new ones alone"
+    )
+    what.add_argument(
+        "--docs", metavar="FOLDER", help="also write great-expectations' Data Docs there, as pages"
+    )
+    what.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit status 3 if an expectation fails (validate does so anyway)",
+    )
+
+
+def _add_upkeep(parser: _Parser) -> None:
+    what = parser.add_argument_group("what to keep")
+    what.add_argument(
+        "--vacuum-hours",
+        type=int,
+        metavar="HOURS",
+        help=f"delete files that no version of these hours has (default {Options.vacuum_hours})",
+    )
+    what.add_argument(
+        "--retain-lag",
+        type=int,
+        metavar="DAYS",
+        help="delete older rows of gold.lag of the cluster (default: never)",
+    )
+    what.add_argument(
+        "--retain-results",
+        type=int,
+        metavar="DAYS",
+        help="delete older rows of dq.results of the cluster (default: never)",
+    )
+    what.add_argument(
+        "--dry-run", action="store_true", help="change nothing, tell what there is to do"
+    )
+
+
 def _add_query(parser: _Parser) -> None:
     what = parser.add_argument_group("what to run (one of --query, --file and --serve)")
     what.add_argument("--query", metavar="SQL", help="one statement")
@@ -294,9 +359,9 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
                 _fail(f"--config {name}: conf has to be a table of Spark properties")
             merged["conf"] = _properties(value)
             continue
-        wanted = bool if action.nargs == 0 else str
-        if not isinstance(value, wanted):
-            _fail(f"--config {name}: {key} has to be a {'boolean' if wanted is bool else 'string'}")
+        wanted = bool if action.nargs == 0 else int if action.type is int else str
+        if type(value) is not wanted:
+            _fail(f"--config {name}: {key} has to be a {_TOML_TYPES[wanted]}")
         if action.choices and value not in action.choices:
             _fail(f"--config {name}: {key} has to be one of {', '.join(action.choices)}")
         merged[dest] = value
@@ -335,6 +400,11 @@ def _check(options: Options) -> None:
         _check_source(options)
     if options.job == "report" and report_path(options) is None:
         _fail("report: the lakehouse is not on this machine; say where to write: --output FILE")
+    if options.vacuum_hours < _LEAST_VACUUM_HOURS:
+        _fail(f"--vacuum-hours: at least {_LEAST_VACUUM_HOURS}; running jobs need what they read")
+    for name, days in (("lag", options.retain_lag), ("results", options.retain_results)):
+        if days is not None and days < 1:
+            _fail(f"--retain-{name}: give a number of days, 1 or more")
     if options.thresholds is not None:
         _check_thresholds(options.thresholds)
     if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):

@@ -35,6 +35,7 @@ class Run:
     Attributes:
         summary: figures for the JSON summary, by name.
         seconds: how long each step took.
+        status: the exit status, if nothing fails.
     """
 
     spark: SparkSession
@@ -44,6 +45,7 @@ class Run:
     err: Console
     summary: dict[str, Figure] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    status: int = 0
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -64,7 +66,8 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     """Run `job` with the options in `argv`, its own name first.
 
     Returns:
-        The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage.
+        The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
+        expectation.
     """
     try:
         chosen = options.parse(argv)
@@ -91,7 +94,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     if chosen.json:
         run.summary["seconds"] = run.seconds
         print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **run.summary}))
-    return 0
+    return run.status
 
 
 def _report(error: Exception, err: Console, *, verbose: bool) -> int:

@@ -18,10 +18,12 @@ from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
+from jobs.runtime.maintain import maintain
 from jobs.runtime.options import parse
 from jobs.runtime.report import report
 from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
+from jobs.runtime.validate import validate
 from schemas.silver import silver_tables
 from schemas.tables import QUARANTINE, RECORDS, all_tables, decoded_table
 from storage.tables import Lakehouse
@@ -48,6 +50,8 @@ _JOBS = {
     "lag": ("lag", lag),
     "report": ("report", report),
     "sql": ("sql", sql),
+    "validate": ("validate", validate),
+    "maintain": ("maintain", maintain),
 }
 
 
@@ -75,7 +79,7 @@ def run(job: str, *options: object) -> Outcome:
         name, action = _JOBS[job]
         status = run_job(action, [name, *map(str, options), "--json"])
     text = out.getvalue()
-    summary = json.loads(text.splitlines()[-1]) if status == 0 else {}
+    summary = json.loads(text.splitlines()[-1]) if status in {0, 3} else {}
     return Outcome(status, text, err.getvalue(), summary)
 
 

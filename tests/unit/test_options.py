@@ -139,3 +139,12 @@ def test_no_job_hides_a_module() -> None:
     taken = set(sys.stdlib_module_names) | set(packages_distributions())
     own = {"jobs", "decoders", "schemas", "sources", "storage", "dq"}
     assert not (set(options.JOBS) | {"runtime"}) & (taken - own)
+
+
+def test_numbers_in_a_file_are_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "groupledger.toml"
+    file.write_text("vacuum-hours = 48\n")
+    assert options.parse(["maintain", "--config", str(file)]).vacuum_hours == 48
+    file.write_text('vacuum-hours = "48"\n')
+    line = refusal(capsys, "maintain", "--config", str(file))
+    assert "vacuum-hours has to be a whole number" in line

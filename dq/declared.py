@@ -1,0 +1,201 @@
+"""What must hold of the tables, as it is declared in dq/suites: rows, and what makes one bad."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from schemas.silver import silver_tables
+from schemas.tables import all_tables, decoded_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from schemas.tables import TableSpec
+
+WARNING, CRITICAL = "warning", "critical"
+
+EVERY_DECODED = "silver.*"
+"""The table of suites about all tables that records decode into."""
+
+_TABLE = re.compile(r"\b(?:bronze|silver|gold)\.\w+\b(?!')")
+_PLACE = re.compile(r"\{(\w+)\}")
+# The column by which a table's new rows are told, and the place in SQL that stands for them.
+_NEW = {
+    "ingest_run": "{ingest_runs}",
+    "decode_run": "{decode_runs}",
+    "history_run": "{history_runs}",
+    "lag_run": "{lag_runs}",
+}
+# Their rows say what was done, and nothing rests on one of a former run.
+_BOOKKEEPING = {
+    "silver.decode_runs",
+    "gold.history_runs",
+    "gold.anomaly_runs",
+    "gold.alerts",
+    "dq.results",
+    "dq.validation_runs",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """An expectation: no row is bad.
+
+    Attributes:
+        name: what is expected, in a few words.
+        meaning: the same as a sentence.
+        bad: SQL condition of the rows that break it.
+        severity: warning or critical.
+        tolerance: share of the rows that may be bad.
+    """
+
+    name: str
+    meaning: str
+    bad: str
+    severity: str = CRITICAL
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is expected of some rows.
+
+    Attributes:
+        table: the table that the rows are of, or are about.
+        name: None for the rows of the table itself.
+        row: what one row is.
+        key: columns that tell a row from others.
+        rows: SQL that gives the rows.
+        checks: the expectations.
+    """
+
+    table: str
+    name: str | None
+    row: str
+    key: tuple[str, ...]
+    rows: str
+    checks: tuple[Check, ...]
+
+    @property
+    def title(self) -> str:
+        """Name the suite among all."""
+        return self.table if self.name is None else f"{self.table} {self.name}"
+
+    @property
+    def places(self) -> set[str]:
+        """Name the places in the SQL that a run fills."""
+        return set(_PLACE.findall(" ".join([self.rows, *(c.bad for c in self.checks)])))
+
+
+def filled(sql: str, values: Mapping[str, str]) -> str:
+    """Put the values of a run into the places of some SQL."""
+    return _PLACE.sub(lambda place: values[place.group(1)], sql)
+
+
+def bad_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]) -> str:
+    """Give the SQL that shows the rows that break an expectation."""
+    bad = filled(check.bad, values).strip()
+    rows = filled(suite.rows, values).strip()
+    # Nothing here is other people's text: options.py says what a cluster's name is made of.
+    return f"SELECT * FROM (\n{rows}\n)\nWHERE cluster = '{cluster}' AND ({bad})"  # noqa: S608
+
+
+def tables_of(sql: str) -> set[str]:
+    """Name the tables that some SQL reads."""
+    return set(_TABLE.findall(sql)) & all_tables().keys()
+
+
+def on_views(sql: str, view: Callable[[str], str]) -> str:
+    """Put views into the place of the tables that some SQL reads."""
+    return _TABLE.sub(lambda name: view(name.group()), sql)
+
+
+def decoded_rows(tables: Iterable[str], condition: str) -> str:
+    """Give SQL for what all decoded tables have in common, and the quarantine with them."""
+    parts = []
+    for name in tables:
+        columns = {c.name for c in all_tables()[name].columns}
+        tombstone = "is_tombstone" if "is_tombstone" in columns else "value IS NULL"
+        group = "group_id" if "group_id" in columns else "CAST(NULL AS STRING)"
+        parts.append(
+            f"SELECT '{name}' AS table_name, cluster, record_partition, record_offset,"  # noqa: S608
+            f" {tombstone} AS is_tombstone, value_version, {group} AS group_id, decode_run"
+            f" FROM {name} WHERE {condition}"
+        )
+    return "\n  UNION ALL ".join(parts)
+
+
+@cache
+def suites() -> tuple[Suite, ...]:
+    """Give every suite, in the order of the data's way."""
+    own: dict[str, dict[str, Any]] = {}
+    about: dict[str, list[dict[str, Any]]] = {}
+    for declared in _declarations():
+        if "rows" in declared:
+            about.setdefault(declared["table"], []).append(declared)
+        else:
+            own[declared["table"]] = declared
+    decoded = {decoded_table(name).name for name in silver_tables()}
+    found = [_about_table(declared) for declared in about.pop(EVERY_DECODED)]
+    for name, spec in all_tables().items():
+        # What holds of all decoded tables is held of them together.
+        if name in own or name not in _BOOKKEEPING | decoded:
+            found.append(_of_table(spec, own.pop(name, {}), is_decoded=name in decoded))
+        found += [_about_table(declared) for declared in about.pop(name, ())]
+    if own or about:
+        raise ValueError(f"dq/suites names tables that are not ours: {sorted({*own, *about})}")
+    return tuple(found)
+
+
+def _of_table(spec: TableSpec, declared: dict[str, Any], *, is_decoded: bool) -> Suite:
+    """Give the suite of a table's own rows: what its declaration says, and its suite."""
+    new = next((_NEW[c.name] for c in spec.columns if c.name in _NEW), "true")
+    every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
+    source = declared.get("source", every).strip()
+    key = ", ".join(spec.key)
+    facts = list(declared.get("facts", ()))
+    if not is_decoded:
+        facts.insert(0, f"count(*) OVER (PARTITION BY {key}) AS copies")
+    rows = f"SELECT {f',{chr(10)}  '.join(['*', *facts])}\nFROM (\n{source}\n)"
+    any_null = " OR ".join(f"{column} IS NULL" for column in spec.required)
+    checks = [
+        Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies > 1"),
+        Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", any_null),
+    ]
+    if is_decoded:
+        checks.clear()
+    checks += [Check(**check) for check in declared.get("check", ())]
+    own_key = tuple(column for column in spec.key if column != "cluster")
+    return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))
+
+
+def _about_table(declared: dict[str, Any]) -> Suite:
+    return Suite(
+        declared["table"],
+        declared.get("name"),
+        declared["row"],
+        tuple(declared["key"]),
+        declared["rows"].strip(),
+        tuple(Check(**check) for check in declared["check"]),
+    )
+
+
+def _declarations() -> Iterator[dict[str, Any]]:
+    folder = resources.files("dq") / "suites"
+    for layer in ("bronze", "silver", "gold"):
+        text = (folder / f"{layer}.toml").read_text("utf-8")
+        yield from _toml(text)["suite"]
+
+
+def _toml(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415
+    else:
+        import tomli as tomllib  # noqa: PLC0415
+    found: dict[str, Any] = tomllib.loads(text)
+    return found

@@ -1,0 +1,299 @@
+"""Every table to dq.results: holds what came since the last validation to what is expected of it.
+
+A run is noted when its results are written. One that was killed in between leaves results that
+are true, and the next looks at the same rows again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from rich.markup import escape
+
+from anomalies.log import partitions_of
+from dq.declared import bad_rows, decoded_rows, filled, on_views, suites, tables_of
+from dq.validation import Given, evaluate
+from schemas.silver import silver_tables
+from schemas.tables import (
+    ANOMALY_RUNS,
+    DECODE_RUNS,
+    GROUP_HEADS,
+    HISTORY_RUNS,
+    LAG,
+    QUARANTINE,
+    RESULTS,
+    VALIDATION_RUNS,
+    all_tables,
+    decoded_table,
+)
+from storage.tables import spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dq.declared import Check, Suite
+    from dq.validation import Found
+    from jobs.runtime.runner import Run
+    from storage.tables import Lakehouse
+
+FAILED = 3
+"""The exit status when an expectation failed."""
+
+_APPLICATION = "validate"
+_SAMPLES = 3
+_AT_ONCE = 4
+_VIEW = "expected_of_"
+_DECODED = "expected_of_all_decoded"
+_OF_ANOMALIES = {"gold.anomalies", "gold.group_health", "gold.anomaly_heads"}
+_OF_LAG = {"gold.lag", "gold.log_offsets"}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far each job has got, by the number of its last run; -1 for none."""
+
+    decode: int = -1
+    history: int = -1
+    anomalies: int = -1
+    lag: int = -1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One validation run: what came behind `after`, up to and with `to`."""
+
+    number: int
+    after: Reach
+    to: Reach
+    at: dt.datetime
+    is_full: bool
+
+
+@dataclass(frozen=True)
+class News:
+    """What is new to look at.
+
+    Attributes:
+        tables: silver tables with new rows.
+        values: SQL for the places in the suites.
+    """
+
+    tables: frozenset[str]
+    values: dict[str, str]
+
+
+def validate(run: Run) -> None:
+    """Hold the tables to what is expected of them; write and tell what was found."""
+    lakehouse = run.lakehouse
+    run.summary |= {"expectations": 0, "expectations_failed": 0}
+    plan = _plan(lakehouse, is_full=run.options.full)
+    if plan is None:
+        run.say("validate: nothing new to look at since the last time")
+        return
+    with run.step("validating the tables"):
+        news = _news(lakehouse, plan)
+        with _given(lakehouse, plan, news) as given:
+            found = evaluate(given, run.options.docs)
+        is_first = _write(lakehouse, plan, news, found)
+    if not is_first:
+        run.say(f"another validate of cluster {lakehouse.cluster} wrote this run's results first")
+    failed = [f for f in found if not f.success]
+    run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
+    _tell(run, found, failed, news)
+    if failed and (run.options.strict or run.options.job == _APPLICATION):
+        run.status = FAILED
+
+
+# -- what is new -----------------------------------------------------------------------------------
+
+
+def _plan(lakehouse: Lakehouse, *, is_full: bool) -> Plan | None:
+    to = Reach(
+        lakehouse.last_write(DECODE_RUNS, "decode done"),
+        lakehouse.last_write(HISTORY_RUNS, "history done"),
+        lakehouse.last_write(ANOMALY_RUNS, "anomalies done"),
+        lakehouse.last_write(LAG, "lag"),
+    )
+    runs = lakehouse.read(VALIDATION_RUNS).orderBy(F.desc("validation_run"))
+    last = runs.first() if lakehouse.exists(VALIDATION_RUNS) else None
+    after = Reach()
+    if last is not None and not is_full:
+        after = Reach(
+            last.to_decode_run, last.to_history_run, last.to_anomalies_run, last.to_lag_run
+        )
+    if after == to:
+        return None
+    number = lakehouse.last_write(RESULTS, _APPLICATION) + 1
+    return Plan(number, after, to, dt.datetime.now(dt.timezone.utc), is_full)
+
+
+def _news(lakehouse: Lakehouse, plan: Plan) -> News:
+    after, to = plan.after, plan.to
+    is_done = F.col("step") == "done"
+    run = F.col("decode_run")
+    decoded = [
+        row
+        for row in lakehouse.read(DECODE_RUNS).where(is_done & (run <= to.decode)).collect()
+        if row.decode_run > after.decode
+    ]
+    run = F.col("history_run")
+    is_new = (run > after.history) & (run <= to.history)
+    told_range = lakehouse.read(HISTORY_RUNS).where(is_done & is_new)
+    first = told_range.agg(F.min("after_decode_run"), F.max("to_decode_run")).first()
+    told = (-1, -1) if first is None or first[0] is None else (first[0], first[1])
+    tables = frozenset(
+        decoded_table(part.table_name).name
+        for row in decoded
+        for part in row.decoded_by_table or ()
+        if part.records
+    )
+    if any(row.quarantined or row.retried for row in decoded):
+        tables |= {QUARANTINE.name}
+    ingested = (
+        min((row.after_ingest_run for row in decoded), default=-1),
+        max((row.to_ingest_run for row in decoded), default=-1),
+    )
+    # What was in quarantine has come from any run.
+    balanced = "true" if any(row.retried for row in decoded) else None
+    decode_runs = _between("decode_run", (after.decode, to.decode))
+    values = {
+        "ingest_runs": _between("ingest_run", ingested),
+        "decode_runs": decode_runs,
+        "history_runs": _between("history_run", (after.history, to.history)),
+        "lag_runs": _between("lag_run", (after.lag, to.lag)),
+        "told_decode_runs": _between("decode_run", told),
+        "balanced_ingest_runs": balanced or _between("ingest_run", ingested),
+    }
+    made = [
+        spec.name
+        for spec in (*map(decoded_table, silver_tables()), QUARANTINE)
+        if lakehouse.exists(spec)
+    ]
+    own = [name for name in made if balanced or name in tables]
+    values["decoded"] = decoded_rows(own, balanced or decode_runs)
+    values["told_until"] = str(told[1])
+    places = lakehouse.read(GROUP_HEADS).select("group_id", "record_partition").collect()
+    values["partitions"] = str(partitions_of((p[0], p[1]) for p in places) or "")
+    return News(tables, {name: value for name, value in values.items() if value})
+
+
+def _between(column: str, runs: tuple[int, int]) -> str:
+    return f"{column} BETWEEN {runs[0] + 1} AND {runs[1]}"
+
+
+# -- evaluating ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> Iterator[list[Given]]:
+    """Give the suites that have something new to look at, and their rows."""
+    wanted = [s for s in suites() if _has_news(s, plan, news) and s.places <= news.values.keys()]
+    texts = {s.title: filled(s.rows, news.values) for s in wanted}
+    named = {name for text in texts.values() for name in tables_of(text)}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # the first look at a table reads its log
+        made = {name for name in pool.map(lambda name: _viewed(lakehouse, name), named) if name}
+    decoded = None
+    values = dict(news.values)
+    if "decoded" in values:
+        # Two suites ask for it, and it takes a look at every table.
+        decoded = lakehouse.spark.sql(on_views(values["decoded"], _view)).persist()
+        decoded.createOrReplaceTempView(_DECODED)
+        values["decoded"] = f"SELECT * FROM {_DECODED}"  # noqa: S608
+    given = [
+        Given(
+            suite,
+            lakehouse.spark.sql(on_views(filled(suite.rows, values), _view)),
+            [filled(check.bad, values) for check in suite.checks],
+        )
+        for suite in wanted
+        if tables_of(texts[suite.title]) <= made
+    ]
+    try:
+        yield given
+    finally:
+        if decoded is not None:
+            decoded.unpersist()
+
+
+def _viewed(lakehouse: Lakehouse, name: str) -> str | None:
+    """Let SQL find a table; give its name, or None if it has not been made."""
+    spec = all_tables()[name]
+    if not lakehouse.exists(spec):
+        return None
+    lakehouse.read(spec).createOrReplaceTempView(_view(name))
+    return name
+
+
+def _view(table: str) -> str:
+    return _VIEW + table.replace(".", "_")
+
+
+def _has_news(suite: Suite, plan: Plan, news: News) -> bool:
+    layer = suite.table.partition(".")[0]
+    if suite.table in _OF_LAG:
+        return plan.after.lag < plan.to.lag
+    if suite.table in _OF_ANOMALIES:
+        return plan.after.anomalies < plan.to.anomalies
+    if layer == "gold":
+        return plan.after.history < plan.to.history
+    if plan.after.decode >= plan.to.decode:
+        return False
+    is_table = suite.table in all_tables() and layer == "silver" and suite.name is None
+    return not is_table or suite.table in news.tables
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+
+def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> bool:
+    rows = [
+        (
+            *(lakehouse.cluster, plan.number, f.suite.table, f.check.name, f.check.meaning),
+            *(f.check.severity, f.success, f.rows_checked, f.rows_unexpected, f.check.tolerance),
+            bad_rows(f.suite, f.check, lakehouse.cluster, news.values),
+            _sample(lakehouse, f.suite, f.check, news) if f.rows_unexpected else [],
+            plan.at,
+        )
+        for f in found
+    ]
+    results = lakehouse.spark.createDataFrame(rows, spark_schema(RESULTS.columns))
+    is_first = lakehouse.append(RESULTS, results, _APPLICATION, plan.number)
+    failed = sum(not f.success for f in found)
+    to = plan.to
+    run = (
+        *(lakehouse.cluster, plan.number, plan.at, plan.is_full),
+        *(to.decode, to.history, to.anomalies, to.lag, len(found), failed),
+    )
+    noted = lakehouse.spark.createDataFrame([run], spark_schema(VALIDATION_RUNS.columns))
+    lakehouse.append(VALIDATION_RUNS, noted, _APPLICATION, plan.number)
+    return is_first
+
+
+def _sample(lakehouse: Lakehouse, suite: Suite, check: Check, news: News) -> list[str]:
+    text = bad_rows(suite, check, lakehouse.cluster, news.values)
+    rows = lakehouse.spark.sql(on_views(text, _view)).select(*suite.key).limit(_SAMPLES).collect()
+    return [json.dumps(row.asDict(), default=str, ensure_ascii=False) for row in rows]
+
+
+def _tell(run: Run, found: list[Found], failed: list[Found], news: News) -> None:
+    if not failed:
+        rows = sum({f.suite.title: f.rows_checked for f in found}.values())
+        run.say(f"validate: {len(found)} expectations hold, of {rows:,} rows")
+        return
+    for f in failed:
+        share = f"{f.rows_unexpected:,} of {f.rows_checked:,} rows"
+        head = f"[bold]{f.check.severity}[/] {f.suite.table} {f.check.name}: {share}."
+        run.out.print(f"{head} {escape(f.check.meaning)}", soft_wrap=True, highlight=False)
+        query = bad_rows(f.suite, f.check, run.lakehouse.cluster, news.values)
+        run.out.print(query, style="dim", markup=False, highlight=False, soft_wrap=True)
+    held = len(found) - len(failed)
+    run.out.print(
+        f"Expectations: {len(failed)} failed, {held} hold; {RESULTS.name} has them all",
+        highlight=False,
+    )

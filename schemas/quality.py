@@ -1,0 +1,34 @@
+"""The columns of the dq tables: what was expected of the other tables, and whether it held."""
+
+from __future__ import annotations
+
+from schemas.columns import ArrayOf, Column, Primitive, column
+
+_RUN = column("validation_run", "bigint", "Number of the validation run.")
+
+RESULTS = (
+    _RUN,
+    column("table_name", "string", "Table that the expectation is about."),
+    column("expectation", "string", "What is expected, by its name in dq/suites."),
+    column("meaning", "string", "The same as a sentence."),
+    column("severity", "string", "How bad it is if it fails: warning or critical."),
+    column("success", "boolean", "It held."),
+    column("rows_checked", "bigint", "Rows that were looked at."),
+    column("rows_unexpected", "bigint", "Rows that break it."),
+    column("threshold", "double", "Share of the rows that may break it."),
+    column("query", "string", "SQL that shows the rows that break it, for the job sql."),
+    Column("sample", ArrayOf(Primitive("string")), "Keys of up to three of them, as JSON."),
+    column("at", "timestamp", "When the run began."),
+)
+
+VALIDATION_RUNS = (
+    _RUN,
+    column("at", "timestamp", "When the run began."),
+    column("is_full", "boolean", "It looked at all rows, not at the new ones alone."),
+    column("to_decode_run", "bigint", "It looked at silver up to and with this decode run,"),
+    column("to_history_run", "bigint", "at gold up to and with this history run,"),
+    column("to_anomalies_run", "bigint", "at anomalies up to and with this anomalies run,"),
+    column("to_lag_run", "bigint", "and at lag up to and with this lag run; -1 for none."),
+    column("expectations", "int", "Expectations that were evaluated."),
+    column("expectations_failed", "int", "Those that did not hold."),
+)

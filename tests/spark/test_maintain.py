@@ -1,0 +1,115 @@
+"""After maintenance the tables have fewer files and the same rows, and runs go on as before."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.runtime.options import parse
+from schemas.tables import LAG, RECORDS, RESULTS
+from storage.tables import Lakehouse, spark_schema
+from tests.conftest import RECORDINGS
+from tests.support.jobs import contents, is_balanced, run, succeed, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNS = 6
+
+
+@pytest.fixture(scope="module")
+def slices(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A few records of each run, as if an hour brought no more."""
+    recorded = pq.read_table(RECORDINGS / "4.3.1-storm.parquet").sort_by("offset")
+    folder = tmp_path_factory.mktemp("slices")
+    paths = [folder / f"{number}.parquet" for number in range(RUNS + 1)]
+    for number, path in enumerate(paths):
+        pq.write_table(recorded.slice(10 * number, 10), path)
+    return paths
+
+
+def test_many_small_files_become_few_and_runs_go_on(
+    spark: SparkSession, slices: list[Path], lakehouse_path: str
+) -> None:
+    root = lakehouse_path
+    for path in slices[:RUNS]:
+        succeed("ingest", "--records", path, "--lakehouse", root)
+    succeed("decode", "--lakehouse", root)
+    succeed("history", "--lakehouse", root)
+    before = contents(spark, root)
+    orphan = Path(root, "bronze", "records", "cluster=default", "part-orphan.snappy.parquet")
+    orphan.write_bytes(b"of a run that was killed")
+    os.utime(orphan, (time.time() - 10 * 86_400,) * 2)
+
+    dry = run("maintain", "--lakehouse", root, "--dry-run")
+    assert "1 old files to delete" in " ".join(dry.out.split())
+    assert orphan.exists()
+    assert contents(spark, root) == before
+
+    told = succeed("maintain", "--lakehouse", root)
+    assert told["files_after"] < told["files_before"]
+    assert len(spark.read.format("delta").load(f"{root}/bronze/records").inputFiles()) == 1
+    assert not orphan.exists()
+    assert contents(spark, root) == before
+
+    again = succeed("maintain", "--lakehouse", root)
+    assert again["files_after"] == again["files_before"]
+
+    # Delta still knows which runs the tables have.
+    succeed("ingest", "--records", slices[0], "--lakehouse", root)
+    assert contents(spark, root) == before
+    assert succeed("ingest", "--records", slices[RUNS], "--lakehouse", root)["records_ingested"]
+    assert succeed("decode", "--lakehouse", root)["records_read"] == 10
+    succeed("history", "--lakehouse", root)
+    assert is_balanced(spark, root)
+    assert table(spark, root, RECORDS.name).count() == 10 * (RUNS + 1)
+
+
+def test_old_samples_go_when_asked_but_for_the_newest(
+    spark: SparkSession, lakehouse_path: str
+) -> None:
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    for number in range(3):
+        values = {"lag_run": number, "group_id": "g", "topic": "t", "topic_partition": 0}
+        rows = spark.createDataFrame(
+            [tuple(values.get(c.name) for c in LAG.columns)], spark_schema(LAG.columns)
+        ).selectExpr("* EXCEPT (sampled_at)", "timestamp'2001-01-01' AS sampled_at")
+        lakehouse.append(LAG, rows, "lag", number)
+    assert succeed("maintain", "--lakehouse", lakehouse_path)["rows_deleted"] == 0
+    told = succeed("maintain", "--lakehouse", lakehouse_path, "--retain-lag", 30)
+    assert told["rows_deleted"] == 2
+    assert [row.lag_run for row in lakehouse.read(LAG).collect()] == [2]
+    assert lakehouse.last_write(LAG, "lag") == 2
+    assert lakehouse.last_write(RESULTS, "validate") == -1
+
+
+def test_transactions_that_expire_are_refused(spark: SparkSession, lakehouse_path: str) -> None:
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    lakehouse.ensure(RECORDS)
+    spark.sql(
+        f"ALTER TABLE delta.`{lakehouse.path(RECORDS)}` "
+        "SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 7 days')"
+    )
+    assert "would forget which runs" in run("maintain", "--lakehouse", lakehouse_path).complaint
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--vacuum-hours", "1"], "--vacuum-hours: at least 24"),
+        (["--retain-lag", "0"], "--retain-lag: give a number of days"),
+        (["--retain-results", "many"], "invalid int value"),
+    ],
+)
+def test_what_would_harm_is_wrong_usage(
+    options: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse(["maintain", *options])
+    assert refused.value.code == 2
+    assert line in capsys.readouterr().err

@@ -1,0 +1,401 @@
+"""Each expectation finds the rows that break it, and nothing else; a clean lakehouse passes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import shutil
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from dq.declared import filled, on_views, suites
+from dq.validation import Given, evaluate
+from jobs.runtime import validate as job
+from schemas.columns import ArrayOf, StructOf
+from schemas.tables import RESULTS, VALIDATION_RUNS, all_tables
+from storage.tables import Lakehouse, spark_schema
+from tests.conftest import RECORDINGS
+from tests.support.jobs import run, succeed, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from dq.declared import Check, Suite
+    from dq.validation import Found
+
+
+class Broken(NamedTuple):
+    """One row of a table, broken in one way.
+
+    Attributes:
+        table: the table that holds it.
+        change: columns and the SQL of their new values; None takes the row away.
+        where: which row; the first of those.
+        copies: how many broken copies there are beside the row; 0 breaks the row itself.
+        found: how many rows break the expectation then.
+        is_other: the row that breaks it is another one, which the broken one makes wrong.
+    """
+
+    table: str
+    change: dict[str, str] | None
+    where: str = "true"
+    copies: int = 0
+    found: int = 1
+    is_other: bool = False
+
+
+def states(change: dict[str, str] | None, where: str = "sequence = 1", found: int = 1) -> Broken:
+    return Broken("gold.group_states", change, where, found=found)
+
+
+def static(members: str) -> str:
+    """Give SQL of members that share an instance id."""
+    (declared,) = (
+        c.type for c in all_tables()["silver.group_metadata"].columns if c.name == "members"
+    )
+    assert isinstance(declared, ArrayOf)
+    assert isinstance(declared.element, StructOf)
+    fields = {c.name: f"m.{c.name}" for c in declared.element.columns}
+    fields["group_instance_id"] = "'static'"
+    pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
+    return f"transform({members}, m -> named_struct({pairs}))"
+
+
+BEFORE = "timestamp'2000-01-01'"
+BROKEN = {
+    "silver.*: every_record_is_decoded_once": Broken("silver.offset_commits", None),
+    "silver.*: nothing_is_decoded_from_nowhere": Broken("bronze.records", None),
+    "silver.*: key_is_whole": Broken("silver.offset_commits", {"cluster": "NULL"}, found=1),
+    "silver.*: only_tombstones_lack_a_version": Broken(
+        "silver.offset_commits", {"is_tombstone": "NOT is_tombstone"}
+    ),
+    "silver.*: group_is_named": Broken("silver.offset_commits", {"group_id": "NULL"}),
+    "silver.* groups: records_are_where_their_group_belongs": Broken(
+        "silver.group_metadata", {"record_partition": "(record_partition + 1) % 50"}
+    ),
+    "silver.* groups: every_group_is_told_of": Broken("gold.group_heads", None),
+    "bronze.records: offsets_are_whole": Broken("bronze.records", {"record_offset": "-1"}),
+    "bronze.records: time_type_is_known": Broken("bronze.records", {"timestamp_type": "'Then'"}),
+    "bronze.coverage: ranges_run_forwards": Broken(
+        "bronze.coverage",
+        {"next_offset": "from_offset - 1", "record_count": "-9", "holes": "array()"},
+    ),
+    "bronze.coverage: no_offset_is_left_out": Broken(
+        "bronze.coverage",
+        {"from_offset": "next_offset + 1", "next_offset": "next_offset + 99", "ingest_run": "1"},
+        copies=1,
+    ),
+    "bronze.coverage: account_fits_its_range": Broken(
+        "bronze.coverage", {"record_count": "next_offset - from_offset + 1"}
+    ),
+    "bronze.coverage: no_offset_was_lost": Broken(
+        "bronze.coverage",
+        {
+            "ingest_run": "1",
+            "holes": "array(struct(0L, 0L, 'truncated'))",
+        },
+    ),
+    "silver.decode_runs quarantined: few_records_are_quarantined": Broken(
+        "silver.quarantine", {"error": "'byte 7: no such text'"}, copies=11
+    ),
+    "silver.decode_runs quarantined: few_records_are_of_unknown_types": Broken(
+        "silver.quarantine", {}, copies=11
+    ),
+    "silver.offset_commits: partition_is_named": Broken("silver.offset_commits", {"topic": "NULL"}),
+    "silver.offset_commits: offset_is_no_number_below_zero": Broken(
+        "silver.offset_commits", {"committed_offset": "-2"}
+    ),
+    "silver.offset_commits: commit_time_is_near_record_time": Broken(
+        "silver.offset_commits", {"commit_timestamp": BEFORE}
+    ),
+    "silver.group_metadata: generation_does_not_fall": Broken(
+        "silver.group_metadata", {"generation": "999"}, "generation = 1", is_other=True
+    ),
+    "silver.group_metadata: leader_is_a_member": Broken(
+        "silver.group_metadata", {"leader": "'nobody'"}, "leader IS NOT NULL"
+    ),
+    "silver.group_metadata: members_are_there_once": Broken(
+        "silver.group_metadata", {"members": "members || members"}, "size(members) > 0"
+    ),
+    "silver.group_metadata: instances_are_there_once": Broken(
+        "silver.group_metadata", {"members": static("members || members")}, "size(members) > 0"
+    ),
+    "silver.group_metadata: state_is_no_younger_than_its_record": Broken(
+        "silver.group_metadata", {"current_state_timestamp": "timestamp'2999-01-01'"}
+    ),
+    "silver.quarantine: reason_is_given": Broken("silver.quarantine", {"error": "''"}),
+    "gold.group_states: no_interval_is_missing": states(None),
+    "gold.group_states: intervals_follow_without_gap_or_overlap": states({"started_at": BEFORE}),
+    # The step to it and the step from it.
+    "gold.group_states: steps_are_legal": states({"state": "'Stable'"}, found=2),
+    "gold.group_states: state_fits_the_protocol": states({"group_type": "'share'"}),
+    "gold.group_states: intervals_run_forwards": states({"ended_at": BEFORE}),
+    "gold.group_states: start_is_within_its_bounds": states(
+        {"started_at_min": "started_at + INTERVAL 1 SECOND"}
+    ),
+    "gold.group_states: evidence_says_what_the_bounds_say": states(
+        {"evidence": "if(evidence = 'exact', 'bounded', 'exact')"}
+    ),
+    "gold.group_states: only_empty_and_dead_groups_lack_members": states({"member_count": "-1"}),
+    "gold.group_generations: generation_rises": Broken(
+        "gold.group_generations", {"previous_generation": "generation + 1"}
+    ),
+    "gold.group_generations: phases_follow_each_other": Broken(
+        "gold.group_generations", {"stable_at": BEFORE}
+    ),
+    "gold.group_generations: durations_are_no_numbers_below_zero": Broken(
+        "gold.group_generations", {"join_ms": "-1"}
+    ),
+    "gold.group_generations: times_are_within_their_bounds": Broken(
+        "gold.group_generations", {"join_started_at_max": BEFORE}, "join_started_at IS NOT NULL"
+    ),
+    "gold.group_generations: cause_is_known": Broken("gold.group_generations", {"cause": "'why'"}),
+    "gold.group_generations: counts_fit": Broken("gold.group_generations", {"member_count": "-1"}),
+    "gold.member_sessions: stays_run_forwards": Broken("gold.member_sessions", {"left_at": BEFORE}),
+    "gold.member_sessions: end_has_a_cause": Broken(
+        "gold.member_sessions", {"left_at": "joined_at", "end_cause": "NULL"}
+    ),
+    "gold.partition_owners: partition_has_one_owner": Broken(
+        "gold.partition_owners", {"member_id": "'another'"}, copies=1
+    ),
+    "gold.partition_owners: ownership_runs_forwards": Broken(
+        "gold.partition_owners", {"duration_ms": "-1"}
+    ),
+    "gold.partition_owners: partition_is_named": Broken(
+        "gold.partition_owners", {"topic": "NULL", "topic_id": "NULL"}
+    ),
+    "gold.offset_progress: counts_fit": Broken("gold.offset_progress", {"rewinds": "commits + 1"}),
+    "gold.offset_progress: hour_is_that_of_its_commits": Broken(
+        "gold.offset_progress", {"hour": "hour + INTERVAL 1 HOUR"}
+    ),
+    "gold.offset_moves: move_is_what_its_offsets_say": Broken(
+        "gold.offset_moves", {"committed_offset": "previous_offset + 1"}
+    ),
+    "gold.committed_offsets: deleted_offsets_are_gone": Broken(
+        "gold.committed_offsets", {"is_deleted": "true"}, "committed_offset IS NOT NULL"
+    ),
+    "gold.committed_offsets: last_commit_is_known": Broken("gold.committed_offsets", None),
+    "gold.lag: lag_is_the_distance_to_the_end": Broken("gold.lag", {"lag": "lag + 1"}),
+    "gold.lag: log_starts_before_it_ends": Broken("gold.lag", {"log_start_offset": "99999"}),
+    "gold.lag: seconds_are_within_their_bounds": Broken("gold.lag", {"lag_seconds": "99.0"}),
+    "gold.lag: status_is_burrows": Broken("gold.lag", {"status": "'FINE'"}),
+    "gold.anomalies: severity_is_known": Broken("gold.anomalies", {"severity": "'bad'"}),
+    "gold.anomalies: anomalies_run_forwards": Broken("gold.anomalies", {"ended_at": BEFORE}),
+    "gold.anomalies: anomaly_can_be_read": Broken("gold.anomalies", {"evidence": "'{'"}),
+    "gold.group_health: health_is_known": Broken("gold.group_health", {"health": "NULL"}),
+    "gold.group_health: counts_fit": Broken("gold.group_health", {"rebalances_1h": "-1"}),
+}
+# Rows that the recording has none of, so far as expectations look at them.
+MADE_UP: dict[str, dict[str, Any]] = {
+    "gold.lag": {
+        "lag_run": 0,
+        "group_id": "g",
+        "topic": "t",
+        "topic_partition": 0,
+        "committed_offset": 5,
+        "log_start_offset": 0,
+        "log_end_offset": 9,
+        "lag": 4,
+        "phantom_lag": 0,
+        "lag_seconds": 3.0,
+        "lag_seconds_min": 2.0,
+        "lag_seconds_max": 4.0,
+        "status": "OK",
+        "group_status": "OK",
+    },
+    "gold.log_offsets": {"topic": "t", "topic_partition": 0, "lag_run": 0},
+    "gold.anomalies": {
+        "anomaly_id": "a",
+        "severity": "info",
+        "summary": "It is so.",
+        "evidence": "{}",
+        "thresholds": "{}",
+    },
+    "gold.offset_moves": {
+        "record_partition": 0,
+        "record_offset": 0,
+        "move": "rewind",
+        "previous_offset": 5,
+        "committed_offset": 4,
+        "history_run": 0,
+    },
+}
+
+
+def of_table(suite: Suite) -> dict[str, Broken]:
+    """Break what is expected of every table by its key."""
+    if suite.table not in all_tables() or "copies" not in suite.rows:
+        return {}
+    spec = all_tables()[suite.table]
+    return {
+        f"{suite.title}: key_is_unique": Broken(spec.name, {}, copies=1, found=2),
+        f"{suite.title}: key_is_whole": Broken(spec.name, {spec.required[-1]: "NULL"}),
+    }
+
+
+EVERY = {name: each for suite in suites() for name, each in of_table(suite).items()} | BROKEN
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generations and some commits of a storm, and a record that no decoder knows."""
+    recorded = pq.read_table(RECORDINGS / "4.3.1-storm.parquet")
+    of_type = [key[1] for key in recorded["key"].to_pylist()]
+    some = pa.concat_tables(
+        recorded.filter(pa.array([number in types for number in of_type])).slice(0, count)
+        for types, count in (((0, 1), 60), ((2,), 60))
+    )
+    unknown = [some.slice(0, 1).to_pylist()[0] | {"offset": 1_000_000, "key": b"\0\x63"}]
+    path = tmp_path_factory.mktemp("records") / "some.parquet"
+    pq.write_table(pa.concat_tables([some, pa.Table.from_pylist(unknown, some.schema)]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def clean(records: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    root = str(tmp_path_factory.mktemp("clean") / "lakehouse")
+    return root, succeed("pipeline", "--records", records, "--lakehouse", root, "--strict")
+
+
+class World:
+    """The tables of a lakehouse in memory, to break one row of at a time."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.spark = spark
+        lakehouse = Lakehouse(spark, root, "default")
+        to, at = job.Reach(0, 0, 0, 0), dt.datetime.now(dt.timezone.utc)
+        plan = job.Plan(9, job.Reach(), to, at, is_full=True)
+        self.values = job._news(lakehouse, plan).values | {"ingest_runs": "true"}
+        for name, spec in all_tables().items():
+            rows = lakehouse.read(spec).collect() if lakehouse.exists(spec) else []
+            if not rows and name in MADE_UP:
+                made = {"cluster": "default", **MADE_UP[name]}
+                rows = [Row(*(made.get(c.name) for c in spec.columns))]
+            frame = spark.createDataFrame(rows, spark_schema(spec.columns))
+            frame.createOrReplaceTempView(view_of(name))
+
+    def broken(self, broken: Broken, view: str) -> None:
+        """Make a view of a table with the row that is broken."""
+        spec, whole = all_tables()[broken.table], view_of(broken.table)
+        is_it = f"struct({', '.join(spec.key)}) = {first(broken)}"
+        text = f"SELECT * FROM {whole}" + ("" if broken.copies else f" WHERE NOT {is_it}")
+        if broken.change is not None:
+            columns = ", ".join(
+                f"CAST({broken.change.get(c.name, c.name)} AS {c.type.sql()}) AS {c.name}"
+                for c in spec.columns
+            )
+            copies = f"LATERAL VIEW explode(sequence(1, {max(1, broken.copies)})) AS copy_number"
+            text += f" UNION ALL SELECT {columns} FROM {whole} {copies} WHERE {is_it}"
+        self.spark.sql(text).createOrReplaceTempView(view)
+
+    def given(self, number: int, suite: Suite, check: Check, broken: Broken) -> Given:
+        """Give one expectation of a suite, and the rows with one that is broken."""
+        view = f"broken_{number}"
+        self.broken(broken, view)
+        text = on_views(
+            filled(suite.rows, self.values),
+            lambda name: view if name == broken.table else view_of(name),
+        )
+        one = dataclasses.replace(suite, name=f"{suite.name} {number}", checks=(check,))
+        return Given(one, self.spark.sql(text), [filled(check.bad, self.values)])
+
+
+def view_of(name: str) -> str:
+    return f"world_{name.replace('.', '_')}"
+
+
+def first(broken: Broken) -> str:
+    key = f"struct({', '.join(all_tables()[broken.table].key)})"
+    return f"(SELECT min({key}) FROM {view_of(broken.table)} WHERE {broken.where})"
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, tuple[Found, bool]]:
+    """Break each expectation, and have all of them evaluated.
+
+    By name of the expectation: what was found, and whether the broken row is among what its SQL
+    shows.
+    """
+    world = World(spark, clean[0])
+    cases, given = {}, []
+    for suite in suites():
+        for check in suite.checks:
+            name = f"{suite.title}: {check.name}"
+            cases[name] = len(given)
+            given.append(world.given(len(given), suite, check, EVERY[name]))
+    every = evaluate(given)
+    shown, wanted = [], []
+    for name, number in cases.items():
+        broken, of = EVERY[name], given[number]
+        key = all_tables()[broken.table].key
+        # A key that is broken itself, or gone, cannot be found again.
+        is_gone = broken.change is None or bool({*broken.change} & {*key})
+        if of.suite.table != broken.table or is_gone or broken.is_other:
+            continue
+        tell = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
+        shown.append(of.rows.where(of.conditions[0]).select(*tell))
+        wanted.append(spark.sql(f"SELECT inline(array({first(broken)}))").select(*tell))
+    right = reduce(DataFrame.unionByName, wanted).intersect(reduce(DataFrame.unionByName, shown))
+    names = {row.name for row in right.collect()}
+    told = {row.name for row in reduce(DataFrame.unionByName, wanted).collect()}
+    return {name: (every[n], name in names or name not in told) for name, n in cases.items()}
+
+
+def test_each_expectation_has_a_case() -> None:
+    names = {f"{suite.title}: {check.name}" for suite in suites() for check in suite.checks}
+    assert names == EVERY.keys()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_each_expectation_finds_what_breaks_it(
+    name: str, found: dict[str, tuple[Found, bool]]
+) -> None:
+    result, is_shown = found[name]
+    assert result.rows_unexpected == EVERY[name].found
+    assert result.success == (
+        result.rows_unexpected <= result.check.tolerance * result.rows_checked
+    )
+    assert is_shown
+
+
+def test_a_clean_recording_passes_and_is_looked_at_once(
+    spark: SparkSession, clean: tuple[str, dict[str, Any]]
+) -> None:
+    root, summary = clean
+    assert summary["expectations"] > 50
+    assert summary["expectations_failed"] == 0
+    rows = table(spark, root, RESULTS.name).collect()
+    assert len(rows) == summary["expectations"]
+    assert all(row.success and not row.sample for row in rows)
+    assert succeed("validate", "--lakehouse", root)["expectations"] == 0
+    assert table(spark, root, VALIDATION_RUNS.name).count() == 1
+
+
+def test_a_failing_expectation_is_told_with_its_query(
+    spark: SparkSession, clean: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    root = str(tmp_path / "lakehouse")
+    shutil.copytree(clean[0], root)
+    lakehouse = Lakehouse(spark, root, "default")
+    spec = all_tables()["gold.group_states"]
+    spark.sql(f"DELETE FROM delta.`{lakehouse.path(spec)}` WHERE sequence = 1")
+    told = run("validate", "--lakehouse", root, "--full", "--docs", tmp_path / "docs")
+    assert told.status == 3
+    failed = [r for r in table(spark, root, RESULTS.name).collect() if not r.success]
+    assert [r.expectation for r in failed] == ["no_interval_is_missing"]
+    assert told.summary["expectations_failed"] == 1
+    (row,) = failed
+    assert row.query in told.out
+    assert (tmp_path / "docs" / "index.html").is_file()
+    seen = on_views(row.query, lambda name: f"delta.`{lakehouse.path(all_tables()[name])}`")
+    assert spark.sql(seen).count() == row.rows_unexpected
+    assert {json.loads(key)["sequence"] for key in row.sample} == {2}
