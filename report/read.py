@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Window
@@ -19,7 +20,6 @@ from report.model import (
     WINDOW_MS,
     Facts,
     Group,
-    Quality,
 )
 from schemas.tables import (
     ANOMALIES,
@@ -46,42 +46,40 @@ _AT_ONCE = 4
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
+_REASONS = ("compacted", "truncated", "not read")
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
-_BARRED_GROUPS = 200
-
 
 def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
-    """Read what the page shows; what it costs does not grow with the number of groups."""
+    """Read what the page shows; how many rows that is does not grow with the number of groups."""
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at)
-    health = _millis(lakehouse.read(GROUP_HEALTH).drop("cluster"))
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("health"))
-    worst = health.orderBy(
-        rank.desc(), F.desc("rebalances_24h"), F.desc("rebalances_7d"), "group_id"
-    )
-    facts.groups = _rows(worst.withColumn("total", _total()).limit(LISTED_GROUPS))
-    if facts.groups:
-        facts.as_of = facts.groups[0]["as_of"]
-        facts.group_count = facts.groups[0]["total"]
-    names = [row["group_id"] for row in facts.groups[:SHOWN_GROUPS]]
-    since = None if facts.as_of is None else facts.as_of - WINDOW_MS
-    tasks: list[Callable[[], None]] = [lambda: _read_quality(lakehouse, facts)]
-    if since is not None:
+    if lakehouse.exists(GROUP_HEALTH):
+        _read_health(lakehouse, facts)
+    tasks: list[Callable[[], None]] = [partial(_read_quality, lakehouse, facts)]
+    if facts.as_of is not None:
+        since = facts.as_of - WINDOW_MS
+        facts.shown = [Group(row["group_id"]) for row in facts.groups[:SHOWN_GROUPS]]
         tasks += [
-            lambda: _read_anomalies(lakehouse, facts, since),
-            lambda: _read_rebalances(lakehouse, facts, since),
-        ]
-        facts.shown = [Group(name) for name in names]
-        tasks += [
-            lambda panel=panel: _read_panel(lakehouse, facts, panel, since)  # type: ignore[misc]
-            for panel in PANELS
+            partial(_read_anomalies, lakehouse, facts, since),
+            partial(_read_rebalances, lakehouse, facts, since),
+            *(partial(_read_panel, lakehouse, facts, panel, since) for panel in PANELS),
         ]
     # Each asks for few rows, and most of its time is the asking.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for done in [pool.submit(task) for task in tasks]:
             done.result()
     return facts
+
+
+def _read_health(lakehouse: Lakehouse, facts: Facts) -> None:
+    health = _millis(lakehouse.read(GROUP_HEALTH).drop("cluster"))
+    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("health"))
+    often = (F.desc("rebalances_24h"), F.desc("rebalances_7d"))
+    worst = health.orderBy(rank.desc(), *often, "group_id")
+    facts.groups, facts.group_count = _first(worst, LISTED_GROUPS)
+    if facts.groups:
+        facts.as_of = facts.groups[0]["as_of"]
 
 
 def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
@@ -92,11 +90,9 @@ def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
         *("is_open", "label", "summary", "evidence", "thresholds"),
         *("first_record_partition", "first_record_offset"),
         *("last_record_partition", "last_record_offset"),
-        _total().alias("total"),
     )
-    worst = rows.orderBy("is_open", rank, "started_at", ascending=False)
-    facts.anomalies = _rows(_short(worst.limit(LISTED_ANOMALIES)))
-    facts.anomaly_count = facts.anomalies[0]["total"] if facts.anomalies else 0
+    worst = _short(rows).orderBy("is_open", rank, "started_at", ascending=False)
+    facts.anomalies, facts.anomaly_count = _first(worst, LISTED_ANOMALIES)
 
 
 def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
@@ -107,44 +103,49 @@ def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
         return
     span = first["last"] - first["first"]
     facts.step_ms = next((step * 1000 for step in _STEPS_MS if span <= step * 1000 * _BARS), DAY_MS)
-    most = rows.groupBy("group_id").count().orderBy(F.desc("count"), "group_id")
-    most = most.limit(_BARRED_GROUPS).select("group_id", F.lit(True).alias("is_named"))  # noqa: FBT003
-    named = rows.join(F.broadcast(most), "group_id", how="left")
     at = (F.floor(begun / facts.step_ms) * facts.step_ms).cast("bigint").alias("at")
-    name = F.when(F.col("is_named"), F.col("group_id")).alias("group_id")
-    counted = named.select(name, at).groupBy("group_id", "at").count()
-    facts.rebalances = _rows(counted.orderBy("at", "group_id"))
+    # The others are one group without a name.
+    is_shown = F.col("group_id").isin([group.group_id for group in facts.shown])
+    named = rows.select(F.when(is_shown, F.col("group_id")).alias("group_id"), at)
+    counted = _rows(named.groupBy("group_id", "at").count())
+    facts.rebalances = sorted(counted, key=lambda row: row["at"])
 
 
 def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
-    runs = lakehouse.read(COVERAGE)
-    holes = runs.select(F.explode("holes").alias("hole"))
-    size = F.col("hole.end_offset") - F.col("hole.start_offset") + 1
-    by_reason = holes.groupBy(F.col("hole.reason").alias("reason")).agg(F.sum(size).alias("n"))
-    quality = Quality()
-    quality.holes = {row["reason"]: row["n"] for row in _rows(by_reason)}
-    ends = runs.groupBy("topic", "record_partition").agg(
-        F.max("next_offset").alias("next"),
-        F.sum("record_count").alias("records"),
-        F.max("observed_at").alias("observed_at"),
+    quality = facts.quality
+    if lakehouse.exists(COVERAGE):
+        of_partition = (
+            lakehouse.read(COVERAGE)
+            .groupBy("topic", "record_partition")
+            .agg(
+                F.max("next_offset").alias("offsets"),
+                F.sum("record_count").alias("records"),
+                F.unix_millis(F.max("observed_at")).alias("observed_at"),
+                *(F.sum(_missing(reason)).alias(reason) for reason in _REASONS),
+            )
+        )
+        ends = _rows(of_partition)
+        quality.offsets = sum(row["offsets"] for row in ends)
+        quality.records = sum(row["records"] for row in ends)
+        quality.partitions = sum(row["records"] > 0 for row in ends)
+        quality.last_ingest_at = max((row["observed_at"] for row in ends), default=None)
+        missing = {reason: sum(row[reason] for row in ends) for reason in _REASONS}
+        quality.holes = {reason: n for reason, n in missing.items() if n}
+    if lakehouse.exists(QUARANTINE):
+        refused = lakehouse.read(QUARANTINE)
+        by_error = refused.groupBy("error").count().orderBy(F.desc("count"), "error")
+        rows = _rows(by_error.limit(_QUARANTINE_REASONS))
+        quality.quarantine = {row["error"]: row["count"] for row in rows}
+        quality.quarantined = refused.count() if rows else 0
+
+
+def _missing(reason: str) -> Column:
+    """Count the offsets of a run's holes that have a reason."""
+    of_reason = F.filter("holes", lambda hole: hole["reason"] == reason)
+    none = F.lit(0).cast("bigint")
+    return F.aggregate(
+        of_reason, none, lambda n, hole: n + hole["end_offset"] - hole["start_offset"] + 1
     )
-    accounted = ends.agg(
-        F.sum("next").alias("offsets"),
-        F.sum("records").alias("records"),
-        F.count_if(F.col("records") > 0).alias("partitions"),
-        F.unix_millis(F.max("observed_at")).alias("last_ingest_at"),
-    )
-    for row in _rows(accounted):
-        quality.offsets, quality.records = row["offsets"] or 0, row["records"] or 0
-        quality.partitions = row["partitions"]
-        quality.last_ingest_at = row["last_ingest_at"]
-    refused = lakehouse.read(QUARANTINE).groupBy("error").count()
-    refused = refused.withColumn("total", F.sum("count").over(Window.partitionBy(F.lit(1))))
-    refused = refused.orderBy(F.desc("count"), "error").limit(_QUARANTINE_REASONS)
-    for row in _rows(refused):
-        quality.quarantine[row["error"]] = row["count"]
-        quality.quarantined = row["total"]
-    facts.quality = quality
 
 
 # -- the charts of the groups ----------------------------------------------------------------------
@@ -163,25 +164,30 @@ def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> N
     spec, begin, end = _TABLES[panel]
     if not lakehouse.exists(spec):
         return
-    names = [group.group_id for group in facts.shown]
-    is_shown = F.col("group_id").isin(names)
+    is_shown = F.col("group_id").isin([group.group_id for group in facts.shown])
     is_recent = F.col(end).isNull() | (F.col(end) >= _time(since))
     rows = _prepared(panel, lakehouse.read(spec).where(is_shown & is_recent))
-    of_group = Window.partitionBy("group_id")
-    newest = of_group.orderBy(F.desc_nulls_last(begin))
-    rows = (
-        rows.withColumn("rank", F.row_number().over(newest))
-        .withColumn("total", F.count("*").over(of_group))
-        .where(F.col("rank") <= PANELS[panel].most)
-        .orderBy("group_id", F.desc("rank"))
-    )
-    columns = ("group_id", "total", *PANELS[panel].columns)
-    found: dict[str, list[Row]] = {}
-    for row in _rows(_short(_millis(rows).select(*columns))):
-        found.setdefault(row["group_id"], []).append(row)
+    most = PANELS[panel].most
+    enough = most * len(facts.shown)
+    selected = _short(_millis(rows).select("group_id", *PANELS[panel].columns))
+    found = _rows(selected.limit(enough + 1))
+    if len(found) > enough:  # only then is it worth to have Spark rank them
+        of_group = Window.partitionBy("group_id")
+        ranked = selected.withColumns(
+            {
+                "rank": F.row_number().over(of_group.orderBy(F.desc_nulls_last(begin))),
+                "total": F.count("*").over(of_group),
+            }
+        )
+        found = _rows(ranked.where(F.col("rank") <= most))
+    by_group: dict[str, list[Row]] = {}
+    for row in found:
+        by_group.setdefault(row["group_id"], []).append(row)
     for group in facts.shown:
-        group.rows[panel] = found.get(group.group_id, [])
-        group.counts[panel] = group.rows[panel][0]["total"] if group.rows[panel] else 0
+        own = by_group.get(group.group_id, [])
+        own.sort(key=lambda row: row[begin] or 0)
+        group.counts[panel] = own[0].get("total", len(own)) if own else 0
+        group.rows[panel] = own[-most:]
 
 
 def _prepared(panel: str, rows: DataFrame) -> DataFrame:
@@ -221,10 +227,6 @@ def _name_of(member: Column) -> Column:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _total() -> Column:
-    return F.count("*").over(Window.partitionBy(F.lit(1)))
-
-
 def _time(millis: int) -> Column:
     return F.timestamp_millis(F.lit(millis))
 
@@ -245,3 +247,9 @@ def _short(rows: DataFrame) -> DataFrame:
 def _rows(rows: DataFrame) -> list[Row]:
     found: list[Row] = rows.toArrow().to_pylist()
     return found
+
+
+def _first(rows: DataFrame, most: int) -> tuple[list[Row], int]:
+    """Give the first rows of ordered ones, and how many there are."""
+    found = _rows(rows.limit(most + 1))
+    return found[:most], len(found) if len(found) <= most else rows.count()
