@@ -29,6 +29,8 @@ _CONF = {
     "spark.databricks.delta.optimize.maxFileSize": str(_LARGE),
     # Whether hours are few is checked where options are.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Two commits for each table, to say that it was done.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
 }
 
 
@@ -103,7 +105,15 @@ def compact(lakehouse: Lakehouse, spec: TableSpec) -> bool:
 
 def vacuum(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> None:
     """Delete files that no version of the last hours has."""
-    DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec)).vacuum(float(hours))
+    jvm: Any = lakehouse.spark._jvm  # noqa: SLF001
+    # Delta prints a line for each table, on the stdout that has our summary.
+    nowhere = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
+    console = jvm.scala.Console.out()
+    jvm.scala.Console.setOutDirect(nowhere)
+    try:
+        DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec)).vacuum(float(hours))
+    finally:
+        jvm.scala.Console.setOutDirect(console)
 
 
 def removable(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> int:

@@ -25,6 +25,7 @@ from tests.conftest import RECORDINGS
 from tests.support.jobs import run, succeed, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -319,13 +320,30 @@ def first(broken: Broken) -> str:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, tuple[Found, bool]]:
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    """Have Spark neither compile nor adapt queries: that is most of a query of a few rows."""
+    settings = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    former = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, known in former.items():
+        spark.conf.set(key, known or "")
+
+
+@pytest.fixture(scope="module")
+def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, tuple[Found, bool]]:
     """Break each expectation, and have all of them evaluated.
 
     By name of the expectation: what was found, and whether the broken row is among what its SQL
     shows.
     """
-    world = World(spark, clean[0])
+    spark, world = quick, World(quick, clean[0])
     cases, given = {}, []
     for suite in suites():
         for check in suite.checks:
