@@ -20,7 +20,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "anomalies.md"
-LIVE = ROOT / "tests" / "e2e" / "test_anomalies_live.py"
+LIVE = ROOT / "tests" / "e2e" / "test_live_anomalies.py"
 # Kinds that need no detector's judgement, or a log of a kind that no broker here makes: where they
 # are held.
 _ELSEWHERE = {
