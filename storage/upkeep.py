@@ -108,12 +108,13 @@ def vacuum(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> None:
     jvm: Any = lakehouse.spark._jvm  # noqa: SLF001
     # Delta prints a line for each table, on the stdout that has our summary.
     nowhere = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
-    console = jvm.scala.Console.out()
-    jvm.scala.Console.setOutDirect(nowhere)
+    console = getattr(getattr(jvm, "scala.Console$"), "MODULE$")
+    shown = console.out()
+    console.setOutDirect(nowhere)
     try:
         DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec)).vacuum(float(hours))
     finally:
-        jvm.scala.Console.setOutDirect(console)
+        console.setOutDirect(shown)
 
 
 def removable(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> int:

@@ -45,7 +45,11 @@ def maintain(run: Run) -> None:
     step = "looking at the tables" if is_dry else "compacting and vacuuming"
     with run.step(step), ThreadPoolExecutor(_AT_ONCE) as pool:
         kept = list(pool.map(lambda spec: _keep(run, spec), made))
-    run.out.print(_table(kept))
+    told = [k for k in kept if k.note or k.before != k.after]
+    if told:
+        run.out.print(_table(told))
+    else:
+        run.say("nothing to do: no table has many small files, or files that nothing needs")
     run.summary |= {
         "tables": len(kept),
         "rows_deleted": deleted,
@@ -100,8 +104,6 @@ def _table(kept: list[Kept]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for spec, before, after, note in kept:
-        if (before, note) == (after, ""):
-            continue  # nothing to tell of
         numbers = (before.files, after.files)
         sizes = (before.stored_bytes / _MIB, after.stored_bytes / _MIB)
         table.add_row(spec.name, *(f"{n:,}" for n in numbers), *(f"{s:,.1f}" for s in sizes), note)
