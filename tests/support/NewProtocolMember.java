@@ -24,7 +24,7 @@ public class NewProtocolMember {
             while (System.in.available() == 0) {
                 consumer.poll(Duration.ofMillis(100));
                 var partitions = consumer.assignment().stream().map(p -> p.partition()).sorted().toList();
-                String now = consumer.groupMetadata().memberId() + " " + partitions;
+                String now = consumer.groupMetadata().memberId() + "\t" + partitions;
                 if (!now.equals(said)) {
                     System.out.println(now);
                     said = now;

@@ -605,25 +605,25 @@ class NewProtocolMember:
     def __exit__(self, *_: object) -> None:
         """Leave the group."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.close()
-        self._process.wait(TIMEOUT_S)
-        self._listener.join(TIMEOUT_S)
+        with self._process:  # closes the pipes, too
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+            self._listener.join(TIMEOUT_S)
 
     @property
     def member_id(self) -> str:
         """The member id, which the client made up."""
-        return self._said[-1].partition(" ")[0]
+        return self._said[-1].partition("\t")[0]
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that it owns."""
-        return list(json.loads(self._said[-1].partition(" ")[2])) if self._said else []
+        return list(json.loads(self._said[-1].partition("\t")[2])) if self._said else []
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._said.append(line.strip())
+            self._said.append(line.rstrip("\n"))
 
 
 def wait_stable(*members: GroupMember, after: int = -1, timeout_s: float = TIMEOUT_S) -> int:
