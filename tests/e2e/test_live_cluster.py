@@ -138,16 +138,18 @@ def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
             owned[owner.member_id].append(owner.topic_partition)
         return row.state, {member: sorted(partitions) for member, partitions in owned.items()}
 
-    with clients.NewProtocolMember(java, at, group, topic) as first:
-        with clients.NewProtocolMember(java, at, group, topic) as second:
+    with (
+        clients.NewProtocolMember(java, at, group, topic) as first,
+        clients.NewProtocolMember(java, at, group, topic) as second,
+    ):
 
-            def is_settled() -> bool:
-                counts = sorted(len(m.partitions) for m in (first, second))
-                return counts == [1, 2] and clients.group_state(at, group) == "Stable"
+        def is_settled() -> bool:
+            counts = sorted(len(m.partitions) for m in (first, second))
+            return counts == [1, 2] and clients.group_state(at, group) == "Stable"
 
-            clients.wait_until(is_settled, timeout_s=90, what="both members share the partitions")
-            members = (first, second)
-            assert told() == ("Stable", {m.member_id: m.partitions for m in members})
+        clients.wait_until(is_settled, timeout_s=90, what="both members share the partitions")
+        members = (first, second)
+        assert told() == ("Stable", {m.member_id: m.partitions for m in members})
     clients.wait_until(lambda: clients.group_state(at, group) == "Empty")
     assert told() == ("Empty", {})
 
