@@ -226,9 +226,25 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     # Members that had to revoke partitions re-join at once.
     follows = bool(moved.returned) and not any(changes)
     started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
+    started = _apart(started, began["started_at"] if began is not None else None, end)
     if not missing:
         estimate.learn(state, end, step.members)
     return started
+
+
+def _apart(started: Moment, before: int | None, end: int) -> Moment:
+    """Let a rebalance begin after the state before did, and before its own join phase ended.
+
+    Both took their time, if less than a millisecond; whoever orders states by time alone sees them
+    in their order.
+    """
+    at = started.at
+    if at is None or before is None or started.earliest == started.latest or end - before < 2:  # noqa: PLR2004
+        return started
+    at = min(max(at, before + 1), end - 1)
+    earliest = at if started.earliest is None else min(started.earliest, at)
+    latest = at if started.latest is None else max(started.latest, at)
+    return Moment(at, None if started.earliest is None else earliest, latest)
 
 
 def _stable(state: GroupState, output: Output, step: _Step) -> None:
