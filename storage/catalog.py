@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LAYERS = ("bronze", "silver", "gold", "dq")
 _NAME = re.compile(rf"\b({'|'.join(LAYERS)})\s*\.\s*`?(\w+)", re.IGNORECASE)
 _LAYER_OF_VIEWS = "gold"
+_REGISTERED = "groupledger.registered"
 
 
 def view_texts() -> dict[str, str]:
@@ -50,6 +51,7 @@ def register(lakehouse: Lakehouse, query: str) -> None:
         location = sql_literal(f"{lakehouse.root}/{layer}")
         sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
     views, functions, tables = view_texts(), function_texts(), all_tables()
+    _forget_others(lakehouse)
     # SQL calls a table function by its bare name.
     called = {f for f in functions if re.search(rf"\b{f.partition('.')[2]}\s*\(", query)}
     wanted = _named(query) | called
@@ -75,6 +77,16 @@ def register(lakehouse: Lakehouse, query: str) -> None:
             sql(f"CREATE OR REPLACE VIEW {name} COMMENT {comment} AS {text}")
         else:
             sql(text)
+
+
+def _forget_others(lakehouse: Lakehouse) -> None:
+    """Let the session forget the tables of another lakehouse, which deletes nothing of them."""
+    spark = lakehouse.spark
+    if spark.conf.get(_REGISTERED, lakehouse.root) != lakehouse.root:
+        for name in all_tables():
+            if spark.catalog.tableExists(name):
+                spark.sql(f"DROP TABLE {name}")
+    spark.conf.set(_REGISTERED, lakehouse.root)
 
 
 def _texts(folder: str) -> dict[str, str]:
