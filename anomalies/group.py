@@ -21,14 +21,6 @@ MOVE, MINUTE, LAG = "move", "minute", "lag"
 
 _OPEN = (OPEN_GENERATION, OPEN_STAY, OPEN_STATE)
 _SOURCES = ("generations", "stays", "moves", "minutes")
-# What is seen only while members settle, a minute of it, says nothing.
-_LASTS = {
-    "idle_members": "least_ms",
-    "orphan_topic": "least_ms",
-    "assignment_skew": "least_ms",
-    "mixed_subscriptions": "least_ms",
-    "commit_storm": "least_ms",
-}
 
 
 class Watch:
@@ -124,10 +116,10 @@ class Watch:
             findings["minutes"].hit(stall)
 
     def _is_told(self, episode: Episode) -> bool:
-        lasted = episode.ended_at - episode.started_at
-        least = _LASTS.get(episode.kind)
-        if least is not None:
-            return lasted >= self._limits[episode.kind][least]
+        # What is seen only while members settle says nothing.
+        least = self._limits.get(episode.kind, {}).get("least_ms")
+        if least is not None and episode.ended_at - episode.started_at < least:
+            return False
         if episode.kind == "offset_reset" and episode.label == "forward":
             return bool(episode.evidence["partitions"] > 1)
         return True

@@ -49,7 +49,7 @@ def group_health(
         is_in = began >= F.lit(as_of - window)
         sums.append(F.count_if(is_in).alias(f"rebalances_{name}"))
         sums.append(F.sum(F.when(is_in, F.col("rebalance_ms"))).alias(f"rebalancing_{name}_ms"))
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
+    rank = severity_rank("severity")
     is_open = F.col("is_open")
     wrong = (
         anomalies.where(F.col("group_id").isNotNull())
@@ -93,6 +93,11 @@ def group_health(
         *("total_lag", "worst_lag_status", "last_commit_at"),
         now.alias("as_of"),
     )
+
+
+def severity_rank(column: str) -> Column:
+    """Give the place of a severity among all, from 1 for info; 0 for none of them, such as ok."""
+    return F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col(column))
 
 
 def _lag_by_group(lag: DataFrame) -> DataFrame:

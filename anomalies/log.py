@@ -7,12 +7,13 @@ hours that are.
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
 from anomalies.model import HOUR_MS, INFO, WARNING, Hit, Position
+from schemas.placement import partition_for, partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = 24 * HOUR_MS
-_MOST_PARTITIONS = 1_000
-_DEFAULT_PARTITIONS = 50
 _LARGE_EMBEDDED = 20
 
 
@@ -95,9 +94,10 @@ def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
     best = partitions_of((group, partition) for group, partition, *_ in known)
     if best is None:
         return
-    hashes = {group: abs(java_hash(group)) for group, *_ in known}
-    wrong = [p for p in known if hashes[p[0]] % best != p[1]]
-    for group, partition, records, at in wrong:
+    for group, partition, records, at in known:
+        expected = partition_for(group, best)
+        if partition == expected:
+            continue
         record = Position(partition, None, at)
         yield Finding(
             group,
@@ -111,39 +111,9 @@ def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
                 record,
                 _EPISODE_MS,
                 add={"records": records},
-                note={"expected_partition": hashes[group] % best, "partitions": best},
+                note={"expected_partition": expected, "partitions": best},
             ),
         )
-
-
-def partitions_of(places: Iterable[tuple[str, int]]) -> int | None:
-    """Infer the number of the topic's partitions; None if none explains where the groups are.
-
-    Args:
-        places: groups and the partitions that hold records of theirs.
-    """
-    known = [(abs(java_hash(group)), partition) for group, partition in places]
-    if not known:
-        return None
-    least = max(partition for _, partition in known) + 1
-    fits = Counter(
-        {
-            n: sum(hashed % n == partition for hashed, partition in known)
-            for n in range(least, max(least, _MOST_PARTITIONS) + 1)
-        }
-    )
-    best = max(fits, key=lambda n: (fits[n], n == _DEFAULT_PARTITIONS, -n))
-    return best if fits[best] * 2 >= len(known) else None
-
-
-def java_hash(text: str) -> int:
-    """Give Java's ``String.hashCode``; its least value becomes 0, as in Kafka's ``Utils.abs``."""
-    number = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        number = (number * 31 + (high << 8 | low)) & 0xFFFFFFFF
-    signed = number - (1 << 32) if number >= 1 << 31 else number
-    return 0 if signed == -(1 << 31) else signed
 
 
 def oversized(metadata: DataFrame, thresholds: Thresholds) -> Iterator[Finding]:

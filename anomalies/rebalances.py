@@ -106,11 +106,11 @@ def _position(row: Row) -> Position:
     return Position(row["record_partition"], row["record_offset"], row["record_timestamp"])
 
 
-def _hit(kind: str, subject: str, severity: str, generation: Row, **given: object) -> Hit:
+def _hit(kind: str, severity: str, generation: Row, **given: object) -> Hit:
     """Make a finding of one generation alone."""
     record = _position(generation)
     start, end = _began(generation), _ended(generation)
-    return Hit(kind, subject, severity, start or end, end, record, record, HOUR_MS, **given)  # type: ignore[arg-type]
+    return Hit(kind, "", severity, start or end, end, record, record, HOUR_MS, **given)  # type: ignore[arg-type]
 
 
 # -- storms ----------------------------------------------------------------------------------------
@@ -250,7 +250,6 @@ def _aborted(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[
     severity = CRITICAL if hour >= limit["critical_an_hour"] else WARNING
     yield _hit(
         "aborted_rebalances",
-        "",
         INFO if is_start else severity,
         generation,
         label="first_start" if is_start else None,
@@ -271,7 +270,6 @@ def _slow(_: Row, limits: Values, generation: Row, __: Turn) -> Iterator[Hit]:
         return
     yield _hit(
         "slow_rebalance",
-        "",
         WARNING,
         generation,
         label="first_start" if generation["cause"] == "group_created" else None,
@@ -293,7 +291,6 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hi
     if took > allowed:
         yield _hit(
             "stuck_rebalance",
-            "",
             WARNING,
             generation,
             add={"rebalances": 1},
@@ -365,7 +362,6 @@ def _recreated(memory: Row, _: Values, generation: Row, __: Turn) -> Iterator[Hi
         return  # the coordinator's record of the empty new group, which the first join follows
     yield _hit(
         "group_recreated",
-        "",
         INFO,
         generation,
         add={"times": 1},
@@ -390,7 +386,6 @@ def _protocol(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator
     is_often = len(seen) >= limits["protocol_change"]["warning_an_hour"]
     yield _hit(
         "protocol_change",
-        "",
         WARNING if is_often else INFO,
         generation,
         label="conversion" if generation["cause"] == "conversion" else "assignor",

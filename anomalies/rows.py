@@ -10,19 +10,42 @@ from anomalies.model import anomaly_id
 from anomalies.telling import summary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from anomalies.model import Episode, Row
     from anomalies.thresholds import Values
 
 
+def rows_of(
+    settled: Iterable[Episode],
+    still_open: Iterable[Episode],
+    cluster: str,
+    group_id: str | None,
+    limits: Values,
+    *,
+    now: int,
+) -> Iterator[Row]:
+    """Give the rows of the episodes of a group, see `row_of`."""
+    for is_settled, episodes in ((True, settled), (False, still_open)):
+        for episode in episodes:
+            yield row_of(episode, cluster, group_id, limits, now=now, is_settled=is_settled)
+
+
 def row_of(
-    episode: Episode, cluster: str, group_id: str, limits: Values, *, now: int, is_settled: bool
+    episode: Episode,
+    cluster: str,
+    group_id: str | None,
+    limits: Values,
+    *,
+    now: int,
+    is_settled: bool,
 ) -> Row:
     """Give the row of an episode.
 
     Args:
         episode: the episode.
         cluster: the cluster it happened in.
-        group_id: the group it is of.
+        group_id: the group it is of; None if it is of the log.
         limits: the thresholds that held.
         now: time of the log.
         is_settled: whether no later run can change it.
@@ -38,7 +61,7 @@ def row_of(
     last_partition, last_offset, last_at = episode.last
     return {
         "anomaly_id": anomaly_id(
-            cluster, episode.kind, group_id, episode.subject, episode.started_at
+            cluster, episode.kind, group_id or "", episode.subject, episode.started_at
         ),
         "kind": episode.kind,
         "severity": episode.severity,

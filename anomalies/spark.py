@@ -22,9 +22,10 @@ from anomalies.group import (
     STAY,
     Watch,
 )
-from anomalies.rows import row_of
+from anomalies.model import MINUTE_MS
+from anomalies.rows import rows_of
 from schemas import gold
-from schemas.columns import Column, Primitive, arrow_schema, column
+from schemas.columns import Column, array_of_millis, arrow_schema, column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from anomalies.thresholds import Thresholds
 
 _HEAD = "head"
-_MINUTE_MS = 60_000
 
 OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,
@@ -112,7 +112,7 @@ def commit_minutes(commits: DataFrame) -> DataFrame:
     """
     at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
     timed = commits.where(~F.col("is_tombstone")).withColumn("at", at).where("at IS NOT NULL")
-    minute = F.floor(F.col("at") / _MINUTE_MS).cast("bigint").alias("minute")
+    minute = F.floor(F.col("at") / MINUTE_MS).cast("bigint").alias("minute")
     of_partition = timed.groupBy(
         "group_id", "record_partition", minute, "topic", "topic_partition"
     ).agg(
@@ -273,24 +273,15 @@ class _Group:
         """Give the group's anomalies, and its head."""
         if self._watch is None:
             return
-        for is_settled, episodes in (
-            (True, self._watch.settled()),
-            (False, self._watch.still_open(now)),
-        ):
-            for episode in episodes:
-                yield row_of(
-                    episode, cluster, self.group_id, self._limits, now=now, is_settled=is_settled
-                )
+        settled, still_open = self._watch.settled(), self._watch.still_open(now)
+        yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
         yield {"group_id": self.group_id, "state": self._watch.to_json()}
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
     schema = arrow_schema(OUTPUT)
-    arrays = []
-    for told, field in zip(OUTPUT, schema, strict=True):
-        values = [row.get(told.name) for row in rows]
-        if isinstance(told.type, Primitive) and told.type.name == "timestamp":
-            arrays.append(pa.array(values, pa.timestamp("ms", "UTC")).cast(field.type))
-        else:
-            arrays.append(pa.array(values, field.type))
+    arrays = [
+        array_of_millis([row.get(told.name) for row in rows], told.type).cast(field.type)
+        for told, field in zip(OUTPUT, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from schemas import toml
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Values: TypeAlias = "dict[str, dict[str, float]]"
 
@@ -90,7 +86,7 @@ def read(defaults: str, own: str | None = None) -> Thresholds:
     Raises:
         ThresholdsError: what the user's text has is no threshold, or no number.
     """
-    ours = tomllib.loads(defaults)
+    ours = toml.loads(defaults)
     ignored = ours.pop("ignored_groups", None)
     values: Values = {
         kind: {name: told["value"] for name, told in names.items()} for kind, names in ours.items()
@@ -98,8 +94,8 @@ def read(defaults: str, own: str | None = None) -> Thresholds:
     overrides: list[Override] = []
     if own is not None:
         try:
-            given = tomllib.loads(own)
-        except tomllib.TOMLDecodeError as error:
+            given = toml.loads(own)
+        except ValueError as error:
             raise ThresholdsError(f"is not TOML: {error}") from error
         ignored = _pattern(given.pop("ignored_groups", ignored), "ignored_groups")
         for table in given.pop(_OVERRIDES, []):

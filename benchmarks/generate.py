@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from decoders.encoder import encode_key, encode_message, encode_value
 from schemas.messages import embedded_messages
+from schemas.placement import partition_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -166,19 +167,8 @@ def generate(shape: Shape, out: Path) -> None:
 def records(shape: Shape, count: int) -> pa.Table:
     """Make `count` records of the topic in this process, all of its busiest partition."""
     busiest = max(groups(shape), key=lambda g: g.weight)
-    partition = partition_of(busiest.name, shape.partitions)
+    partition = partition_for(busiest.name, shape.partitions)
     return _chunk(shape, Chunk(partition, 0, count, count))
-
-
-def partition_of(group: str, partitions: int) -> int:
-    """Give the partition that holds a group's records, as the brokers compute it."""
-    number = 0
-    units = group.encode("utf-16-be")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        number = (31 * number + (high << 8 | low)) & 0xFFFFFFFF
-    signed = number - 2**32 if number >= 2**31 else number
-    # Java has no positive counterpart of its least number; Kafka takes 0 for it.
-    return (0 if signed == -(2**31) else abs(signed)) % partitions
 
 
 @cache
@@ -207,7 +197,7 @@ def _files(shape: Shape) -> Iterator[list[Chunk]]:
     """Plan the files: chunks of partitions, about as many records in each file."""
     weights = np.zeros(shape.partitions)
     for group in groups(shape):
-        weights[partition_of(group.name, shape.partitions)] += group.weight
+        weights[partition_for(group.name, shape.partitions)] += group.weight
     edges = np.round(np.cumsum(weights) / weights.sum() * shape.records).astype(int)
     chunks: list[Chunk] = []
     room = _FILE_RECORDS
@@ -315,7 +305,7 @@ class _Template:
 
 @cache
 def _partition_pool(shape: Shape, partition: int) -> Pool:
-    mine = [g for g in groups(shape) if partition_of(g.name, shape.partitions) == partition]
+    mine = [g for g in groups(shape) if partition_for(g.name, shape.partitions) == partition]
     commits = [t for g in mine if g.kind != "share" for t in _commits(g)]
     metadata = [t for g in mine if g.kind in _EMBEDDED for t in _group_metadata(shape, g)]
     rest = [t for g in mine for t in _rest(shape, g)]

@@ -11,12 +11,8 @@ from pathlib import Path
 
 from anomalies.telling import KINDS
 from jobs.runtime.places import CONF
+from schemas import toml
 from tests.support.labels import outcomes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "anomalies.md"
@@ -63,7 +59,7 @@ def detection() -> str:
 
 def thresholds() -> str:
     """Give the thresholds with their reasons, as Markdown."""
-    every = tomllib.loads((CONF / "anomalies.toml").read_text("utf-8"))
+    every = toml.loads((CONF / "anomalies.toml").read_text("utf-8"))
     lines = ["| threshold | default | why | where from |", "|---|---|---|---|"]
     for kind, names in every.items():
         if isinstance(names, dict):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from schemas import toml
 from schemas.silver import silver_tables
 from schemas.tables import all_tables, decoded_table
 
@@ -189,13 +189,4 @@ def _declarations() -> Iterator[dict[str, Any]]:
     folder = resources.files("dq") / "suites"
     for layer in ("bronze", "silver", "gold"):
         text = (folder / f"{layer}.toml").read_text("utf-8")
-        yield from _toml(text)["suite"]
-
-
-def _toml(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415
-    else:
-        import tomli as tomllib  # noqa: PLC0415
-    found: dict[str, Any] = tomllib.loads(text)
-    return found
+        yield from toml.loads(text)["suite"]

@@ -17,7 +17,7 @@ from history.commits import NO_TIME, CommitChunk
 from history.fold import GROUP_METADATA, Fold
 from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
 from schemas import gold
-from schemas.columns import Column, Primitive, StructOf, arrow_schema, column
+from schemas.columns import Column, StructOf, array_of_millis, arrow_schema, column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
 
     from history.model import Row
-    from schemas.columns import ColumnType
 
 COMMITS = "offset_commits"
 _HEAD = "head"
@@ -260,7 +259,9 @@ class _Rows:
 
     def _batch(self, table: str, rows: list[Row]) -> pa.RecordBatch:
         fields = self._columns[table]
-        arrays = [_array([row.get(name) for row in rows], kind) for name, kind in fields.items()]
+        arrays = [
+            array_of_millis([row.get(name) for row in rows], kind) for name, kind in fields.items()
+        ]
         struct = pa.StructArray.from_arrays(arrays, names=list(fields))
         given = {
             "table": pa.array([table] * len(rows), pa.string()),
@@ -271,12 +272,6 @@ class _Rows:
             for f in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def _array(values: list[object], kind: ColumnType) -> pa.Array:
-    if isinstance(kind, Primitive) and kind.name == "timestamp":
-        return pa.array(values, pa.timestamp("ms", "UTC"))
-    return pa.array(values, kind.arrow())
 
 
 _BATCH_ROWS = 5_000

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from anomalies.model import SEVERITIES
+from anomalies.health import severity_rank
 from report.model import (
     DAY_MS,
     LISTED_ANOMALIES,
@@ -74,7 +74,7 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
 
 def _read_health(lakehouse: Lakehouse, facts: Facts) -> None:
     health = _millis(lakehouse.read(GROUP_HEALTH).drop("cluster"))
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("health"))
+    rank = severity_rank("health")
     often = (F.desc("rebalances_24h"), F.desc("rebalances_7d"))
     worst = health.orderBy(rank.desc(), *often, "group_id")
     facts.groups, facts.group_count = _first(worst, LISTED_GROUPS)
@@ -84,7 +84,7 @@ def _read_health(lakehouse: Lakehouse, facts: Facts) -> None:
 
 def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     found = lakehouse.read(ANOMALIES).where((F.col("ended_at") >= _time(since)) | F.col("is_open"))
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
+    rank = severity_rank("severity")
     rows = _millis(found).select(
         *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
         *("is_open", "label", "summary", "evidence", "thresholds"),

@@ -115,6 +115,13 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type.arrow()) for c in columns])
 
 
+def array_of_millis(values: list[object], kind: ColumnType) -> pa.Array:
+    """Make an array of plain values of a column, whose times are epoch milliseconds."""
+    if isinstance(kind, Primitive) and kind.name == "timestamp":
+        return pa.array(values, pa.timestamp("ms", "UTC"))
+    return pa.array(values, kind.arrow())
+
+
 @cache
 def field_columns(field: Field) -> tuple[Column, ...]:
     """Give the columns that a field of a message becomes: more than one if it embeds messages."""

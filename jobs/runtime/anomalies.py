@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from anomalies import log
 from anomalies.health import WINDOWS, group_health
 from anomalies.model import Findings
-from anomalies.rows import row_of
+from anomalies.rows import rows_of
 from anomalies.spark import OUTPUT, Sources, commit_minutes, events, watch
 from jobs.runtime.limits import read_thresholds
 from schemas.tables import (
@@ -124,11 +124,7 @@ def _plan(lakehouse: Lakehouse, limits: Thresholds) -> Plan | None:
     last, is_done, fingerprint = _last_plan(lakehouse)
     if last is not None and not is_done:
         return last
-    if not lakehouse.exists(HISTORY_RUNS):
-        return None
-    done = lakehouse.read(HISTORY_RUNS).where(F.col("step") == "done")
-    newest = done.agg(F.max("history_run").alias("run")).first()
-    to = -1 if newest is None or newest.run is None else int(newest.run)
+    to = lakehouse.last_write(HISTORY_RUNS, "history done")
     is_anew = last is not None and fingerprint != limits.fingerprint
     after = -1 if last is None or is_anew else last.to
     if to <= after:
@@ -274,11 +270,8 @@ def _states_now(lakehouse: Lakehouse) -> DataFrame:
 
 
 def _lag_now(lakehouse: Lakehouse) -> DataFrame:
-    samples = lakehouse.read(LAG)
-    if not lakehouse.exists(LAG):
-        return samples
-    newest = samples.agg(F.max("lag_run").alias("run")).first()
-    return samples.where(F.col("lag_run") == F.lit(newest and newest.run))
+    newest = lakehouse.last_write(LAG, "lag")
+    return lakehouse.read(LAG).where(F.col("lag_run") == newest)
 
 
 def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
@@ -371,20 +364,8 @@ def _watch_log(
     def told(key: str, findings: Findings) -> Iterator[Row]:
         group = key.removeprefix(_GROUP) if key else None
         of_group = limits.values if group is None else limits.of(group)
-        for is_settled, episodes in (
-            (True, findings.settle(plan.as_of)),
-            (False, list(findings.open())),
-        ):
-            for episode in episodes:
-                row = row_of(
-                    episode,
-                    lakehouse.cluster,
-                    group or "",
-                    of_group,
-                    now=plan.as_of,
-                    is_settled=is_settled,
-                )
-                yield {**row, "group_id": group}
+        settled, still_open = findings.settle(plan.as_of), findings.open()
+        yield from rows_of(settled, still_open, lakehouse.cluster, group, of_group, now=plan.as_of)
 
     for group, hit in _log_findings(lakehouse, plan, news, limits):
         if group is not None and limits.ignores(group):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from anomalies.health import severity_rank
 from anomalies.model import SEVERITIES
 from schemas.tables import ALERTS, ANOMALIES, ANOMALY_RUNS
 from storage.tables import spark_schema
@@ -57,7 +58,7 @@ def notify(run: Run) -> None:
 
 
 def _new(lakehouse: Lakehouse, least: int) -> list[Row]:
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
+    rank = severity_rank("severity")
     newest = lakehouse.read(ANOMALY_RUNS).agg(F.max("as_of").alias("at")).first()
     if newest is None or newest["at"] is None:
         return []

@@ -380,11 +380,9 @@ def _properties(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _toml(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415
-    else:
-        import tomli as tomllib  # noqa: PLC0415
-    found: dict[str, Any] = tomllib.loads(text)
+    from schemas import toml  # noqa: PLC0415 - Python 3.10 needs a package for it
+
+    found: dict[str, Any] = toml.loads(text)
     return found
 
 

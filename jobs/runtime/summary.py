@@ -10,6 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from anomalies.health import severity_rank
 from anomalies.model import SEVERITIES
 from anomalies.telling import KINDS
 from schemas.tables import ANOMALIES, COVERAGE, GROUP_HEALTH, QUARANTINE, RECORDS
@@ -39,7 +40,7 @@ def show_summary(run: Run) -> None:
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, and what is wrong with them."""
     health = run.lakehouse.read(GROUP_HEALTH)
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("health"))
+    rank = severity_rank("health")
     worst = health.orderBy(rank.desc(), F.desc("rebalances_24h"), "group_id")
     rows = worst.limit(_SHOWN_GROUPS).collect()
     if not rows:
@@ -48,7 +49,7 @@ def show_anomalies(run: Run) -> None:
     found = run.lakehouse.read(ANOMALIES).where(
         (F.col("ended_at") >= F.lit(rows[0].as_of - _WINDOW)) | F.col("is_open")
     )
-    rank = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
+    rank = severity_rank("severity")
     counts = {row.severity: row["count"] for row in found.groupBy("severity").count().collect()}
     serious = found.where("severity <> 'info'").orderBy(rank.desc(), F.desc("ended_at"))
     for row, more in _worst_by_group(serious.limit(_MOST_ANOMALIES).collect()):

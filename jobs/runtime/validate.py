@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from rich.markup import escape
 
-from anomalies.log import partitions_of
 from dq.declared import bad_rows, decoded_rows, filled, on_views, suites, tables_of
 from dq.validation import Given, evaluate
+from schemas.placement import partitions_of
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALY_RUNS,

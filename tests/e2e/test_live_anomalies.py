@@ -14,7 +14,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from anomalies.log import java_hash
+from schemas.placement import java_hash
 from schemas.tables import ANOMALIES
 from tests.factories import group_metadata, member, offset_commit, subscription
 from tests.support import clients

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from schemas import toml
 from tests.support.watching import watched
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Row = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -59,7 +54,7 @@ def found_in(recording: str) -> tuple[Row, ...]:
 
 def outcomes() -> dict[str, Outcome]:
     """Compare all recordings with their labels, by kind."""
-    labels = tomllib.loads((TRUTH / "anomalies.toml").read_text("utf-8"))
+    labels = toml.loads((TRUTH / "anomalies.toml").read_text("utf-8"))
     musts = [*labels["must"], *_aborted()]
     kinds = defaultdict(lambda: Outcome([], [], [], [], []))
     for must in musts:

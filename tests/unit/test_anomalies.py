@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from anomalies.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Watch
-from anomalies.log import java_hash, misplaced
+from anomalies.log import misplaced
 from anomalies.model import anomaly_id
 from anomalies.rows import row_of
 from anomalies.telling import KINDS
 from anomalies.thresholds import ThresholdsError
+from schemas.placement import java_hash
 from tests.support.labels import RECORDINGS, found_in, outcomes, path_of
 from tests.support.watching import default_thresholds, watched
 
