@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,18 @@ import pyarrow.parquet as pq
 from storage.errors import LakehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
 
     from schemas.tables import TableSpec
 
 COMPRESSION = "zstd"
 _MAX_WAITING = 96 * 2**20
+_FILE = "path STRING, size BIGINT, records BIGINT, stats STRING"
+_FILE_ARROW = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("records", pa.int64()), ("stats", pa.string())]
+)
 # Delta keeps no more of a text in its statistics.
 _MAX_TEXT = 32
 # These seldom repeat in a row group, so that a dictionary of them is tried in vain.
@@ -80,6 +87,32 @@ class FileWriter:
     def close(self) -> dict[str, DataFile]:
         """Write what is left, and give the files by table."""
         return {name: t.close() for name, t in self._tables.items()}
+
+
+def write_files(rows: DataFrame, spec: TableSpec, root: str, cluster: str) -> list[DataFile]:
+    """Write rows of one table, a file for each task that has any.
+
+    Args:
+        rows: the table's columns but for the partitions.
+        spec: the table.
+        root: folder of the lakehouse, on a disk that the tasks share with this process.
+        cluster: whose rows they are.
+
+    Raises:
+        LakehouseError: in a task, and so within Spark's error: a column of the key is null.
+    """
+    task = partial(_write_task, spec, root, cluster)
+    return [DataFile(*row) for row in rows.mapInArrow(task, _FILE).collect()]
+
+
+def _write_task(
+    spec: TableSpec, root: str, cluster: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    writer = FileWriter(root, cluster)
+    for batch in batches:
+        if batch.num_rows:
+            writer.add(spec, batch)
+    yield pa.RecordBatch.from_pylist([vars(f) for f in writer.close().values()], _FILE_ARROW)
 
 
 class _TableWriter:

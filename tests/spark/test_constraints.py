@@ -38,6 +38,9 @@ def test_a_row_that_is_not_allowed_is_refused(
     with pytest.raises(LakehouseError) as refused:
         lakehouse.append(spec, rows_of(spark, spec, **values), "test", 0)
     assert str(refused.value).startswith(line)
+    with pytest.raises(LakehouseError) as refused:
+        lakehouse.append_first(spec, rows_of(spark, spec, **values), "test", 0)
+    assert str(refused.value).startswith(line)
     assert lakehouse.read(spec).count() == 0
 
 
