@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from anomalies.model import SEVERITIES
+from lag.burrow import STATUSES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 WINDOWS = {"1h": dt.timedelta(hours=1), "24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7)}
-# Burrow's statuses, the worse the later.
-_STATUSES = ("OK", "WARN", "STALL", "REWIND", "STOP", "ERR")
 
 
 def group_health(
@@ -101,7 +100,7 @@ def severity_rank(column: str) -> Column:
 
 
 def _lag_by_group(lag: DataFrame) -> DataFrame:
-    statuses = F.array(*map(F.lit, _STATUSES))
+    statuses = F.array(*map(F.lit, STATUSES))
     worst = F.max(F.array_position(statuses, F.col("status")))
     return lag.groupBy("group_id").agg(
         F.sum("lag").alias("total_lag"),

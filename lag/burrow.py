@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 OK, WARN, ERR = "OK", "WARN", "ERR"
 STOP, STALL, REWIND = "STOP", "STALL", "REWIND"
 
+STATUSES = (OK, WARN, STALL, REWIND, STOP, ERR)
+"""The worse the later."""
+
 SEVERITY = {OK: 0, WARN: 1, STOP: 2, STALL: 2, REWIND: 2}
 """How bad a partition's status is for its group: 0 leaves it OK, 1 makes it WARN, 2 ERR."""
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from anomalies.health import severity_rank
+from lag.burrow import STATUSES
 from report.model import (
     DAY_MS,
     LISTED_ANOMALIES,
@@ -209,8 +210,7 @@ def _prepared(panel: str, rows: DataFrame) -> DataFrame:
             }
         )
     if panel == "lag":
-        rank = {"OK": 0, "WARN": 1, "REWIND": 2, "STALL": 3, "STOP": 4}
-        order = F.array_position(F.array(*map(F.lit, rank)), F.col("status"))
+        order = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
         return rows.groupBy("group_id", "sampled_at").agg(
             F.sum("lag").alias("lag"),
             F.count("*").alias("partitions"),
