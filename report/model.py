@@ -21,6 +21,9 @@ SHOWN_GROUPS = 25
 LISTED_GROUPS = 5_000
 """Groups in the table of groups."""
 
+LISTED_FINDINGS = 20
+"""Expectations on the page that did not hold."""
+
 LISTED_ANOMALIES = 500
 """Anomalies on the front page."""
 
@@ -108,6 +111,8 @@ class Quality:
         quarantined: records that nobody could decode.
         quarantine: how many of them, by error; the most frequent errors.
         last_ingest_at: start of the last ingest run that brought something.
+        last_validation_at: start of the last run of validate that looked at something.
+        findings: what did not hold, of the window's runs: each expectation as it failed last.
     """
 
     records: int = 0
@@ -117,6 +122,8 @@ class Quality:
     quarantined: int = 0
     quarantine: dict[str, int] = field(default_factory=dict)
     last_ingest_at: int | None = None
+    last_validation_at: int | None = None
+    findings: list[Row] = field(default_factory=list)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from lag.burrow import STATUSES
 from report.model import (
     DAY_MS,
     LISTED_ANOMALIES,
+    LISTED_FINDINGS,
     LISTED_GROUPS,
     PANELS,
     SHOWN_GROUPS,
@@ -33,6 +34,8 @@ from schemas.tables import (
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
     QUARANTINE,
+    RESULTS,
+    VALIDATION_RUNS,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +60,10 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at)
     if lakehouse.exists(GROUP_HEALTH):
         _read_health(lakehouse, facts)
-    tasks: list[Callable[[], None]] = [partial(_read_quality, lakehouse, facts)]
+    tasks: list[Callable[[], None]] = [
+        partial(_read_quality, lakehouse, facts),
+        partial(_read_findings, lakehouse, facts, made_at - WINDOW_MS),
+    ]
     if facts.as_of is not None:
         since = facts.as_of - WINDOW_MS
         facts.shown = [Group(row["group_id"]) for row in facts.groups[:SHOWN_GROUPS]]
@@ -138,6 +144,20 @@ def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
         rows = _rows(by_error.limit(_QUARANTINE_REASONS))
         quality.quarantine = {row["error"]: row["count"] for row in rows}
         quality.quarantined = refused.count() if rows else 0
+
+
+def _read_findings(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
+    if not lakehouse.exists(VALIDATION_RUNS) or not lakehouse.exists(RESULTS):
+        return
+    (last,) = _rows(lakehouse.read(VALIDATION_RUNS).agg(F.unix_millis(F.max("at")).alias("at")))
+    facts.quality.last_validation_at = last["at"]
+    failed = lakehouse.read(RESULTS).where(~F.col("success") & (F.col("at") >= _time(since)))
+    of_one = Window.partitionBy("table_name", "expectation").orderBy(F.desc("validation_run"))
+    newest = _millis(failed.withColumn("rank", F.row_number().over(of_one)).where("rank = 1"))
+    rows = newest.select(
+        *("table_name", "expectation", "meaning", "severity", "rows_unexpected", "at")
+    ).orderBy(severity_rank("severity").desc(), F.desc("at"), "table_name", "expectation")
+    facts.quality.findings = _rows(rows.limit(LISTED_FINDINGS))
 
 
 def _missing(reason: str) -> Column:

@@ -285,6 +285,7 @@
     const missing = Object.values(q.holes).reduce((a, b) => a + b, 0);
     tiles.append(tile("records not decoded", number(q.quarantined), q.quarantined ? "warning" : ""));
     if (missing) tiles.append(tile("offsets without a record", number(missing)));
+    if (q.findings.length) tiles.append(tile("expectations of the data that failed", number(q.findings.length), "warning"));
     byId("made").append("Made ", time(data.made_at, "s"), " ", zoneLabel(), ` by groupledger from ${printable(data.lakehouse)}.`);
   }
 
@@ -418,9 +419,14 @@
       ...Object.entries(q.holes).map(([reason, n]) => [`Offsets without a record: ${printable(reason)}`, number(n)]),
       ["Records in quarantine, that could not be decoded", number(q.quarantined)],
       ...Object.entries(q.quarantine).map(([error, n]) => [`Quarantine: ${printable(error)}`, number(n)]),
+      ["Last validation", q.last_validation_at === null ? "never" : [time(q.last_validation_at), " ", zoneLabel()]],
+      ...q.findings.map((f) => [
+        `Not as expected, ${f.severity}: ${printable(f.table_name)}: ${printable(f.meaning)} (${printable(f.expectation)})`,
+        [many(f.rows_unexpected, "row"), ", ", time(f.at)],
+      ]),
     ];
     const body = rows.map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value)));
-    byId("quality").append(make("div.box.wide", {}, make("table", {}, make("caption", {}, "bronze.coverage and silver.quarantine have each hole and each record"), make("tbody", {}, body))));
+    byId("quality").append(make("div.box.wide", {}, make("table", {}, make("caption", {}, "bronze.coverage has each hole, silver.quarantine each record, dq.results a query for the rows that are not as expected"), make("tbody", {}, body))));
   }
 
   // -- a group in detail --------------------------------------------------------------------------

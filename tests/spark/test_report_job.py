@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.runtime.report import report
+from schemas.tables import RESULTS
 from storage.tables import Lakehouse
-from tests.support.jobs import run, run_of
+from tests.support.jobs import run, run_of, succeed
 
 if TYPE_CHECKING:
     import pytest
@@ -37,7 +39,6 @@ def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: st
 def test_the_pipeline_writes_the_report_where_it_is_told(
     spark: SparkSession, lakehouse_path: str, tmp_path: Path
 ) -> None:
-    del spark
     path = tmp_path / "pages" / "groups.html"
     options = ("--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
     outcome = run("pipeline", "--records", OLD, *options)
@@ -50,6 +51,18 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
     assert of_first["states"]["count"] > of_first["generations"]["count"] > 0
     quality = data["quality"]
     assert quality["records"] + sum(quality["holes"].values()) == quality["offsets"] > 0
+    assert quality["last_validation_at"] is not None
+    assert quality["findings"] == []
+    # What validate found since is on the page, each expectation as it failed last.
+    held = Lakehouse(spark, lakehouse_path, "old")
+    at = dt.datetime.now(dt.timezone.utc)
+    for number, broken in enumerate((3, 2), held.last_write(RESULTS, "validate") + 1):
+        found = {"table_name": "bronze.records", "expectation": "e", "severity": "warning"}
+        found |= {"validation_run": number, "success": False, "at": at, "rows_unexpected": broken}
+        assert held.append_rows(RESULTS, [found], "validate", number)
+    succeed("report", "--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
+    (told,) = data_of(path)["quality"]["findings"]
+    assert (told["expectation"], told["rows_unexpected"]) == ("e", 2)
     # Another cluster's page tells of nothing.
     outcome = run("report", "--lakehouse", lakehouse_path, "--cluster", "new")
     assert data_of(Path(lakehouse_path) / "report-new.html")["group_count"] == 0

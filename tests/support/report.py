@@ -37,7 +37,14 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
             for hour in range(24)
             for name in names[:10]
         ],
-        quality=Quality(records=10, offsets=12, partitions=2, holes={"compacted": 2}),
+        quality=Quality(
+            records=10,
+            offsets=12,
+            partitions=2,
+            holes={"compacted": 2},
+            last_validation_at=AS_OF,
+            findings=[_finding(name) for name in names[:2]],
+        ),
     )
     for name in names[:SHOWN_GROUPS]:
         group = Group(name)
@@ -67,6 +74,17 @@ def _health(name: str, n: int) -> dict[str, object]:
         "total_lag": n,
         "worst_lag_status": "OK",
         "last_commit_at": AS_OF - n,
+    }
+
+
+def _finding(name: str) -> dict[str, object]:
+    return {
+        "table_name": "silver.group_metadata",
+        "expectation": "leader_is_a_member",
+        "meaning": f"the leader is a member {name}",
+        "severity": "warning",
+        "rows_unexpected": 2,
+        "at": AS_OF,
     }
 
 
