@@ -51,8 +51,10 @@ def main(argv: list[str]) -> None:
     for name in ("short", "long"):
         lakehouse = work / f"lakehouse-{name}"
         if not lakehouse.exists():
-            took, _ = _pipeline(work / name, lakehouse)
+            took, told = _pipeline(work / name, lakehouse)
             print(f"{name} history brought in: {took:.1f} s", flush=True)
+            for step, spent in told["seconds"].items():
+                print(f"  {step:32}{spent:>8.1f}s", flush=True)
     for _ in range(options.runs):
         for name in ("short", "long"):
             copy = work / "copy"
