@@ -4,7 +4,7 @@ Makes a topic, cuts its last part off as "the hour", and brings the rest into tw
 it into one, its last hundredth into the other. Then the hour is run on copies of both in turn, each
 time as ``./spark-submit.sh pipeline`` in a process of its own, Spark's start included.
 
-Run it as ``python -m benchmarks.growth --history 5000000 --hour 50000 --work /data/growth``.
+Run it by ``benchmarks/run.sh growth --history 5000000 --hour 50000 --work /data/growth``.
 """
 
 from __future__ import annotations

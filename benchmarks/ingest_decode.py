@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WARM_UP = 50_000
-_MAIN_TABLES = ("offset_commits", "group_metadata")
+MAIN_TABLES = ("offset_commits", "group_metadata")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _ARROW_ROWS = 65_536  # of a batch in the product
 _SAMPLE_INTERVAL = 0.25
@@ -156,21 +156,22 @@ def run_product(lakehouse: str, path: str | None) -> dict[str, object]:
 
 def decode_vectorised(spark: SparkSession, path: str) -> None:
     """Decode commits and group metadata by the product's decoder, and forget the rows."""
-    for table in _MAIN_TABLES:
+    for table in MAIN_TABLES:
         schema = spark_schema(decoded_columns(table))
         _forget(decoded(_records_of(spark, path, table), table, schema))
 
 
 def decode_row_by_row(spark: SparkSession, path: str) -> None:
     """Decode the same by a Python function of one record, as most would write it first."""
-    for table in _MAIN_TABLES:
+    for table in MAIN_TABLES:
         columns = [c for c in decoded_columns(table) if c.name not in _POSITION]
-        function = F.udf(_row, spark_schema(columns), useArrow=False)
+        function = F.udf(row_by_row, spark_schema(columns), useArrow=False)
         rows = _records_of(spark, path, table)
         _forget(rows.select(*_POSITION, function("key", "value").alias("row")))
 
 
-def _row(key: bytearray | None, value: bytearray | None) -> dict[str, object] | None:
+def row_by_row(key: bytearray | None, value: bytearray | None) -> dict[str, object] | None:
+    """Decode one record; None if it cannot be decoded."""
     row = decode_record(key and bytes(key), value if value is None else bytes(value))
     return row.columns if isinstance(row, DecodedRow) else None
 

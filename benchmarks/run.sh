@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures ingest and decode on a generated topic: benchmarks/run.sh [--records 5000000] [--json]. Needs the tests' venv.
+# Measures the product on a generated topic: benchmarks/run.sh [ingest_decode | growth | others] [--help]. Makes the tests' venv.
 set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P)
@@ -12,4 +12,10 @@ ensure_venv "$venv" "$root/requirements-dev.lock" "about 650 MB"
 
 unset SPARK_HOME SPARK_CONF_DIR
 export PYTHONPATH=$root
-exec "$venv/bin/python" -m benchmarks.ingest_decode "$@"
+export SPARK_LOCAL_IP=127.0.0.1
+benchmark=ingest_decode
+if [[ $# -gt 0 && $1 != -* ]]; then
+  benchmark=$1
+  shift
+fi
+exec "$venv/bin/python" -m "benchmarks.$benchmark" "$@"
