@@ -17,11 +17,6 @@ from tests.support.labels import outcomes
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "anomalies.md"
 LIVE = ROOT / "tests" / "e2e" / "test_live_anomalies.py"
-# Kinds that need no detector's judgement, or a log of a kind that no broker here makes: where they
-# are held.
-_ELSEWHERE = {
-    "mixed_subscriptions": "tests/unit/test_anomalies.py",
-}
 
 
 def detection() -> str:
@@ -47,7 +42,7 @@ def detection() -> str:
                 cells[1] = f"{100 * hits / (hits + false):.0f} %"
             if outcome.never:
                 cells[2] = f"{len(outcome.quiet)} of {len(outcome.never)}"
-        held = "live broker" if kind in live else _ELSEWHERE.get(kind, "")
+        held = "live broker" if kind in live else ""
         lines.append(f"| {kind} | {' | '.join(cells)} | {held} |")
     if never is not None:
         lines.append(
