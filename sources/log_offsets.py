@@ -171,11 +171,11 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pytho
     kafka-python tries again until time is up, then tells of the time alone.
     """
 
-    _refusal: Exception | None = None
+    refusal: Exception | None = None
 
     def get_connection(self, node_id: int, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        if self._refusal is not None:
-            raise self._refusal
+        if self.refusal is not None:
+            raise self.refusal
         connection = super().get_connection(node_id, *args, **options)
         connection.init_future.add_errback(self._note)
         return connection
@@ -184,9 +184,9 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pytho
         if isinstance(
             error, errors.SaslAuthenticationFailedError | errors.UnsupportedSaslMechanismError
         ):
-            self._refusal = error
+            self.refusal = error
         elif "certificate" in str(error).lower():
-            self._refusal = ssl.SSLError()
+            self.refusal = ssl.SSLError()
 
 
 @contextmanager
@@ -194,12 +194,13 @@ def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClien
     """Open an admin client, and end its thread also if no broker answers."""
     # It logs every attempt; what comes of them is in the error.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    made: list[KafkaNetClient] = []
+    made: list[tuple[KafkaNetClient, _Connections]] = []
 
     def connect(**settings: Any) -> KafkaNetClient:  # noqa: ANN401 - all of kafka-python's settings
         net = NetworkSelector(**settings)
-        made.append(KafkaNetClient(net, _Connections(net, **settings)))
-        return made[0]
+        connections = _Connections(net, **settings)
+        made.append((KafkaNetClient(net, connections), connections))
+        return made[0][0]
 
     try:
         yield KafkaAdminClient(
@@ -208,8 +209,14 @@ def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClien
             **_TIMEOUTS,
             **options,
         )
+    except errors.RetriableError as error:
+        # Time was up before the refusal was met again.
+        for _, connections in made:
+            if connections.refusal is not None:
+                raise connections.refusal from error
+        raise
     finally:
-        for client in made:
+        for client, _ in made:
             client.close()
 
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from sources.coverage import Extent
 from storage.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame, SparkSession
 
-_COLUMNS = {
+    from sources.coverage import Position
+
+COLUMNS = {
     "topic": {"string"},
     "partition": {"int", "bigint", "smallint"},
     "offset": {"bigint", "int"},
@@ -21,6 +34,8 @@ _COLUMNS = {
     "key": {"binary"},
     "value": {"binary"},
 }
+_KINDS = ("CreateTime", "LogAppendTime")
+_NO_TIME = "NoTimestampType"
 _KEYS = ["topic", "record_partition", "record_offset"]
 
 
@@ -47,13 +62,12 @@ def read(spark: SparkSession, path: str) -> DataFrame:
             raise SourceError(f"--records {path}: is not a Parquet file") from error
         raise
     found = dict(files.dtypes)
-    missing = [name for name in _COLUMNS if name not in found]
+    missing = [name for name in COLUMNS if name not in found]
     if missing:
         raise SourceError(
-            f"--records {path}: has no column {', '.join(missing)}; "
-            f"needed are {', '.join(_COLUMNS)}"
+            f"--records {path}: has no column {', '.join(missing)}; needed are {', '.join(COLUMNS)}"
         )
-    for name, types in _COLUMNS.items():
+    for name, types in COLUMNS.items():
         if found[name] not in types:
             raise SourceError(
                 f"--records {path}: column {name} is {found[name]}, it has to be "
@@ -68,14 +82,115 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         F.col("offset").cast("bigint").alias("record_offset"),
         F.timestamp_millis(milliseconds).alias("record_timestamp"),
         # Most tools write Kafka's own words; to look for them in other spellings takes longer.
-        F.when(given.isin("CreateTime", "LogAppendTime"), given)
-        .when(kind.startswith("createtime"), "CreateTime")
-        .when(kind.startswith("logappendtime"), "LogAppendTime")
-        .otherwise("NoTimestampType")
+        F.when(given.isin(*_KINDS), given)
+        .when(kind.startswith(_KINDS[0].lower()), _KINDS[0])
+        .when(kind.startswith(_KINDS[1].lower()), _KINDS[1])
+        .otherwise(_NO_TIME)
         .alias("timestamp_type"),
         "key",
         "value",
     )
+
+
+def local_files(files: DataFrame) -> list[str] | None:
+    """Name the files that `read` has found; None if one is not on this machine."""
+    urls = [urlsplit(url) for url in files.inputFiles()]
+    if any(url.scheme not in {"", "file"} for url in urls):
+        return None
+    return sorted(unquote(url.path) for url in urls)
+
+
+def plain_extents(paths: Iterable[str], topic: str) -> dict[Position, Extent] | None:
+    """Measure the records of a topic in files on this machine that hold each once, in order.
+
+    Recordings and backups do, and to read three columns by Arrow takes a fraction of what a query
+    over all positions does.
+
+    Returns:
+        None if the files are not such, or if Arrow cannot read them: to be measured by a query.
+    """
+    spans: dict[int, list[_Span]] = defaultdict(list)
+    for path in paths:
+        try:
+            found = _spans(path, topic)
+        except (pa.ArrowException, OSError, KeyError):  # Spark says what is wrong, or can read it
+            return None
+        if found is None:
+            return None
+        for partition, span in found.items():
+            spans[partition].append(span)
+    for of_partition in spans.values():
+        of_partition.sort()
+        if any(before.last >= behind.first for before, behind in pairwise(of_partition)):
+            return None
+    return {
+        (topic, p): Extent(s[0].first, s[-1].last, n, n)
+        for p, s in spans.items()
+        for n in [sum(span.records for span in s)]
+    }
+
+
+class _Span(NamedTuple):
+    first: int
+    last: int
+    records: int
+
+
+def _spans(path: str, topic: str) -> dict[int, _Span] | None:
+    """Measure the records of one file, by partition; None if they are not in order."""
+    spans: dict[int, _Span] = {}
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["topic", "partition", "offset"]):
+            chosen = batch.filter(pc.equal(batch.column("topic"), topic))
+            if chosen.column("partition").null_count or chosen.column("offset").null_count:
+                return None
+            partitions = chosen.column("partition").to_numpy()
+            order = np.argsort(partitions, kind="stable")
+            partitions, offsets = partitions[order], chosen.column("offset").to_numpy()[order]
+            is_same = np.diff(partitions) == 0
+            if np.any(is_same & (np.diff(offsets) <= 0)):
+                return None
+            starts = [0, *(np.flatnonzero(~is_same) + 1).tolist()] if len(partitions) else []
+            for start, end in pairwise([*starts, len(partitions)]):
+                partition, first = int(partitions[start]), int(offsets[start])
+                before = spans.get(partition, _Span(first, first - 1, 0))
+                if first <= before.last or first < 0 or partition < 0:
+                    return None
+                last, records = int(offsets[end - 1]), before.records + end - start
+                spans[partition] = _Span(before.first, last, records)
+    return spans
+
+
+def of_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    """Give the records of a topic as `read` does, by Arrow.
+
+    Args:
+        batch: the columns of a file, see `COLUMNS`.
+        topic: its name.
+    """
+    chosen = batch.filter(pc.equal(batch.column("topic"), topic))
+    of_file = {name: chosen.column(name) for name in COLUMNS}
+    millis = of_file["timestamp"].cast(pa.int64())
+    is_time = pc.greater_equal(millis, 0)
+    micros = pc.multiply_checked(pc.if_else(is_time, millis, None), 1000)
+    kinds = of_file["timestampType"].dictionary_encode()
+    names = pa.array(map(_timestamp_type, kinds.dictionary.to_pylist()), pa.string())
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": of_file["topic"].cast(pa.string()),
+            "record_partition": of_file["partition"].cast(pa.int32()),
+            "record_offset": of_file["offset"].cast(pa.int64()),
+            "record_timestamp": micros.cast(pa.timestamp("us", "UTC")),
+            "timestamp_type": pc.fill_null(names.take(kinds.indices), _NO_TIME),
+            "key": of_file["key"].cast(pa.binary()),
+            "value": of_file["value"].cast(pa.binary()),
+        }
+    )
+
+
+def _timestamp_type(given: str) -> str:
+    letters = re.sub("[^A-Za-z]", "", given).lower()
+    return next((kind for kind in _KINDS if letters.startswith(kind.lower())), _NO_TIME)
 
 
 def conflicting(records: DataFrame, held: DataFrame) -> DataFrame:

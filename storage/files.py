@@ -1,7 +1,8 @@
-"""Parquet files of Delta tables, written by Arrow in the tasks of a job, for a commit to follow.
+"""Parquet files on a disk that driver and tasks share, read and written by Arrow in the tasks.
 
-Spark's own writer takes the columns that Python gives it apart into rows, and those into columns
-again: of nested columns Arrow writes several times as much in the same time.
+Between Python and its own readers and writers, Spark takes columns apart into rows, and those into
+columns again: Arrow reads and writes several times as much in the same time. What is written is no
+part of a table before a commit says so.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
 
 COMPRESSION = "zstd"
+BATCH_ROWS = 65_536
+# A task is worth starting for so much, before compression.
+_SHARE_BYTES = 32 * 2**20
 _MAX_WAITING = 96 * 2**20
 _FILE = "path STRING, size BIGINT, records BIGINT, stats STRING"
 _FILE_ARROW = pa.schema(
@@ -49,6 +53,47 @@ class DataFile:
     size: int
     records: int
     stats: str
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Some row groups of a Parquet file."""
+
+    path: str
+    groups: tuple[int, ...]
+
+
+def shares(paths: Iterable[str], most: int) -> list[list[RowGroups]]:
+    """Share the row groups of files out, about as much to each task.
+
+    Args:
+        paths: the files.
+        most: number of shares that may not be exceeded.
+    """
+    sizes: list[tuple[str, int, int]] = []
+    for path in paths:
+        footer = pq.read_metadata(path)
+        groups = range(footer.num_row_groups)
+        sizes += [(path, g, footer.row_group(g).total_byte_size) for g in groups]
+    whole = sum(size for _, _, size in sizes)
+    count = max(1, min(most, whole // _SHARE_BYTES))
+    shared: list[dict[str, list[int]]] = [{} for _ in range(count)]
+    taken = 0
+    for path, group, size in sizes:
+        # By the middle of a row group, so that one that lies across a border goes to one side.
+        at = min(count - 1, (taken + size // 2) * count // max(1, whole))
+        shared[at].setdefault(path, []).append(group)
+        taken += size
+    return [[RowGroups(p, tuple(g)) for p, g in share.items()] for share in shared if share]
+
+
+def read(share: Iterable[RowGroups], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read what is in some row groups."""
+    for part in share:
+        with pq.ParquetFile(part.path) as file:
+            yield from file.iter_batches(
+                BATCH_ROWS, row_groups=list(part.groups), columns=list(columns), use_threads=False
+            )
 
 
 class FileWriter:

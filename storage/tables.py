@@ -13,6 +13,7 @@ import uuid
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -239,6 +240,46 @@ class Lakehouse:
             return self.add(spec, files, application, version)
         return True
 
+    def add_first(
+        self, spec: TableSpec, files: Collection[DataFile], application: str, version: int
+    ) -> int:
+        """Make files part of a table if nobody else has written this `version` of `application`.
+
+        Returns:
+            The number of their rows.
+
+        Raises:
+            ConflictError: somebody has; the files are no part of the table.
+        """
+        if not self.add(spec, files, application, version):
+            raise ConflictError(_conflict(application, self.cluster))
+        return sum(file.records for file in files)
+
+    def local_files(self, spec: TableSpec, column: str, after: int, to: int) -> list[str] | None:
+        """Name the files on this disk that may have rows of this cluster with `column` in a range.
+
+        Args:
+            spec: a table.
+            column: one of its columns of whole numbers.
+            after: the range begins behind this.
+            to: the range ends with this.
+
+        Returns:
+            None if the table is not on a disk that driver and tasks share, or if Delta marks rows
+            of a file as deleted, which only Spark sees.
+        """
+        if self.local_root is None or not self.exists(spec):
+            return None
+        of_cluster = f"partitionValues['cluster'] = {sql_text(self.cluster)}"
+        least, most = (f"get_json_object(stats, '$.{m}Values.{column}')" for m in ("min", "max"))
+        # A file without statistics may have any row.
+        is_in = f"coalesce({most} > {after} AND {least} <= {to}, true)"
+        held = self.snapshot(spec).allFiles().where(f"{of_cluster} AND {is_in}")
+        files = [json.loads(text) for text in held.toJSON().collectAsList()]
+        if any("deletionVector" in file for file in files):
+            return None
+        return [str(Path(self.path(spec), unquote(file["path"]))) for file in files]
+
     def _added(self, file: DataFile) -> dict[str, Any]:
         return {
             "path": f"cluster={self.cluster}/{Path(file.path).name}",
@@ -330,9 +371,7 @@ class Lakehouse:
         root = self.local_root
         if root is not None:
             files = self._write_files(spec, rows, root)
-            if not self.add(spec, files, application, version):
-                raise ConflictError(_conflict(application, self.cluster))
-            return sum(file.records for file in files)
+            return self.add_first(spec, files, application, version)
         self.ensure(spec)
         before = self.snapshot(spec).version()
         note = f"{application} {version} {uuid.uuid4()}"

@@ -166,7 +166,16 @@ def _write_files(
         The number of records of each type, and that of the rows added to each table; a table is
         left out if another run came first.
     """
-    found = silver_files.write(batch, root, lakehouse.cluster, plan.number)
+    # What is tried again is not in bronze's files alone.
+    paths = (
+        None if plan.retried else lakehouse.local_files(RECORDS, "ingest_run", plan.after, plan.to)
+    )
+    target = silver_files.Target(root, lakehouse.cluster, plan.number)
+    if paths is None:
+        found = silver_files.write(batch, target)
+    else:
+        bronze = silver_files.BronzeFiles(paths, plan.after, plan.to)
+        found = silver_files.write_from_files(lakehouse.spark, bronze, target)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         jobs = {
             table: pool.submit(_add_table, lakehouse, plan, table, files)

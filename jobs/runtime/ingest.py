@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from jobs.runtime import bronze_files
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents
@@ -32,11 +33,14 @@ class Source:
         records: the records.
         ranges: the offsets that they account for.
         found: what they hold of each partition; None if nobody has looked.
+        files: files on a disk that driver and tasks share, which hold these records of the topic
+            and no others; none if there are no such files.
     """
 
     records: DataFrame
     ranges: list[Range]
     found: dict[Position, Extent] | None = None
+    files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def ingest(run: Run) -> None:
     added = 0
     if source.ranges:
         with run.step("writing bronze.records"):
-            added = _write(lakehouse, source, last_run + 1)
+            added = _write(run, source, last_run + 1)
     run.summary["records_ingested"] = added
 
 
@@ -152,7 +156,10 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     topic = run.options.topic
     every = parquet.read(run.spark, path)
     records = every.where(F.col("topic") == topic)
-    found = extents(records)
+    files = (parquet.local_files(every) if run.lakehouse.local_root else None) or []
+    found = parquet.plain_extents(files, topic) if files else None
+    if found is None:
+        files, found = [], extents(records)
     if not found and (other := every.select("topic").first()) is not None:
         raise SourceError(
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
@@ -162,13 +169,13 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     if any(e.first_offset < state.positions.get(p, 0) for p, e in found.items()):
         _refuse(parquet.conflicting(records, held), path, run.options.cluster)
         records = parquet.not_held(records, held)
-        found = extents(records)
+        files, found = [], extents(records)
     if any(e.distinct_offsets < e.records for e in found.values()):
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
         found = {p: replace(e, records=e.distinct_offsets) for p, e in found.items()}
     ranges = [_file_range(p, e, state.positions.get(p, 0)) for p, e in sorted(found.items())]
-    return Source(records, ranges, found)
+    return Source(records, ranges, found, files)
 
 
 def _file_range(position: Position, extent: Extent, held_until: int) -> Range:
@@ -204,13 +211,20 @@ def _refuse_within(conflicts: DataFrame, path: str) -> None:
         )
 
 
-def _write(lakehouse: Lakehouse, source: Source, number: int) -> int:
+def _write(run: Run, source: Source, number: int) -> int:
     """Append the records, then account for them; give their number."""
+    lakehouse, topic = run.lakehouse, run.options.topic
     now = dt.datetime.now(dt.timezone.utc)
-    rows = source.records.withColumns(
-        {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
-    )
-    written = lakehouse.append_first(RECORDS, rows, _APPLICATION, number)
+    root = lakehouse.local_root
+    if source.files and root is not None:
+        target = bronze_files.Target(root, lakehouse.cluster, now, number)
+        files = bronze_files.write(run.spark, source.files, topic, target)
+        written = lakehouse.add_first(RECORDS, files, _APPLICATION, number)
+    else:
+        rows = source.records.withColumns(
+            {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
+        )
+        written = lakehouse.append_first(RECORDS, rows, _APPLICATION, number)
     found = source.found
     if found is not None and written != sum(e.records for e in found.values()):
         found = None  # the files are others by now: what counts is what was written

@@ -5,6 +5,7 @@ It takes a disk that driver and tasks share; elsewhere Spark writes the tables o
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -15,28 +16,19 @@ import pyarrow.compute as pc
 
 from decoders.records import decode
 from schemas.tables import decoded_table
-from storage.files import DataFile, FileWriter
+from storage.files import FileWriter, read, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from storage.files import DataFile, RowGroups
 
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
-_RESULT = (
-    "type BINARY, records BIGINT, table STRING, path STRING, size BIGINT, rows BIGINT, stats STRING"
-)
-_RESULT_ARROW = pa.schema(
-    [
-        ("type", pa.binary()),
-        ("records", pa.int64()),
-        ("table", pa.string()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("rows", pa.int64()),
-        ("stats", pa.string()),
-    ]
-)
+_RUN = "ingest_run"
+_TIME = pa.timestamp("us", "UTC")
+_TASKS_A_CORE = 2
 # Records are decoded so many together, of each of these kinds apart and of all others: a pass over
 # few costs what one over many does, but large ones have to stay in the processor's caches.
 _MAX_ROWS = 65_536
@@ -58,47 +50,97 @@ class Written:
     files: dict[str, list[DataFile]]
 
 
-def write(records: DataFrame, root: str, cluster: str, decode_run: int) -> Written:
-    """Decode records, and write files of what they become, to be added to their tables.
+@dataclass(frozen=True)
+class Target:
+    """Where rows go, and what they say of the run.
 
-    Args:
-        records: columns record_partition, record_offset, record_timestamp, key and value.
+    Attributes:
         root: folder of the lakehouse.
         cluster: the cluster whose records they are.
         decode_run: number of the run.
     """
-    task = partial(_write, root, cluster, decode_run)
+
+    root: str
+    cluster: str
+    decode_run: int
+
+
+@dataclass(frozen=True)
+class BronzeFiles:
+    """Rows in files of bronze.records.
+
+    Attributes:
+        paths: the files.
+        after: of their rows, those of the ingest runs behind this,
+        to: up to and with this.
+    """
+
+    paths: list[str]
+    after: int
+    to: int
+
+
+def write(records: DataFrame, target: Target) -> Written:
+    """Decode records, and write files of what they become, to be added to their tables.
+
+    Args:
+        records: columns record_partition, record_offset, record_timestamp, key and value.
+        target: where to.
+    """
+    rows = records.select(*_INPUT).mapInArrow(partial(_of_query, target), "written BINARY")
+    return _sum(pickle.loads(row.written) for row in rows.collect())  # noqa: S301 - our own tasks'
+
+
+def write_from_files(spark: SparkSession, bronze: BronzeFiles, target: Target) -> Written:
+    """Do what `write` does with records that are in files, which Spark need not read then."""
+    context = spark.sparkContext
+    shared = shares(bronze.paths, _TASKS_A_CORE * context.defaultParallelism)
+    task = partial(_of_share, bronze, target)
+    return _sum(context.parallelize(shared, max(1, len(shared))).map(task).collect())
+
+
+def _sum(parts: Iterable[Written]) -> Written:
     in_type: Counter[bytes | None] = Counter()
-    files = defaultdict(list)
-    for row in records.select(*_INPUT).mapInArrow(task, _RESULT).collect():
-        if row.table is None:
-            in_type[row.type if row.type is None else bytes(row.type)] += row.records
-        else:
-            files[row.table].append(DataFile(row.path, row.size, row.rows, row.stats))
+    files: dict[str, list[DataFile]] = defaultdict(list)
+    for part in parts:
+        in_type.update(part.in_type)
+        for table, of_table in part.files.items():
+            files[table] += of_table
     return Written(dict(in_type), dict(files))
 
 
-def _write(
-    root: str, cluster: str, decode_run: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    writer = FileWriter(root, cluster)
+def _of_query(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    written = pickle.dumps(_write(target, batches))
+    yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
+
+
+def _of_share(bronze: BronzeFiles, target: Target, share: list[RowGroups]) -> Written:
+    batches = read(share, [*_INPUT, _RUN])
+    return _write(target, (_of_runs(batch, bronze) for batch in batches if batch.num_rows))
+
+
+def _of_runs(batch: pa.RecordBatch, bronze: BronzeFiles) -> pa.RecordBatch:
+    """Keep the records of the ingest runs that are wanted, as `write` takes them."""
+    runs = batch.column(_RUN)
+    bounds = pc.min_max(runs)
+    if not bronze.after < bounds["min"].as_py() <= bounds["max"].as_py() <= bronze.to:
+        is_in = pc.and_(pc.greater(runs, bronze.after), pc.less_equal(runs, bronze.to))
+        batch = batch.filter(is_in)
+    time = batch.column("record_timestamp").cast(_TIME)  # Spark may have written another unit
+    columns = [time if n == "record_timestamp" else batch.column(n) for n in _INPUT]
+    return pa.RecordBatch.from_arrays(columns, names=list(_INPUT))
+
+
+def _write(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
+    writer = FileWriter(target.root, target.cluster)
     in_type: Counter[bytes | None] = Counter()
     for batch in _sorted_out(batches, in_type):
         for table, parts in decode(batch).tables.items():
             for part in parts:
-                run = pa.repeat(pa.scalar(decode_run, pa.int64()), part.num_rows)
+                run = pa.repeat(pa.scalar(target.decode_run, pa.int64()), part.num_rows)
                 writer.add(decoded_table(table), part.append_column("decode_run", run))
-    rows: list[dict[str, object]] = [{"type": t, "records": n} for t, n in in_type.items()]
-    for name, file in writer.close().items():
-        rows.append(
-            {
-                "table": name.removeprefix("silver."),
-                **vars(file),
-                "rows": file.records,
-                "records": None,
-            }
-        )
-    yield pa.RecordBatch.from_pylist(rows, _RESULT_ARROW)
+    files = {name.removeprefix("silver."): [file] for name, file in writer.close().items()}
+    return Written(dict(in_type), files)
 
 
 def _sorted_out(

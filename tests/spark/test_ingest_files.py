@@ -15,6 +15,7 @@ from benchmarks.generate import SCHEMA
 from jobs.runtime import decode as decode_job
 from jobs.runtime import ingest as ingest_job
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, all_tables
+from sources import parquet
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
@@ -235,6 +236,30 @@ def test_an_empty_file_gives_empty_tables(
     summary = succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
     assert summary["records_ingested"] == summary["decoded"] == 0
     assert is_balanced(spark, lakehouse_path)
+
+
+def test_arrow_and_spark_read_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = ["CreateTime", "LOG_APPEND_TIME", "create time", "NoTimestampType", "other", None]
+    count = len(kinds)
+    columns = {
+        "topic": pa.array(["a", "b"] * (count // 2)),
+        "partition": pa.array(range(count), pa.int16()),
+        "offset": pa.array(range(count), pa.int32()),
+        "timestamp": pa.array([0, -1, 1_700_000_000_001, None, 5, -2], pa.int64()),
+        "timestampType": pa.array(kinds, pa.string()),
+        "key": pa.array([b"k", None] * (count // 2), pa.binary()),
+        "value": pa.array([None, b""] * (count // 2), pa.binary()),
+        "more": pa.array(range(count)),
+    }
+    path = write(tmp_path / "records.parquet", pa.table(columns))
+    rows = parquet.read(spark, str(path))
+    assert parquet.local_files(rows) == [str(path)]
+    (batch,) = pq.read_table(path).to_batches()
+    for topic in ("a", "b", "c"):
+        ours = parquet.of_topic(batch, topic)
+        theirs = rows.where(F.col("topic") == topic).toArrow()
+        assert ours.schema.names == theirs.schema.names
+        assert ours.to_pylist() == theirs.to_pylist()
 
 
 def test_timestamps_of_old_brokers_are_null(

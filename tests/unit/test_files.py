@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from schemas.columns import ArrayOf, Column, Primitive, arrow_schema, column
 from schemas.tables import TableSpec
-from storage.files import DataFile, FileWriter
+from sources.coverage import Extent
+from sources.parquet import plain_extents
+from storage.files import DataFile, FileWriter, read, shares
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 _TIME = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, dt.timezone.utc)
 _SPEC = TableSpec(
@@ -73,3 +74,71 @@ def test_a_long_text_bounds_only_from_below(tmp_path: Path) -> None:
     stats = json.loads(write(tmp_path, rows(0, "x" * 40)).stats)
     assert stats["minValues"]["group_id"] == "x" * 32
     assert "group_id" not in stats["maxValues"]
+
+
+@pytest.mark.parametrize("most", [1, 3, 20])
+def test_each_row_group_is_in_one_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("storage.files._SHARE_BYTES", 1)
+    paths = [str(tmp_path / f"{n}.parquet") for n in range(2)]
+    numbers = pa.table({"number": pa.array(range(50)), "text": ["some"] * 50})
+    for path in paths:
+        pq.write_table(numbers, path, row_group_size=10)
+    shared = shares(paths, most)
+    assert len(shared) == min(most, 10)
+    found = [b for share in shared for b in read(share, ["number"])]
+    assert [n for batch in found for n in batch["number"].to_pylist()] == [*range(50)] * 2
+    assert {batch.num_columns for batch in found} == {1}
+
+
+def test_nothing_is_shared_out_as_nothing() -> None:
+    assert shares([], 4) == []
+
+
+_TOPIC = "__consumer_offsets"
+
+
+def recorded(path: Path, *offsets: tuple[int, int], topic: str = _TOPIC) -> str:
+    """Write a file of records by partition and offset."""
+    partitions, numbers = zip(*offsets, strict=True)
+    columns = {"topic": [topic] * len(offsets), "partition": partitions, "offset": numbers}
+    pq.write_table(pa.table(columns), path, row_group_size=2)
+    return str(path)
+
+
+def test_records_that_are_there_once_and_in_order_are_measured(tmp_path: Path) -> None:
+    paths = [
+        recorded(tmp_path / "a", (0, 5), (1, 7), (0, 6), (0, 9)),
+        recorded(tmp_path / "b", (1, 0), (0, 10)),
+        recorded(tmp_path / "c", (0, 5), topic="another"),
+    ]
+    assert plain_extents(paths, _TOPIC) == {
+        (_TOPIC, 0): Extent(5, 10, 4, 4),
+        (_TOPIC, 1): Extent(0, 7, 2, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        [(0, 5), (0, 5)],
+        [(0, 5), (1, 5), (0, 4)],
+        [(0, 5), (0, 6), (0, 7), (0, 6)],
+        [(0, -1), (0, 0)],
+        [(-1, 0)],
+        [(None, 0)],
+        [(0, None)],
+    ],
+)
+def test_records_that_are_not_are_left_to_a_query(
+    tmp_path: Path, offsets: list[tuple[int, int]]
+) -> None:
+    assert plain_extents([recorded(tmp_path / "a", *offsets)], _TOPIC) is None
+
+
+def test_files_that_overlap_are_left_to_a_query(tmp_path: Path) -> None:
+    paths = [recorded(tmp_path / "a", (0, 1), (0, 5)), recorded(tmp_path / "b", (0, 3))]
+    assert plain_extents(paths, _TOPIC) is None
+    (tmp_path / "c").write_text("no Parquet")
+    assert plain_extents([str(tmp_path / "c")], _TOPIC) is None
