@@ -194,6 +194,7 @@ def test_an_upgrade_in_the_middle_of_a_run(
 
     with monkeypatch.context() as older:
         older.setattr(decode_job, "decoder_id", lambda: OLDER)
+        older.setattr(Lakehouse, "local_files", lambda *_: None)
         older.setattr(silver_files, "write", written_in_part)
         older.setattr(decode_job, "_add_table", killed_before_commits)
         assert run("decode", "--lakehouse", lakehouse_path).status == 1
