@@ -51,7 +51,6 @@ for job, (schedule, arguments) in SCHEDULES.items():
                 "PYTHONPATH": HOME,
                 "TZ": "UTC",
             },
-            retries=1,
-            retry_delay=timedelta(minutes=2),
+            retries=0,  # the next run goes on where this one stopped, and 3 is told but once
             execution_timeout=timedelta(hours=2),
         )
