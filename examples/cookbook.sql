@@ -34,7 +34,7 @@ ORDER BY rebalances DESC, group_id, cause
 LIMIT 8;
 
 -- How much of the time did each group stand still?
--- Members of an eager group read nothing while it rebalances. These all are eager.
+-- Members of an eager group read nothing while it rebalances, and these all are eager.
 SELECT group_id,
   sum(duration_ms) FILTER (WHERE state IN ('PreparingRebalance', 'CompletingRebalance')) AS rebalancing_ms,
   sum(duration_ms) FILTER (WHERE state = 'Stable') AS stable_ms,
@@ -45,7 +45,7 @@ GROUP BY group_id
 ORDER BY standing_still_percent DESC;
 
 -- How long was a partition without an owner?
--- An assignment is in force until the next one: what is left are times in which the group had no member.
+-- An assignment is in force until the next one. What is left: the group had no member, or a cooperative rebalance moved it.
 SELECT group_id, topic, topic_partition AS partition, valid_to AS owner_gone, next_owner_at,
   unix_millis(next_owner_at) - unix_millis(valid_to) AS ms
 FROM (
