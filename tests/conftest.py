@@ -37,6 +37,17 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def storm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:  # noqa: ARG001
+    """A lakehouse with the demo's recording, told in one run; not to be written to."""
+    from tests.support.jobs import succeed  # noqa: PLC0415 - no unit test needs it
+
+    root = str(tmp_path_factory.mktemp("storm") / "lakehouse")
+    recording = RECORDINGS / "4.3.1-storm.parquet"
+    succeed("pipeline", "--records", recording, "--lakehouse", root, "--cluster", "one")
+    return root
+
+
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real broker with a listener for plain clients, one for SASL and one for TLS.
 

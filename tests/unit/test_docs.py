@@ -23,11 +23,16 @@ def test_the_page_of_anomalies_has_what_was_found_and_the_thresholds() -> None:
     assert all(f"| {kind} |" in text for kind in detection.KINDS)
 
 
-def test_the_page_of_sql_has_the_questions_and_the_views() -> None:
+def test_the_page_of_sql_has_the_views_and_functions() -> None:
     page_of_sql = (accuracy.ROOT / "docs" / "sql.md").read_text("utf-8")
-    for statement in split((accuracy.ROOT / "examples" / "questions.sql").read_text("utf-8")):
-        lines = [line for line in statement.strip().splitlines() if not line.startswith("--")]
-        assert "\n".join(lines).strip() in page_of_sql
     for name, text in {**view_texts(), **function_texts()}.items():
         assert name.removeprefix("gold.") in page_of_sql
         assert description(text) in page_of_sql
+
+
+def test_the_cookbook_has_the_statements_of_the_examples() -> None:
+    text = (accuracy.ROOT / "docs" / "sql-cookbook.md").read_text("utf-8")
+    for file in ("cookbook.sql", "cookbook-more.sql"):
+        for statement in split((accuracy.ROOT / "examples" / file).read_text("utf-8")):
+            lines = [line for line in statement.strip().splitlines() if not line.startswith("--")]
+            assert "\n".join(lines) in text, "run: docs/cookbook.py"

@@ -1,0 +1,178 @@
+"""Writes docs/sql-cookbook.md: questions, the SQL that answers them, and what it shows.
+
+The questions are those of examples/cookbook*.sql. Builds their lakehouses from bundled recordings,
+in one Spark session: PYTHONPATH=. .venv-dev/bin/python docs/cookbook.py
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from jobs.runtime import jars, launch
+from jobs.runtime.anomalies import anomalies
+from jobs.runtime.decode import decode
+from jobs.runtime.history import history
+from jobs.runtime.ingest import ingest
+from jobs.runtime.options import parse
+from jobs.runtime.runner import Run
+from jobs.runtime.sql import split, sql
+from storage.tables import Lakehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "sql-cookbook.md"
+EXAMPLES = ROOT / "examples"
+# Wider than any row.
+_WIDTH = 400
+# Where each file's questions are asked: the clusters of a lakehouse, and the recording of each.
+DEMO = "cookbook.sql"
+MORE = "cookbook-more.sql"
+RECORDINGS = {
+    DEMO: {"default": "examples/recordings/4.3.1-storm.parquet"},
+    MORE: {
+        "classic": "tests/truth/4.3.1-classic.parquet",
+        "modern": "examples/recordings/4.3.1-modern.parquet",
+        "admin": "tests/truth/4.3.1-admin2.parquet",
+        "compacted": "tests/truth/4.3.1-compacted.parquet",
+    },
+}
+_HEAD = """\
+# SQL cookbook
+
+Questions that people ask in the night or after it, as SQL with its output. Written by
+`docs/cookbook.py` from the files below; a test runs them all.
+
+The first {demo} are asked of the lakehouse of the demo ({sql_demo}):
+
+```sh
+./spark-submit.sh demo
+./spark-submit.sh sql --lakehouse ./demo-lakehouse --file {sql_demo}
+```
+
+The others need what the demo lacks: other assignors, the new protocols, resets, a compacted log.
+They are asked of a lakehouse in which four recordings of a broker are four clusters ({sql_more}).
+Leave `cluster = …` out if yours holds but one.
+
+```sh
+{commands}
+./spark-submit.sh sql --lakehouse ./cookbook-lakehouse --file {sql_more}
+```
+
+How far a group is behind, and for how long, is in [lag.md](lag.md); what could not be decoded, in
+`silver.quarantine`. Tables: [tables.md](tables.md). Views and functions: [sql.md](sql.md).
+
+{contents}
+"""
+
+
+def build(spark: SparkSession, root: str, file: str) -> None:
+    """Make the lakehouse that a file's questions are asked of, as far as they need it."""
+    for cluster, recording in RECORDINGS[file].items():
+        given = ["--records", str(ROOT / recording), "--lakehouse", root, "--cluster", cluster]
+        run = _run(spark, ["pipeline", *given])
+        ingest(run)
+        if cluster != "compacted":  # only bronze is asked of
+            decode(run)
+            history(run)
+        if file == DEMO:
+            anomalies(run)
+
+
+def _run(spark: SparkSession, argv: list[str], out: Console | None = None) -> Run:
+    options = parse(argv)
+    quiet = Console(quiet=True)
+    lakehouse = Lakehouse(spark, options.lakehouse, options.cluster)
+    return Run(spark, options, lakehouse, out=out or quiet, err=quiet)
+
+
+def session() -> SparkSession:
+    """Give the session that ./spark-submit.sh would make."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    target = launch.choose_target("local[2]", {})
+    os.environ.update(launch.environment(target, os.environ))
+    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+    return SparkSession.builder.getOrCreate()
+
+
+def questions(file: str) -> list[tuple[str, str, str]]:
+    """Cut a file into questions: what is asked, what there is to say, the SQL."""
+    found = []
+    for statement in split((EXAMPLES / file).read_text("utf-8")):
+        lines = statement.strip().splitlines()
+        notes = [line[2:].strip() for line in lines if line.startswith("--")]
+        query = "\n".join(line for line in lines if not line.startswith("--"))
+        found.append((notes[0], " ".join(notes[1:]), query))
+    return found
+
+
+class _Shown(Console):
+    """Keeps each table that is printed, as text."""
+
+    def __init__(self) -> None:
+        super().__init__(file=io.StringIO(), width=_WIDTH)
+        self.tables: list[str] = []
+
+    def print(self, *objects: Any, **_: Any) -> None:  # noqa: ANN401 - as rich has it
+        with self.capture() as capture:
+            super().print(*objects)
+        lines = [line.rstrip() for line in capture.get().splitlines()]
+        self.tables.append("\n".join(lines).strip("\n"))
+
+
+def answers(spark: SparkSession, root: str, file: str) -> list[str]:
+    """Ask a file's questions of its lakehouse; give what ./spark-submit.sh sql would print."""
+    shown = _Shown()
+    sql(_run(spark, ["sql", "--lakehouse", root, "--file", str(EXAMPLES / file)], shown))
+    return shown.tables
+
+
+def page(shown: dict[str, list[str]]) -> str:
+    """Give the text of the page, with the answers to each file's questions."""
+    sections, contents = [], []
+    for file, tables in shown.items():
+        for (asked, note, query), answer in zip(questions(file), tables, strict=True):
+            anchor = re.sub(r"[^\w\- ]", "", asked.lower()).replace(" ", "-")
+            contents.append(f"{len(contents) + 1}. [{asked}](#{anchor})")
+            told = [f"## {asked}", *([note] if note else []), f"```sql\n{query}\n```"]
+            sections.append("\n\n".join([*told, f"```\n{textwrap.dedent(answer)}\n```"]))
+    commands = [
+        f"./spark-submit.sh pipeline --lakehouse ./cookbook-lakehouse --cluster {cluster} "
+        f"--records {recording}"
+        for cluster, recording in RECORDINGS[MORE].items()
+    ]
+    head = _HEAD.format(
+        demo=len(shown[DEMO]),
+        sql_demo=f"examples/{DEMO}",
+        sql_more=f"examples/{MORE}",
+        commands="\n".join(commands),
+        contents="\n".join(contents),
+    )
+    return "\n".join([head, "\n\n".join(sections), ""])
+
+
+def main() -> None:
+    """Make both lakehouses, ask everything, and write the page."""
+    spark = session()
+    with tempfile.TemporaryDirectory() as folder:
+        shown = {}
+        for file in RECORDINGS:
+            build(spark, f"{folder}/{file}", file)
+            shown[file] = answers(spark, f"{folder}/{file}", file)
+    PAGE.write_text(page(shown), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
