@@ -84,6 +84,10 @@ class Lakehouse:
         self.cluster = cluster
         self._known: set[str] = set()
 
+    def of(self, cluster: str) -> Lakehouse:
+        """Give the tables as another cluster's jobs see them."""
+        return Lakehouse(self.spark, self.root, cluster)
+
     def path(self, spec: TableSpec) -> str:
         """Give the folder of a table."""
         return f"{self.root}/{spec.name.replace('.', '/')}"

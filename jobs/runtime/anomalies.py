@@ -23,6 +23,7 @@ from anomalies.model import Findings
 from anomalies.rows import rows_of
 from anomalies.spark import OUTPUT, Sources, commit_minutes, events, watch
 from jobs.runtime.limits import read_thresholds
+from jobs.runtime.logs import of_every_log
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -104,6 +105,7 @@ class News:
         return -(-own // _RECORDS_A_TASK)
 
 
+@of_every_log
 def anomalies(run: Run) -> None:
     """Bring gold.anomalies and gold.group_health up to the history."""
     limits = read_thresholds(run.options.thresholds)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from decoders.spark import decoded, decoder_id, is_of_type, quarantined, type_bytes, type_number
 from jobs.runtime import silver_files
+from jobs.runtime.logs import of_every_log
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
 from storage.errors import LakehouseError
@@ -59,6 +60,7 @@ class Plan:
     decoder: str
 
 
+@of_every_log
 def decode(run: Run) -> None:
     """Decode what is new in bronze.records, and what an older decoder refused."""
     lakehouse = run.lakehouse

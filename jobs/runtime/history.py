@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from history import offsets
 from history.spark import COMMITS, HEADS, TABLES, Holes, events, fold, row_columns, rows_of
+from jobs.runtime.logs import of_every_log
 from schemas.silver import silver_tables
 from schemas.tables import (
     COMMITTED_OFFSETS,
@@ -96,6 +97,7 @@ class News:
         return [(p, self.positions.get(p, 0), last.get(p, -1)) for p in known]
 
 
+@of_every_log
 def history(run: Run) -> None:
     """Bring the gold tables up to what has been decoded."""
     lakehouse = run.lakehouse

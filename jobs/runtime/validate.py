@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from dq.declared import bad_rows, decoded_rows, filled, on_views, suites, tables_of
 from dq.validation import Given, evaluate
+from jobs.runtime.logs import of_every_log
 from schemas.placement import partitions_of
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -88,6 +89,7 @@ class News:
     values: dict[str, str]
 
 
+@of_every_log
 def validate(run: Run) -> None:
     """Hold the tables to what is expected of them; write and tell what was found."""
     lakehouse = run.lakehouse
