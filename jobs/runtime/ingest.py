@@ -18,7 +18,7 @@ from jobs.runtime import logs
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents
-from storage.errors import SourceError
+from storage.errors import LakehouseError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,6 +122,7 @@ def _ingest(run: Run) -> None:
         for number in range(state.run + 1, last_run + 1):
             _recover(lakehouse, number, state)
             state = _state(lakehouse)
+        _check_records(lakehouse, state, last_run)
         _check_topic(state, run)
         source = _source(run, state)
     added = 0
@@ -129,6 +130,15 @@ def _ingest(run: Run) -> None:
         with run.step("writing bronze.records"):
             added = _write(lakehouse, source, last_run + 1)
     run.summary["records_ingested"] = added
+
+
+def _check_records(lakehouse: Lakehouse, state: State, last_run: int) -> None:
+    """Refuse to go on behind records that are gone: their coverage says that they are there."""
+    if state.run > last_run and state.run > (last := lakehouse.last_write(RECORDS, _APPLICATION)):
+        raise LakehouseError(
+            f"{lakehouse.path(RECORDS)} lacks the ingest runs {last + 1} to {state.run}, which "
+            f"{COVERAGE.name} accounts for: bring it back from a copy, or use another --lakehouse"
+        )
 
 
 def _check_topic(state: State, run: Run) -> None:

@@ -161,7 +161,10 @@ _KNOWN = (
         "DELTA_CONCURRENT",
         "another run wrote to the same table at the same time; run again to go on",
     ),
-    ("No space left on device", "the disk is full; nothing half-written counts, run again"),
+    (
+        "No space left on device",
+        "the disk is full; nothing half-written counts: make room and run again",
+    ),
     ("No FileSystem for scheme", _NO_FILE_SYSTEM),
     ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
     (
