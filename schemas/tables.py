@@ -12,7 +12,12 @@ from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 FORMAT_VERSION = 1
 """Version of the tables' layout as a whole; a lakehouse of a later one is refused."""
 
-_CLUSTER = column("cluster", "string", "Name of the Kafka cluster, as given by --cluster.")
+_CLUSTER = column(
+    "cluster",
+    "string",
+    "Name of the Kafka cluster, as given by --cluster; with .2, .3, … behind it once its topic was"
+    " made anew or lost its end, see bronze.coverage.",
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,8 @@ RECORDS = TableSpec(
 
 COVERAGE = TableSpec(
     name="bronze.coverage",
-    grain="One row per ingest run and partition that had something new.",
+    grain="One row per ingest run and partition that had something new, or was found to be another"
+    " log.",
     columns=(
         _CLUSTER,
         column("topic", "string", "Topic that was read."),
@@ -140,9 +146,15 @@ COVERAGE = TableSpec(
             ),
             "Offsets of the range without a record in the lakehouse; empty if it is complete.",
         ),
+        column(
+            "continued_as",
+            "string",
+            "Name that the cluster goes on under since the run, which found another log: the topic"
+            " was made anew, or lost its end. The range is empty. Null in all other rows.",
+        ),
     ),
     key=("cluster", "topic", "record_partition", "ingest_run"),
-    skipping=("record_partition", "ingest_run", "observed_at"),
+    skipping=("record_partition", "ingest_run", "observed_at", "continued_as"),
     constraints=(("range", "from_offset >= 0 AND next_offset >= from_offset"),),
 )
 

@@ -262,37 +262,47 @@ def _fetch(
     return found
 
 
-def new_ranges(
-    topic: Topic, cluster: Cluster, positions: Mapping[Position, int], topic_id: str | None
-) -> list[Range]:
+def shorter(topic: Topic, positions: Mapping[Position, int]) -> list[int]:
+    """Name the partitions that end before the lakehouse's position."""
+    return [p for p, log in topic.logs.items() if log.end < positions.get((topic.name, p), 0)]
+
+
+def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str | None) -> str:
+    """Say what shows that a topic is another log than the one that was read; "" if nothing does.
+
+    Args:
+        topic: what the cluster has, seen with read uncommitted if it has shorter partitions: an
+            open transaction takes nothing from a log.
+        positions: by partition, the offset behind the last one accounted for.
+        topic_id: the topic's id as last seen, or None.
+    """
+    found = shorter(topic, positions)
+    is_known = topic_id is not None and topic.topic_id is not None
+    if is_known and topic.topic_id != topic_id:
+        return f"topic {topic.name} was made anew since the last run"
+    if not found:
+        return ""
+    p = found[0]
+    ends = (
+        f"{topic.name}-{p} ends at offset {topic.logs[p].end}, before {positions[topic.name, p]}, "
+        "up to which it was read: "
+    )
+    if is_known:
+        return f"{ends}the log lost its end (unclean leader election?)"
+    return f"{ends}the topic was made anew, or the log lost its end"
+
+
+def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]) -> list[Range]:
     """Tell what to read: of each partition what lies behind the lakehouse's position.
 
     Args:
         topic: what the cluster has.
         cluster: where it was read from.
         positions: by partition, the offset behind the last one accounted for.
-        topic_id: the topic's id as last seen, or None.
 
     What retention or an operator deleted from the start of a log before it was read is part of its
     range, as a hole.
-
-    Raises:
-        SourceError: the topic is another one than the lakehouse holds.
     """
-    another = topic_id is not None and topic.topic_id is not None and topic.topic_id != topic_id
-    shorter = [p for p, log in topic.logs.items() if log.end < positions.get((topic.name, p), 0)]
-    if another or (shorter and topic_id is None):
-        raise SourceError(
-            f"topic {topic.name} was made anew since the last run: its offsets start again, and "
-            "the lakehouse holds the old one's. Keep the new one under another --cluster name"
-        )
-    if shorter:
-        p = shorter[0]
-        raise SourceError(
-            f"{topic.name}-{p} ends at offset {topic.logs[p].end}, before "
-            f"{positions[topic.name, p]}, up to which it was read: the log lost records (unclean "
-            "leader election?). Keep what follows under another --cluster name"
-        )
     ranges = []
     for partition, log in topic.logs.items():
         start = positions.get((topic.name, partition), 0)

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
     from storage.files import DataFile
 
+# Of Delta's errors, and of those of the reader of its log.
+_OF_A_DAMAGED_LOG = (
+    *("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG"),
+    *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_MISSING_PART_FILES"),
+    *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
+)
 _FORMAT_PROPERTY = "groupledger.format"
 _PRIMITIVES: dict[str, T.DataType] = {
     "string": T.StringType(),
@@ -85,6 +91,10 @@ class Lakehouse:
         self.cluster = cluster
         self._known: set[str] = set()
 
+    def of(self, cluster: str) -> Lakehouse:
+        """Give the tables as another cluster's jobs see them."""
+        return Lakehouse(self.spark, self.root, cluster)
+
     def path(self, spec: TableSpec) -> str:
         """Give the folder of a table."""
         return f"{self.root}/{spec.name.replace('.', '/')}"
@@ -126,7 +136,8 @@ class Lakehouse:
     def read(self, spec: TableSpec) -> DataFrame:
         """Read this cluster's rows of a table; none if the table has not been made.
 
-        A column that the table lacks, since an older release made it, is null.
+        A column that the table lacks, since an older release made it, is null; one that only a
+        newer release knows is left out.
         """
         schema = spark_schema(spec.columns)
         if not self.exists(spec):
@@ -134,7 +145,7 @@ class Lakehouse:
         rows = self.spark.read.format("delta").load(self.path(spec))
         lacking = [f for f in schema.fields if f.name not in rows.columns]
         rows = rows.withColumns({f.name: F.lit(None).cast(f.dataType) for f in lacking})
-        return rows.where(F.col("cluster") == self.cluster)
+        return rows.where(F.col("cluster") == self.cluster).select(*schema.names)
 
     def last_write(self, spec: TableSpec, application: str) -> int:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
@@ -432,9 +443,17 @@ class Lakehouse:
         return rows.select(*columns)
 
     def snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
-        """Read the newest state of a table's log; its version is -1 if there is no table."""
+        """Read the newest state of a table's log; its version is -1 if there is no table.
+
+        Raises:
+            LakehouseError: the log has a gap, or a commit that cannot be read.
+        """
         none = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]  # noqa: SLF001
-        return self._log(spec).update(False, none, none)  # noqa: FBT003
+        try:
+            return self._log(spec).update(False, none, none)  # noqa: FBT003
+        except Exception as error:
+            _refuse_damaged(self.path(spec), error)
+            raise
 
     def _log(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
         """Give a table's log.
@@ -474,6 +493,15 @@ def sql_text(text: str) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _refuse_damaged(path: str, error: Exception) -> None:
+    """Say that a table's log is not whole, if that is what is wrong."""
+    if any(sign in str(error) for sign in _OF_A_DAMAGED_LOG):
+        raise LakehouseError(
+            f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
+            "while it is written to; bring it back from a copy, or copy it again as a whole"
+        ) from error
 
 
 def _refuse(spec: TableSpec, error: Exception) -> None:

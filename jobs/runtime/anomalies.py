@@ -23,6 +23,7 @@ from anomalies.model import Findings
 from anomalies.rows import rows_of
 from anomalies.spark import OUTPUT, Sources, commit_minutes, events, watch
 from jobs.runtime.limits import read_thresholds
+from jobs.runtime.logs import of_every_log
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -104,6 +105,7 @@ class News:
         return -(-own // _RECORDS_A_TASK)
 
 
+@of_every_log
 def anomalies(run: Run) -> None:
     """Bring gold.anomalies and gold.group_health up to the history."""
     limits = read_thresholds(run.options.thresholds)
@@ -125,15 +127,32 @@ def _plan(lakehouse: Lakehouse, limits: Thresholds) -> Plan | None:
     if last is not None and not is_done:
         return last
     to = lakehouse.last_write(HISTORY_RUNS, "history done")
-    is_anew = last is not None and fingerprint != limits.fingerprint
+    number = last.number + 1 if last is not None else 0
+    kept = [lakehouse.last_write(spec, _APPLICATION) for spec in (ANOMALY_HEADS, ANOMALIES)]
+    # Somebody deleted one of them, or the runs, or put an old copy in their place.
+    is_lost = set(kept) != {number - 1}
+    if is_lost and _last_plan(lakehouse)[0] != last:  # another run has ended in between
+        return _plan(lakehouse, limits)
+    number = max(number, *(last_write + 1 for last_write in kept))
+    is_anew = is_lost or (
+        last is not None
+        and (fingerprint != limits.fingerprint or _is_told_anew(lakehouse, last.to, to))
+    )
     after = -1 if last is None or is_anew else last.to
     if to <= after:
         return None
-    number = last.number + 1 if last is not None else 0
+    is_anew = number > 0 and after < 0
     plan = Plan(number, after, to, _newest_record(lakehouse), is_anew)
     _note(lakehouse, plan, limits, "planned", _PLAN)
     # Another run may have planned this number first, and then its plan holds.
     return _last_plan(lakehouse)[0]
+
+
+def _is_told_anew(lakehouse: Lakehouse, after: int, to: int) -> bool:
+    """Tell whether a history run told of all groups anew, and so of findings that are known."""
+    run = F.col("history_run")
+    runs = lakehouse.read(HISTORY_RUNS).where((run > after) & (run <= to) & (run > 0))
+    return not runs.where(F.col("after_decode_run") < 0).isEmpty()
 
 
 def _newest_record(lakehouse: Lakehouse) -> int:

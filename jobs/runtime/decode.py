@@ -14,10 +14,12 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from decoders.spark import decoded, decoder_id, is_of_type, quarantined, type_bytes, type_number
 from jobs.runtime import silver_files
+from jobs.runtime.logs import of_every_log
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
 from storage.errors import LakehouseError
@@ -25,7 +27,6 @@ from storage.tables import spark_schema
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
-    from pyspark.sql import DataFrame
 
     from jobs.runtime.runner import Run
     from storage.files import DataFile
@@ -59,6 +60,7 @@ class Plan:
     decoder: str
 
 
+@of_every_log
 def decode(run: Run) -> None:
     """Decode what is new in bronze.records, and what an older decoder refused."""
     lakehouse = run.lakehouse
@@ -76,6 +78,8 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     lakehouse.ensure(DECODE_RUNS)
     lakehouse.ensure(QUARANTINE)
     last, is_done = _last_plan(lakehouse)
+    if last is None and _restore(lakehouse):
+        last, is_done = _last_plan(lakehouse)
     if last is not None and not is_done:
         return last
     after = last.to if last is not None else -1
@@ -87,6 +91,47 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     _note(lakehouse, Plan(number, after, to, retried, decoder_id()), "planned", _PLAN)
     # Another run may have planned this number first, and then its plan holds.
     return _last_plan(lakehouse)[0]
+
+
+def _restore(lakehouse: Lakehouse) -> bool:
+    """Write the runs down again if their table was lost: silver and bronze tell what they did."""
+    silver = {table: decoded_table(table) for table in silver_tables()} | {"": QUARANTINE}
+    ends = {t: lakehouse.last_write(spec, _APPLICATION) for t, spec in silver.items()}
+    last = max(ends.values())
+    if last < 0:
+        return False
+    position = ["record_partition", "record_offset"]
+    decoded = reduce(
+        DataFrame.unionByName,
+        [
+            lakehouse.read(silver[t]).select(*position, "decode_run", F.lit(t).alias("table"))
+            for t in silver
+            if lakehouse.exists(silver[t])
+        ],
+    )
+    records = lakehouse.read(RECORDS).select(*position, "ingest_run")
+    parts = (
+        decoded.join(records, position)
+        .groupBy("decode_run", "table")
+        .agg(F.count("*").alias("records"), F.max("ingest_run").alias("to"))
+        .collect()
+    )
+    left = records.join(decoded, position, how="left_anti").agg(F.min("ingest_run")).first()
+    missing = None if left is None else left[0]
+    planned, done, after = [], [], -1
+    for number in range(last + 1):
+        of_run = [part for part in parts if part.decode_run == number]
+        plan = Plan(number, after, max([after, *(p.to for p in of_run)]), 0, decoder_id())
+        written = {p.table: p.records for p in of_run if p.table}
+        quarantined = sum(p.records for p in of_run if not p.table)
+        planned.append(_step(plan, "planned"))
+        if number < last or missing is None or missing > plan.to:
+            done.append(_step(plan, "done", written=written, quarantined=quarantined))
+        after = plan.to
+    if done:
+        lakehouse.append_rows(DECODE_RUNS, done, _DONE, len(done) - 1)
+    lakehouse.append_rows(DECODE_RUNS, planned, _PLAN, last)
+    return True
 
 
 def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
@@ -339,7 +384,19 @@ def _note(
     quarantined: int | None = None,
 ) -> bool:
     """Write a step of a run down; tell whether it was the first to do so."""
-    row = {
+    row = _step(plan, step, written=written, quarantined=quarantined)
+    return lakehouse.append_rows(DECODE_RUNS, [row], application, plan.number)
+
+
+def _step(
+    plan: Plan,
+    step: str,
+    *,
+    written: dict[str, int] | None = None,
+    quarantined: int | None = None,
+) -> dict[str, object]:
+    """Give the row of a step of a run."""
+    return {
         "decode_run": plan.number,
         "step": step,
         "at": dt.datetime.now(dt.timezone.utc),
@@ -353,4 +410,3 @@ def _note(
         if written is None
         else [{"table_name": table, "records": n} for table, n in sorted(written.items())],
     }
-    return lakehouse.append_rows(DECODE_RUNS, [row], application, plan.number)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from history import offsets
 from history.spark import COMMITS, HEADS, TABLES, Holes, events, fold, row_columns, rows_of
+from jobs.runtime.logs import of_every_log
 from schemas.silver import silver_tables
 from schemas.tables import (
     COMMITTED_OFFSETS,
@@ -71,6 +72,11 @@ class Plan:
     positions: dict[int, int] = field(default_factory=dict)
     holes_before: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def is_anew(self) -> bool:
+        """Whether all groups are told of anew, since what earlier runs kept of them is gone."""
+        return self.number > 0 and self.after < 0
+
 
 @dataclass(frozen=True)
 class News:
@@ -96,6 +102,7 @@ class News:
         return [(p, self.positions.get(p, 0), last.get(p, -1)) for p in known]
 
 
+@of_every_log
 def history(run: Run) -> None:
     """Bring the gold tables up to what has been decoded."""
     lakehouse = run.lakehouse
@@ -117,11 +124,21 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     last, is_done = _last_plan(lakehouse)
     if last is not None and not is_done:
         return last
+    number = last.number + 1 if last is not None else 0
     after = last.to if last is not None else -1
     to = _decoded_until(lakehouse)
+    kept = [lakehouse.last_write(GROUP_HEADS, _APPLICATION)]
+    if to > after:
+        # Each run writes these; to look at them costs nothing that it would not pay anyway.
+        tables = (all_tables()[f"gold.{table}"] for table in TABLES)
+        kept += [lakehouse.last_write(spec, _APPLICATION) for spec in tables]
+    if set(kept) != {number - 1}:
+        if _last_plan(lakehouse)[0] != last:  # another run has ended in between
+            return _plan(lakehouse)
+        # Somebody deleted one of them, or the runs, or put an old copy in their place.
+        number, after = max(number, *(last_write + 1 for last_write in kept)), -1
     if to <= after:
         return None
-    number = last.number + 1 if last is not None else 0
     _note(lakehouse, Plan(number, after, to), "planned", _PLAN)
     # Another run may have planned this number first, and then its plan holds.
     return _last_plan(lakehouse)[0]
@@ -189,7 +206,11 @@ def _carry_out(run: Run, plan: Plan) -> None:
 def _write(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
     new = _new_rows(lakehouse, plan, news)
     heads = lakehouse.read(GROUP_HEADS)
-    replayed = _replayed(new, heads) if news.is_late else []
+    if plan.is_anew:
+        heads = heads.limit(0)
+        replayed = _every_group(new)
+    else:
+        replayed = _replayed(new, heads) if news.is_late else []
     if replayed:
         new, heads = _from_the_start(lakehouse, plan, new, heads, replayed)
     known = _modern_groups(new, heads)
@@ -210,6 +231,8 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
         for job in jobs:
             job.result()
     former = lakehouse.read(GROUP_HEADS).drop("cluster")
+    if plan.is_anew:
+        former = former.limit(0)
     number = F.lit(plan.number).cast("bigint")
     told_since = F.coalesce(
         F.when(~F.col("group_id").isin(replayed), F.col("told_since"))
@@ -252,6 +275,14 @@ def _replayed(new: dict[str, DataFrame], heads: DataFrame) -> list[str]:
         ["group_id", "record_partition"],
     ).where(F.col("first") <= F.col("record_offset"))
     return [row.group_id for row in late.select("group_id").distinct().collect()]
+
+
+def _every_group(new: dict[str, DataFrame]) -> list[str]:
+    """Name all groups that there are records of."""
+    if not new:
+        return []
+    groups = reduce(DataFrame.unionByName, [rows.select("group_id") for rows in new.values()])
+    return [row.group_id for row in groups.distinct().collect()]
 
 
 def _from_the_start(
@@ -374,8 +405,10 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     after = min(row.after_ingest_run for row in runs)
     to = max(row.to_ingest_run for row in runs)
     covered = _covered(lakehouse, after, to)
-    is_late = any(row.retried for row in runs) or any(
-        row.from_offset < plan.positions.get(row.record_partition, 0) for row in covered
+    is_late = (
+        plan.is_anew
+        or any(row.retried for row in runs)
+        or any(row.from_offset < plan.positions.get(row.record_partition, 0) for row in covered)
     )
     before = plan.holes_before
     if is_late:

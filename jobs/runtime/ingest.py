@@ -1,18 +1,24 @@
-"""Source to bronze: finds what is new, appends it once, accounts for every offset."""
+"""Source to bronze: finds what is new, appends it once, accounts for every offset.
+
+Records are told apart by cluster, topic, partition and offset. A topic that was made anew, or that
+lost its end, has the same offsets with other records: the run goes on under the cluster's next
+name, from the start of the log that is there now.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from jobs.runtime import bronze_files
+from jobs.runtime import bronze_files, logs
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents
-from storage.errors import SourceError
+from storage.errors import LakehouseError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,9 +26,13 @@ if TYPE_CHECKING:
     from jobs.runtime.options import Options
     from jobs.runtime.runner import Run
     from sources.coverage import Extent, Position
+    from sources.kafka import Topic
     from storage.tables import Lakehouse
 
 _APPLICATION = "ingest"
+# Before a log is taken for one that lost its end, it is asked again: a new leader may not know at
+# once how far it is.
+_SECOND_LOOK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,8 +70,50 @@ class State:
     topic_ids: dict[str, str]
 
 
+class AnotherLogError(SourceError):
+    """The cluster has another log than the one that was read; the message says what shows it."""
+
+
 def ingest(run: Run) -> None:
     """Bring what is new into bronze.records, and account for it in bronze.coverage."""
+    try:
+        _ingest(run)
+    except AnotherLogError as error:
+        _go_on(run, str(error))
+        ingest(run)
+
+
+def _go_on(run: Run, why: str) -> None:
+    """Note that the log that was read has ended, and go over to the name of what is there now."""
+    former = run.lakehouse
+    state = _state(former)
+    name, now = logs.next_name(run), dt.datetime.now(dt.timezone.utc)
+    rows: list[dict[str, object]] = [
+        {
+            "topic": topic,
+            "record_partition": partition,
+            "ingest_run": state.run + 1,
+            "observed_at": now,
+            "source": "kafka",
+            "topic_id": state.topic_ids.get(topic),
+            "from_offset": position,
+            "next_offset": position,
+            "record_count": 0,
+            "holes": [],
+            "continued_as": name,
+        }
+        for (topic, partition), position in sorted(state.positions.items())
+    ]
+    former.append_rows(COVERAGE, rows, logs.CONTINUED, 0)
+    logs.follow(run)
+    run.summary |= {"continued_as": run.lakehouse.cluster, "continued_because": why}
+    run.say(
+        f"{why}. What was read stays under cluster {former.cluster}; the log that is there now is "
+        f"read from its start, under cluster {run.lakehouse.cluster}"
+    )
+
+
+def _ingest(run: Run) -> None:
     lakehouse = run.lakehouse
     lakehouse.ensure(RECORDS)
     lakehouse.ensure(COVERAGE)
@@ -73,7 +125,8 @@ def ingest(run: Run) -> None:
         for number in range(state.run + 1, last_run + 1):
             _recover(lakehouse, number, state)
             state = _state(lakehouse)
-        _check_topic(state, run.options)
+        _check_records(lakehouse, state, last_run)
+        _check_topic(state, run)
         source = _source(run, state)
     added = 0
     if source.ranges:
@@ -82,13 +135,22 @@ def ingest(run: Run) -> None:
     run.summary["records_ingested"] = added
 
 
-def _check_topic(state: State, options: Options) -> None:
+def _check_records(lakehouse: Lakehouse, state: State, last_run: int) -> None:
+    """Refuse to go on behind records that are gone: their coverage says that they are there."""
+    if state.run > last_run and state.run > (last := lakehouse.last_write(RECORDS, _APPLICATION)):
+        raise LakehouseError(
+            f"{lakehouse.path(RECORDS)} lacks the ingest runs {last + 1} to {state.run}, which "
+            f"{COVERAGE.name} accounts for: bring it back from a copy, or use another --lakehouse"
+        )
+
+
+def _check_topic(state: State, run: Run) -> None:
     """Refuse a second topic in one cluster: silver tells records apart by their offsets alone."""
     for topic, _ in state.positions:
-        if topic != options.topic:
+        if topic != run.options.topic:
             raise SourceError(
-                f"cluster {options.cluster} of the lakehouse holds topic {topic}: keep "
-                f"{options.topic} under a name of its own with --cluster"
+                f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {topic}: keep "
+                f"{run.options.topic} under a name of its own with --cluster"
             )
 
 
@@ -102,13 +164,27 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
     properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
     cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
     topic = kafka.describe(run.spark, cluster, options.topic)
-    ranges = kafka.new_ranges(topic, cluster, state.positions, state.topic_ids.get(topic.name))
-    _refuse_another_log(run, cluster, ranges, state)
+    _check_ends(run, cluster, topic, state)
+    ranges = kafka.new_ranges(topic, cluster, state.positions)
+    _check_last_records(run, cluster, ranges, state)
     _say_truncated(run, ranges)
     return Source(kafka.read(run.spark, cluster, ranges), ranges)
 
 
-def _refuse_another_log(
+def _check_ends(run: Run, cluster: kafka.Cluster, topic: Topic, state: State) -> None:
+    """Compare id and ends of the topic with those of the one that was read."""
+    if kafka.shorter(topic, state.positions):
+        every = replace(cluster, isolation_level="read_uncommitted")
+        topic = kafka.describe(run.spark, every, topic.name)
+        if kafka.shorter(topic, state.positions):
+            time.sleep(_SECOND_LOOK_S)
+            topic = kafka.describe(run.spark, every, topic.name)
+    found = kafka.another_log(topic, state.positions, state.topic_ids.get(topic.name))
+    if found:
+        raise AnotherLogError(found)
+
+
+def _check_last_records(
     run: Run, cluster: kafka.Cluster, ranges: list[Range], state: State
 ) -> None:
     """Compare the last record held of each partition with the log's.
@@ -130,10 +206,9 @@ def _refuse_another_log(
     for held in run.lakehouse.read(RECORDS).where(at_any).collect():
         p = held.record_partition
         if held.record_offset == last[p] and (held.key, held.value) != theirs[p]:
-            raise SourceError(
-                f"{held.topic}-{p} at offset {held.record_offset} has other bytes than cluster "
-                f"{run.options.cluster} of the lakehouse has there: it was made anew, or lost "
-                "records and grew again. Keep what it is now under another --cluster name"
+            raise AnotherLogError(
+                f"{held.topic}-{p} at offset {held.record_offset} has other bytes than when it was "
+                "read: the topic was made anew, or the log lost its end and grew again"
             )
 
 
@@ -167,7 +242,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         )
     held = run.lakehouse.read(RECORDS)
     if any(e.first_offset < state.positions.get(p, 0) for p, e in found.items()):
-        _refuse(parquet.conflicting(records, held), path, run.options.cluster)
+        _refuse(parquet.conflicting(records, held), path, run.lakehouse.cluster)
         records = parquet.not_held(records, held)
         files, found = [], extents(records)
     if any(e.distinct_offsets < e.records for e in found.values()):
@@ -258,7 +333,11 @@ def _account(
         held = _within(records, ranges)
         found = extents(held)
     rows = coverage(held, ranges, found, new_records=new_records).withColumns(
-        {"observed_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
+        {
+            "observed_at": F.lit(now),
+            "ingest_run": F.lit(number).cast("bigint"),
+            "continued_as": F.lit(None).cast("string"),
+        }
     )
     lakehouse.append(COVERAGE, rows, _APPLICATION, number)
     return sum(new_records.values())
@@ -298,6 +377,7 @@ def _state(lakehouse: Lakehouse) -> State:
     read_at = F.when(F.col("topic_id").isNotNull(), F.col("ingest_run"))
     rows = (
         lakehouse.read(COVERAGE)
+        .where(F.col("continued_as").isNull())
         .groupBy("topic", "record_partition")
         .agg(
             F.max("next_offset").alias("next_offset"),

@@ -65,15 +65,18 @@ def maintain(run: Run) -> None:
 def _forget(run: Run) -> int:
     """Delete old rows of tables on whose old rows nothing rests."""
     options, deleted = run.options, 0
-    for spec, days, run_number, at in (
-        (LAG, options.retain_lag, "lag_run", "sampled_at"),
-        (RESULTS, options.retain_results, "validation_run", "at"),
-    ):
-        last = run.lakehouse.last_write(spec, "lag" if spec is LAG else "validate")
-        if days is not None and last >= 0:
-            # What is newest is shown, whatever its age.
-            is_old = f"{at} < current_timestamp() - INTERVAL {days} DAYS AND {run_number} < {last}"
-            deleted += upkeep.forget(run.lakehouse, spec, is_old)
+    for lakehouse in (*run.former, run.lakehouse):
+        for spec, days, run_number, at in (
+            (LAG, options.retain_lag, "lag_run", "sampled_at"),
+            (RESULTS, options.retain_results, "validation_run", "at"),
+        ):
+            last = lakehouse.last_write(spec, "lag" if spec is LAG else "validate")
+            if days is not None and last >= 0:
+                # What is newest is shown, whatever its age.
+                is_old = (
+                    f"{at} < current_timestamp() - INTERVAL {days} DAYS AND {run_number} < {last}"
+                )
+                deleted += upkeep.forget(lakehouse, spec, is_old)
     return deleted
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from anomalies.health import severity_rank
 from anomalies.model import SEVERITIES
+from jobs.runtime.logs import of_every_log
 from schemas.tables import ALERTS, ANOMALIES, ANOMALY_RUNS
 from storage.tables import spark_schema
 
@@ -39,6 +40,7 @@ _SHOWN = (
 )
 
 
+@of_every_log
 def notify(run: Run) -> None:
     """Post the anomalies of a severity that were not posted yet, or were milder then."""
     url, least = run.options.notify_url, run.options.notify_severity

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
-from jobs.runtime import options
+from jobs.runtime import logs, options
 from jobs.runtime.session import session
 from storage.errors import GroupledgerError
 from storage.tables import Lakehouse
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
 
+# These look at all clusters.
+_WITHOUT_CLUSTER = {"sql"}
+
 Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
 
 
@@ -33,6 +36,9 @@ class Run:
     """What a job works with, and what it has to tell.
 
     Attributes:
+        lakehouse: the tables, as the last log of the cluster sees them.
+        former: the same for its earlier logs, the first one first.
+        label: what a step's name begins with.
         summary: figures for the JSON summary, by name.
         seconds: how long each step took.
         status: the exit status, if nothing fails.
@@ -43,6 +49,8 @@ class Run:
     lakehouse: Lakehouse
     out: Console
     err: Console
+    former: list[Lakehouse] = field(default_factory=list)
+    label: str = ""
     summary: dict[str, Figure] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     status: int = 0
@@ -50,6 +58,7 @@ class Run:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Show progress on stderr, and note how long the step takes."""
+        name = self.label + name
         started = time.monotonic()
         with self.err.status(f"{name} …"):
             yield
@@ -84,6 +93,13 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 out=Console(),
                 err=err,
             )
+            if chosen.job not in _WITHOUT_CLUSTER:
+                logs.follow(run)
+            if run.former:
+                run.say(
+                    f"cluster {chosen.cluster} goes on as {run.lakehouse.cluster}: its topic was "
+                    "made anew, or lost its end"
+                )
             run.seconds["start"] = round(time.monotonic() - started, 3)
             job(run)
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
@@ -93,7 +109,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         return 1
     if chosen.json:
         run.summary["seconds"] = run.seconds
-        print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **run.summary}))
+        print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **run.summary}))
     return run.status
 
 
@@ -145,7 +161,10 @@ _KNOWN = (
         "DELTA_CONCURRENT",
         "another run wrote to the same table at the same time; run again to go on",
     ),
-    ("No space left on device", "the disk is full; nothing half-written counts, run again"),
+    (
+        "No space left on device",
+        "the disk is full; nothing half-written counts: make room and run again",
+    ),
     ("No FileSystem for scheme", _NO_FILE_SYSTEM),
     ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
     (

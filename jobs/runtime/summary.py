@@ -130,6 +130,11 @@ def _remarks(run: Run) -> list[str]:
     offsets = sum(row[1] for row in ends.collect())
     missing = offsets - run.lakehouse.read(RECORDS).count()
     lines = []
+    if "continued_as" in run.summary:
+        lines.append(
+            f"The cluster goes on as {run.summary['continued_as']}, another log: "
+            f"{run.summary['continued_because']}"
+        )
     if missing:
         lines.append(
             f"{missing:,} of {offsets:,} offsets have no record here; {COVERAGE.name} says why"

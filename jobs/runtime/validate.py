@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from dq.declared import bad_rows, decoded_rows, filled, on_views, suites, tables_of
 from dq.validation import Given, evaluate
+from jobs.runtime.logs import of_every_log
 from schemas.placement import partitions_of
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -46,6 +47,7 @@ FAILED = 3
 """The exit status when an expectation failed."""
 
 _APPLICATION = "validate"
+_AGAIN = "validate again"
 _SAMPLES = 3
 _AT_ONCE = 4
 _VIEW = "expected_of_"
@@ -88,6 +90,7 @@ class News:
     values: dict[str, str]
 
 
+@of_every_log
 def validate(run: Run) -> None:
     """Hold the tables to what is expected of them; write and tell what was found."""
     lakehouse = run.lakehouse
@@ -129,7 +132,7 @@ def _plan(lakehouse: Lakehouse, *, is_full: bool) -> Plan | None:
         )
     if after == to:
         return None
-    number = lakehouse.last_write(RESULTS, _APPLICATION) + 1
+    number = lakehouse.last_write(VALIDATION_RUNS, _APPLICATION) + 1
     return Plan(number, after, to, dt.datetime.now(dt.timezone.utc), is_full)
 
 
@@ -263,7 +266,12 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> 
         for f in found
     ]
     results = lakehouse.spark.createDataFrame(rows, spark_schema(RESULTS.columns))
-    is_first = lakehouse.append(RESULTS, results, _APPLICATION, plan.number)
+    if lakehouse.last_write(RESULTS, _APPLICATION) < plan.number:
+        lakehouse.append(RESULTS, results, _APPLICATION, plan.number)
+    else:
+        # They are those of a run that was killed before it was noted, which may have seen less.
+        again = lakehouse.last_write(RESULTS, _AGAIN) + 1
+        lakehouse.replace(RESULTS, results, f"validation_run = {plan.number}", _AGAIN, again)
     failed = sum(not f.success for f in found)
     to = plan.to
     run = (
@@ -271,8 +279,7 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> 
         *(to.decode, to.history, to.anomalies, to.lag, len(found), failed),
     )
     noted = lakehouse.spark.createDataFrame([run], spark_schema(VALIDATION_RUNS.columns))
-    lakehouse.append(VALIDATION_RUNS, noted, _APPLICATION, plan.number)
-    return is_first
+    return lakehouse.append(VALIDATION_RUNS, noted, _APPLICATION, plan.number)
 
 
 def _sample(lakehouse: Lakehouse, suite: Suite, check: Check, news: News) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from kafka import TopicPartition
 
@@ -13,12 +15,14 @@ from schemas.tables import COVERAGE, RECORDS
 from sources import kafka as kafka_source
 from tests.support import clients
 from tests.support.broker import Broker
-from tests.support.jobs import run, succeed, table
+from tests.support.jobs import is_balanced, run, succeed, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from tests.support.jobs import Outcome
 
 Hole = tuple[int, int, str]
 
@@ -40,15 +44,32 @@ class Log:
     def produce(self, count: int, text: str = "record", keys: int | None = None) -> None:
         clients.produce(self.bootstrap, self.name, count, text=text, keys=keys)
 
-    def held(self) -> list[int]:
+    def held(self, cluster: str = "default") -> list[int]:
         """Give the offsets that bronze has, each as often as it is there."""
-        rows = table(self.spark, self.root, RECORDS.name).select("record_offset").collect()
-        return sorted(row.record_offset for row in rows)
+        records = table(self.spark, self.root, RECORDS.name, cluster)
+        return sorted(row.record_offset for row in records.select("record_offset").collect())
 
-    def covered(self) -> list[tuple[int, int, list[Hole]]]:
+    def covered(self, cluster: str = "default") -> list[tuple[int, int, list[Hole]]]:
         """Give range and holes of every run."""
-        rows = table(self.spark, self.root, COVERAGE.name).orderBy("ingest_run").collect()
+        coverage = table(self.spark, self.root, COVERAGE.name, cluster)
+        rows = coverage.where("continued_as IS NULL").orderBy("ingest_run").collect()
         return [(r.from_offset, r.next_offset, [(h[0], h[1], h[2]) for h in r.holes]) for r in rows]
+
+    def continued(self, cluster: str = "default") -> list[tuple[int, int, str]]:
+        """Give where the log ended that was there before another, and the other's name."""
+        coverage = table(self.spark, self.root, COVERAGE.name, cluster)
+        rows = coverage.where("continued_as IS NOT NULL").collect()
+        return [(r.from_offset, r.next_offset, r.continued_as) for r in rows]
+
+
+def killed(*_: object) -> int:
+    """Stand in for a function that the run was killed before."""
+    raise KeyboardInterrupt
+
+
+def said(outcome: Outcome) -> str:
+    """Give what a job said on stderr, without its line breaks."""
+    return " ".join(outcome.err.split())
 
 
 @pytest.fixture
@@ -151,32 +172,42 @@ def test_what_an_open_transaction_hides_is_read_when_it_ends(
     assert sorted((r.record_partition, r.record_offset) for r in ours) == theirs
 
 
-class TestMadeAnew:
-    """A topic deleted and made again is never taken for the old one."""
+class TestAnotherLog:
+    """A topic made anew, or cut at its end, is never taken for the old one, and the run goes on."""
 
-    @pytest.mark.parametrize("count", [2, 9], ids=["shorter", "longer"])
-    def test_by_its_id(self, log: Log, count: int) -> None:
-        log.name = f"anew-{count}"
-        log.options = tuple(log.name if o.startswith("test-") else o for o in log.options)
+    def test_by_its_id(self, log: Log) -> None:
         log.create()
         log.produce(5)
         succeed("ingest", *log.options)
-        clients.delete_topic(log.bootstrap, log.name)
-        log.create()
-        log.produce(count, text="other")
+        for cluster, successor, count in (
+            ("default", "default.2", 2),
+            ("default.2", "default.3", 9),
+        ):
+            clients.delete_topic(log.bootstrap, log.name)
+            log.create()
+            log.produce(count, text=successor)
+            before = log.held(cluster)
+            outcome = run("ingest", *log.options)
+            assert outcome.status == 0, outcome.err
+            assert outcome.summary["continued_as"] == outcome.summary["cluster"] == successor
+            assert "was made anew since the last run" in outcome.summary["continued_because"]
+            assert "was made anew since the last run" in said(outcome)
+            assert outcome.summary["records_ingested"] == count
+            assert log.held(cluster) == before
+            assert log.continued(cluster) == [(len(before), len(before), successor)]
+            assert log.held(successor) == list(range(count))
+            assert log.covered(successor) == [(0, count, [])]
+        log.produce(1)
         outcome = run("ingest", *log.options)
-        assert outcome.status == 1
-        assert "was made anew" in outcome.complaint
-        assert "--cluster" in outcome.complaint
-        assert log.held() == [0, 1, 2, 3, 4]
-        assert log.covered() == [(0, 5, [])]
+        assert outcome.summary["records_ingested"] == 1
+        assert outcome.summary["cluster"] == "default.3"
+        assert "continued_as" not in outcome.summary  # said once
+        assert "cluster default goes on as default.3" in said(outcome)
+        assert log.held("default.3") == list(range(10))
+        assert (log.held(), log.held("default.2")) == ([0, 1, 2, 3, 4], [0, 1])
 
     def test_by_its_records(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         """An id is not always known: here the first run was killed before it noted one."""
-
-        def killed(*_: object) -> int:
-            raise KeyboardInterrupt
-
         log.create()
         log.produce(5)
         with monkeypatch.context() as patch:
@@ -186,10 +217,115 @@ class TestMadeAnew:
         log.create()
         log.produce(9, text="other")
         outcome = run("ingest", *log.options)
+        assert outcome.status == 0, outcome.err
+        assert "at offset 4 has other bytes" in outcome.summary["continued_because"]
+        assert (log.held(), log.held("default.2")) == ([0, 1, 2, 3, 4], list(range(9)))
+
+    def test_killed_between_its_writes(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        log.create()
+        log.produce(5)
+        succeed("ingest", *log.options)
+        clients.delete_topic(log.bootstrap, log.name)
+        log.create()
+        log.produce(3, text="other")
+        for step in ("_write", "_account"):
+            with monkeypatch.context() as patch:
+                patch.setattr(ingest_job, step, killed)
+                assert run("ingest", *log.options).status == 1
+        assert succeed("ingest", *log.options)["records_ingested"] == 0
+        assert log.continued() == [(5, 5, "default.2")]
+        assert log.continued("default.2") == []
+        assert (log.held(), log.held("default.2")) == ([0, 1, 2, 3, 4], [0, 1, 2])
+        assert (log.covered(), log.covered("default.2")) == ([(0, 5, [])], [(0, 3, [])])
+
+    @pytest.mark.parametrize("job", ["silver", pytest.param("pipeline", marks=pytest.mark.slow)])
+    def test_all_jobs_go_on_and_nothing_of_the_old_log_is_left_out(
+        self, spark: SparkSession, log: Log, job: str
+    ) -> None:
+        log.name = f"old-and-new-{job}"
+        log.options = tuple(log.name if o.startswith("test-") else o for o in log.options)
+        log.create()
+        log.produce(5)
+        succeed("ingest", *log.options)  # and nobody decodes it in time
+        clients.delete_topic(log.bootstrap, log.name)
+        log.create()
+        log.produce(3, text="other")
+        outcome = run(job, *log.options)
+        assert outcome.status == 0, outcome.err
+        assert outcome.summary["continued_as"] == "default.2"
+        is_told = "The cluster goes on as default.2, another log" in " ".join(outcome.out.split())
+        assert is_told == (job == "pipeline")
+        assert outcome.summary["records_ingested"] == 3
+        assert outcome.summary["quarantined"] == outcome.summary["records_read"] == 8
+        for cluster in ("default", "default.2"):
+            assert is_balanced(spark, log.root, cluster)
+        again = succeed("decode", "--lakehouse", log.root)
+        assert (again["records_read"], again["cluster"]) == (0, "default.2")
+
+    def test_what_a_transaction_hides_is_not_lost(
+        self, broker: Broker, lakehouse_path: str
+    ) -> None:
+        """To a reader of committed records alone, the log ends before what others read."""
+        clients.create_topic(broker.bootstrap, "half-hidden", partitions=1)
+        tp = TopicPartition("half-hidden", 0)
+        options = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+        transaction = clients.Transaction(broker.bootstrap, "half-hidden", {tp: 2})
+        try:
+            succeed("ingest", *options, "--isolation-level", "read_uncommitted")
+            outcome = run("ingest", *options)
+        finally:
+            transaction.abort()
+        assert outcome.status == 0, outcome.err
+        assert outcome.summary["cluster"] == "default"
+        assert "continued_as" not in outcome.summary
+
+    def test_files_are_still_refused(self, log: Log, tmp_path: Path) -> None:
+        log.create()
+        log.produce(2)
+        succeed("ingest", *log.options)
+        rows = [(log.name, 0, 1, 0, "CreateTime", b"k", b"another")]
+        names = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value")
+        types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string(), *2 * (pa.binary(),))
+        schema = pa.schema(list(zip(names, types, strict=True)))
+        files = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
+        pq.write_table(files, tmp_path / "other.parquet")
+        options = ("--lakehouse", log.root, "--topic", log.name)
+        outcome = run("ingest", "--records", tmp_path / "other.parquet", *options)
         assert outcome.status == 1
-        assert "at offset 4 has other bytes" in outcome.complaint
         assert "--cluster" in outcome.complaint
-        assert log.held() == [0, 1, 2, 3, 4]
+        assert log.continued() == []
+
+
+@pytest.mark.timeout(300)
+def test_a_log_that_lost_its_end_goes_on_under_the_next_name(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    with Broker(tmp_path / "broker", offsets_partitions=1) as broker:
+        log = Log(spark, broker, "cut", lakehouse_path)
+        log.create()
+        log.produce(4)
+        log.produce(3)
+        succeed("ingest", *log.options)
+        broker.kill()
+        broker.cut(log.name, partition=0, end=4)
+        broker.start()
+        clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name) == {0: 4})
+        outcome = run("ingest", *log.options)
+        assert outcome.status == 0, outcome.err
+        because = outcome.summary["continued_because"]
+        assert "cut-0 ends at offset 4, before 7, up to which it was read" in because
+        assert "the log lost its end" in because
+        log.produce(5, text="later")
+        succeed("ingest", *log.options)
+        assert log.continued() == [(7, 7, "default.2")]
+        assert (log.held(), log.held("default.2")) == (list(range(7)), list(range(9)))
+        ids = table(spark, lakehouse_path, COVERAGE.name, "default.2").select("topic_id")
+        assert (
+            ids.union(table(spark, lakehouse_path, COVERAGE.name).select("topic_id"))
+            .distinct()
+            .count()
+            == 1
+        )
 
 
 @pytest.mark.timeout(300)

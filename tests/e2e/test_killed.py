@@ -1,20 +1,19 @@
-"""A pipeline killed by SIGKILL at telling moments, then run to its end, leaves what one run has."""
+"""Jobs killed by SIGKILL on the way, then run to their end, leave what undisturbed ones leave."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
+import random
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import launch
 from schemas.tables import COVERAGE, RECORDS
 from tests.conftest import RECORDINGS
 from tests.support import clients
-from tests.support.jobs import contents, is_balanced, succeed, table
+from tests.support.jobs import contents, differences, everything, is_balanced, succeed, table
+from tests.support.kills import Job, counted, steps_of
+from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from tests.support.broker import Broker
 
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
+SEED = 20_260_701
+PARTS = 5
+LEAST_KILLS = 30
 
 # Each is a file whose appearance says how far the run is; the kill follows at once.
 OF_INGEST = {
@@ -33,45 +35,77 @@ OF_INGEST = {
 OF_PIPELINE = {
     "decode run planned": "silver/decode_runs/_delta_log/*1.json",
     "first data file of silver": "silver/*/cluster=default/*.parquet",
-    "one silver table committed": "silver/offset_commits/_delta_log/*1.json",
+    "one silver table committed": "silver/offset_commits/_delta_log/*.json",
     "one gold table committed": "gold/group_states/_delta_log/*1.json",
 }
+# What is killed at random moments, in the order of the pipeline.
+JOBS = ("ingest", "decode", "history", "anomalies", "validate", "report", "maintain")
+# A process takes so long to start, and its first work so many times what it takes in a session
+# that has worked before. Too little kills before the work, too much comes too late: the test says
+# what it hit.
+START_S = 6.0
+COLD = 2.0
 
 
-def start(*argv: str) -> subprocess.Popen[bytes]:
-    target = launch.choose_target(None, {})
-    command, env = launch.job_process(target, argv, {})
-    return subprocess.Popen(
-        command,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def test_a_decode_killed_among_its_commits_loses_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lakehouse, whole = tmp_path / "lakehouse", tmp_path / "whole"
+    for root in (lakehouse, whole):
+        succeed("ingest", "--records", RECORDING, "--lakehouse", root)
+    with Job("decode", "--lakehouse", lakehouse) as job:
+        assert job.kill_when(lakehouse, OF_PIPELINE["one silver table committed"])
+    for root in (lakehouse, whole):
+        succeed("decode", "--lakehouse", root)
+    assert differences(everything(spark, str(lakehouse)), everything(spark, str(whole))) == {}
+    assert is_balanced(spark, str(lakehouse))
 
 
-def kill_when(process: subprocess.Popen[bytes], lakehouse: Path, pattern: str) -> bool:
-    """Kill a job's processes as soon as a file is there; tell whether the job still ran."""
-    seen = set(lakehouse.glob(pattern))
-    while process.poll() is None:
-        if set(lakehouse.glob(pattern)) - seen:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return True
-        time.sleep(0.002)
-    return False
+@pytest.mark.parametrize(
+    "moments",
+    [
+        ["bronze committed, coverage not"],
+        pytest.param(list(OF_INGEST), marks=pytest.mark.slow),
+    ],
+    ids=["once", "twice"],
+)
+def test_an_ingest_from_a_cluster_that_was_killed_loses_and_doubles_nothing(
+    spark: SparkSession, broker: Broker, tmp_path: Path, moments: list[str]
+) -> None:
+    lakehouse, topic = tmp_path / "lakehouse", f"killed-{len(moments)}"
+    argv = ("ingest", "--bootstrap-servers", broker.bootstrap, "--topic", topic)
+    argv += ("--lakehouse", str(lakehouse))
+    clients.create_topic(broker.bootstrap, topic, partitions=2)
+    for partition in range(2):
+        clients.produce(broker.bootstrap, topic, 10, partition=partition)
+    for moment in moments:
+        with Job(*argv) as job:
+            assert job.kill_when(lakehouse, OF_INGEST[moment]), moment
+    clients.produce(broker.bootstrap, topic, 1, partition=1)
+    succeed(*argv)
+    records = table(spark, str(lakehouse), RECORDS.name).collect()
+    expected = [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(11)]
+    assert sorted((r.record_partition, r.record_offset) for r in records) == expected
+    covered = table(spark, str(lakehouse), COVERAGE.name).collect()
+    assert not any(r.holes for r in covered)
+    assert sorted((r.record_partition, r.from_offset, r.next_offset) for r in covered) == [
+        (0, 0, 10),
+        (1, 0, 10),
+        (1, 10, 11),
+    ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_pipeline_killed_again_and_again_loses_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lakehouse = tmp_path / "lakehouse"
-    argv = ("pipeline", "--records", str(RECORDING), "--lakehouse", str(lakehouse))
-    killed = {
-        moment: kill_when(start(*argv), lakehouse, pattern)
-        for moment, pattern in OF_PIPELINE.items()
-    }
+    argv = ("pipeline", "--records", RECORDING, "--lakehouse", lakehouse)
+    killed = {}
+    for moment, pattern in OF_PIPELINE.items():
+        with Job(*argv) as job:
+            killed[moment] = job.kill_when(lakehouse, pattern)
     # A moment that a former kill has already passed does not come again.
     assert sum(killed.values()) >= 2, killed
     succeed(*argv)
@@ -87,27 +121,39 @@ def test_a_pipeline_killed_again_and_again_loses_and_doubles_nothing(
     assert ours == theirs
 
 
-def test_an_ingest_from_a_cluster_killed_twice_loses_and_doubles_nothing(
-    spark: SparkSession, broker: Broker, tmp_path: Path
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_thirty_kills_at_any_moment_of_any_job_lose_and_double_nothing(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lakehouse = tmp_path / "lakehouse"
-    argv = (
-        *("ingest", "--bootstrap-servers", broker.bootstrap, "--topic", "killed"),
-        *("--lakehouse", str(lakehouse)),
-    )
-    clients.create_topic(broker.bootstrap, "killed", partitions=2)
-    for partition in range(2):
-        clients.produce(broker.bootstrap, "killed", 10, partition=partition)
-    assert all(kill_when(start(*argv), lakehouse, pattern) for pattern in OF_INGEST.values())
-    clients.produce(broker.bootstrap, "killed", 1, partition=1)
-    succeed(*argv)
-    records = table(spark, str(lakehouse), RECORDS.name).collect()
-    expected = [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(11)]
-    assert sorted((r.record_partition, r.record_offset) for r in records) == expected
-    covered = table(spark, str(lakehouse), COVERAGE.name).collect()
-    assert not any(r.holes for r in covered)
-    assert sorted((r.record_partition, r.from_offset, r.next_offset) for r in covered) == [
-        (0, 0, 10),
-        (1, 0, 10),
-        (1, 10, 11),
-    ]
+    """One lakehouse goes through all kills, so that what one of them leaves meets the next."""
+    rng = random.Random(SEED)  # noqa: S311 - to be the same in every run
+    lakehouse, whole = tmp_path / "lakehouse", tmp_path / "whole"
+    hits: list[tuple[str, str]] = []
+    for number, part in enumerate(parts_of(RECORDING, tmp_path, PARTS)):
+        for job in JOBS:
+            source = ("--records", part) if job == "ingest" else ()
+            argv = (job, "--lakehouse", lakehouse, *source)
+            seconds = succeed(job, "--lakehouse", whole, *source)["seconds"]
+            steps = steps_of(seconds)
+            # Each step has its turn; the moment in it is random.
+            step = (number + JOBS.index(job)) % len(steps)
+            with Job(*argv) as process:
+                delay = rng.uniform(0.1, 0.9) * COLD * seconds[steps[step]]
+                if step:
+                    process.await_step(steps[step - 1])
+                else:
+                    delay += START_S
+                if process.kill_after(delay):
+                    reached = next((s for s in reversed(steps) if process.has_done(s)), None)
+                    at = 0 if reached is None else steps.index(reached) + 1
+                    hits.append((job, steps[min(at, len(steps) - 1)]))
+            succeed(*argv)
+    found = differences(everything(spark, str(lakehouse)), everything(spark, str(whole)))
+    jobs, steps_hit = counted(job for job, _ in hits), counted(step for _, step in hits)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{len(hits)} kills (seed {SEED}); {jobs}; {steps_hit}\n")
+    assert found == {}
+    assert is_balanced(spark, str(lakehouse))
+    assert len(hits) >= LEAST_KILLS
+    assert {job for job, _ in hits} == set(JOBS)

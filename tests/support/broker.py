@@ -9,6 +9,7 @@ import random
 import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import time
 import uuid
@@ -239,6 +240,30 @@ class Broker:
         """Stop the node and start it again on the same ports and the same log."""
         self.stop()
         return self.start()
+
+    def cut(self, topic: str, *, partition: int, end: int) -> None:
+        """Take the end from a log, as an unclean election does; the node has to be down.
+
+        Args:
+            topic: The topic.
+            partition: Its partition, which has one segment.
+            end: The offset behind the last one that is left, where a batch begins.
+        """
+        folder = self.data / f"{topic}-{partition}"
+        segment = folder / f"{0:020}.log"
+        content = segment.read_bytes()
+        at = 0
+        while at < len(content):
+            offset, length = struct.unpack_from(">qi", content, at)
+            if offset >= end:
+                break
+            at += struct.calcsize(">qi") + length
+        segment.write_bytes(content[:at])
+        for index in folder.glob("*.*index"):
+            index.unlink()
+        for checkpoint in self.data.glob("*-offset-checkpoint"):
+            checkpoint.unlink()
+        (self.data / ".kafka_cleanshutdown").unlink(missing_ok=True)
 
     @property
     def _server_properties(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
 from jobs.runtime.validate import validate
 from schemas.silver import silver_tables
-from schemas.tables import QUARANTINE, RECORDS, all_tables, decoded_table
+from schemas.tables import COVERAGE, QUARANTINE, RECORDS, all_tables, decoded_table
 from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def to_silver(run: Run) -> None:
     ingest(run)
     decode(run)
 
+
+_SHOWN = 3
 
 # By what tests call them: the job's name on the command line, and what it runs.
 _JOBS = {
@@ -116,6 +119,46 @@ def is_balanced(spark: SparkSession, root: str, cluster: str = "default") -> boo
     # Most tables have not been made, and a plan with all of them takes seconds.
     made = [lakehouse.read(spec) for spec in silver if lakehouse.exists(spec)]
     return unbalanced(lakehouse.read(RECORDS), made).isEmpty()
+
+
+# Wall-clock times, and what only the source could have told a run that was killed.
+_OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at"})
+_OF_THE_SOURCE = frozenset(
+    {
+        *("source", "isolation_level", "topic_id"),
+        *("first_offset_available", "last_offset_available"),
+    }
+)
+
+
+def everything(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, Counter[str]]:
+    """Give every row of every table, with the numbers of its runs, to compare.
+
+    Left out are wall-clock times, and of bronze.coverage what only the source could have told.
+    """
+    lakehouse = Lakehouse(spark, root, cluster)
+    found = {}
+    for spec in all_tables().values():
+        if lakehouse.exists(spec):
+            without = _OF_THE_MOMENT | (_OF_THE_SOURCE if spec is COVERAGE else set())
+            rows = lakehouse.read(spec).drop(*without).collect()
+            found[spec.name] = Counter(map(repr, rows))
+    return found
+
+
+def differences(
+    ours: dict[str, Counter[str]], theirs: dict[str, Counter[str]]
+) -> dict[str, list[str]]:
+    """Say in which rows two lakehouses differ, a few of each table."""
+    none: Counter[str] = Counter()
+    found = {}
+    for name in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(name, none), theirs.get(name, none)
+        lines = [f"+ {row}" for row in list((one - other).elements())[:_SHOWN]]
+        lines += [f"- {row}" for row in list((other - one).elements())[:_SHOWN]]
+        if lines:
+            found[name] = lines
+    return found
 
 
 def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, list[str]]:

@@ -1,0 +1,247 @@
+"""What may befall a lakehouse between two runs: tables lost, logs half-copied, a full disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from schemas.tables import (
+    ANOMALY_HEADS,
+    ANOMALY_RUNS,
+    COVERAGE,
+    DECODE_RUNS,
+    GROUP_HEADS,
+    GROUP_STATES,
+    HISTORY_RUNS,
+    RECORDS,
+    RESULTS,
+    VALIDATION_RUNS,
+)
+from storage.tables import Lakehouse
+from tests.conftest import RECORDINGS
+from tests.support.jobs import contents, is_balanced, run, succeed, table
+from tests.support.parts import parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from schemas.tables import TableSpec
+
+JOBS = ("decode", "history", "anomalies")
+STATE = (DECODE_RUNS, GROUP_HEADS, HISTORY_RUNS, ANOMALY_HEADS, ANOMALY_RUNS, COVERAGE)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return parts_of(RECORDINGS / "4.3.1-connect.parquet", tmp_path_factory.mktemp("parts"), 3)
+
+
+def bring(root: Path, part: Path) -> None:
+    """Take a part of the recording all the way to the anomalies."""
+    succeed("ingest", "--records", part, "--lakehouse", root)
+    for job in JOBS:
+        succeed(job, "--lakehouse", root)
+
+
+@pytest.fixture(scope="module")
+def half(spark: SparkSession, parts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lakehouse that has two of three parts, each decoded by a run of its own."""
+    assert spark is not None
+    root = tmp_path_factory.mktemp("half") / "lakehouse"
+    succeed("silver", "--records", parts[0], "--lakehouse", root)
+    bring(root, parts[1])
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(
+    spark: SparkSession, half: Path, parts: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    """What the tables hold when nothing happens."""
+    root = tmp_path_factory.mktemp("whole") / "lakehouse"
+    shutil.copytree(half, root)
+    bring(root, parts[2])
+    return told(spark, root)
+
+
+@pytest.fixture
+def lakehouse(half: Path, tmp_path: Path) -> Path:
+    root = tmp_path / "lakehouse"
+    shutil.copytree(half, root)
+    return root
+
+
+def told(spark: SparkSession, root: Path) -> dict[str, list[str]]:
+    """Give the rows of all tables but those that are only kept to go on from."""
+    found = contents(spark, str(root))
+    return {name: rows for name, rows in found.items() if not name.endswith("_heads")}
+
+
+def folder(root: Path, spec: TableSpec) -> Path:
+    return root / spec.name.replace(".", "/")
+
+
+class TestLost:
+    """Of tables that only say how far things are, each is made anew from the others."""
+
+    @pytest.mark.parametrize(
+        "specs",
+        [
+            pytest.param(STATE, id="all of them"),
+            *(pytest.param([s], id=s.name, marks=pytest.mark.slow) for s in STATE),
+        ],
+    )
+    def test_with_more_to_come(
+        self,
+        spark: SparkSession,
+        lakehouse: Path,
+        parts: list[Path],
+        whole: dict[str, list[str]],
+        specs: list[TableSpec],
+    ) -> None:
+        for spec in specs:
+            shutil.rmtree(folder(lakehouse, spec))
+        bring(lakehouse, parts[2])
+        assert told(spark, lakehouse) == whole
+        assert is_balanced(spark, str(lakehouse))
+        again = [succeed(job, "--lakehouse", lakehouse) for job in JOBS]
+        assert [summary.get("records_read", 0) for summary in again] == [0, 0, 0]
+        assert again[2]["anomalies_run"] is False
+
+    @pytest.mark.slow
+    def test_a_table_of_the_history(
+        self, spark: SparkSession, lakehouse: Path, parts: list[Path], whole: dict[str, list[str]]
+    ) -> None:
+        shutil.rmtree(folder(lakehouse, GROUP_STATES))
+        bring(lakehouse, parts[2])
+        assert told(spark, lakehouse) == whole
+
+    def test_records_are_missed(self, lakehouse: Path, parts: list[Path]) -> None:
+        """Nothing else has the bytes: to go on would hide that they are gone."""
+        shutil.rmtree(folder(lakehouse, RECORDS))
+        outcome = run("ingest", "--records", parts[2], "--lakehouse", lakehouse)
+        assert outcome.status == 1
+        assert "lacks the ingest runs 0 to 1" in outcome.complaint
+        assert "bring it back from a copy" in outcome.complaint
+
+
+class TestHalfCopied:
+    """A table whose log has a gap, or ends in the middle of a commit, is told of in a line."""
+
+    @pytest.mark.parametrize(
+        "spec",
+        [RECORDS, pytest.param(GROUP_STATES, marks=pytest.mark.slow)],
+        ids=["bronze.records", "gold.group_states"],
+    )
+    @pytest.mark.parametrize("damage", ["first commit missing", "commit cut off", "empty commit"])
+    def test_log(
+        self,
+        spark: SparkSession,
+        lakehouse: Path,
+        parts: list[Path],
+        *,
+        whole: dict[str, list[str]],
+        spec: TableSpec,
+        damage: str,
+    ) -> None:
+        commits = sorted((folder(lakehouse, spec) / "_delta_log").glob("*.json"))
+        if damage == "first commit missing":
+            commits[0].unlink()
+        else:
+            content = commits[-1].read_bytes() if damage == "commit cut off" else b""
+            commits[-1].write_bytes(content[: len(content) // 2])
+        for checksum in commits[0].parent.glob(".*.crc"):
+            checksum.unlink()
+        job = "ingest" if spec is RECORDS else "history"
+        if job == "history":
+            succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
+        source = ("--records", parts[2]) if job == "ingest" else ()
+        outcome = run(job, "--lakehouse", lakehouse, *source)
+        if outcome.status == 0:  # a table that the others tell of is made anew
+            assert job == "history"
+            succeed("anomalies", "--lakehouse", lakehouse)
+            assert told(spark, lakehouse) == whole
+        else:
+            assert "bring it back from a copy" in outcome.complaint
+            assert spec.name.replace(".", "/") in outcome.complaint
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of few megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: S607
+
+
+def leave(disk: Path, free: int) -> Path:
+    """Fill a disk but for some bytes; give the file that does."""
+    filler = disk / "filler"
+    usage = shutil.disk_usage(disk)
+    filler.write_bytes(b"\0" * (usage.free - free))
+    return filler
+
+
+def test_a_disk_that_is_full_loses_nothing(
+    spark: SparkSession,
+    half: Path,
+    small_disk: Path,
+    parts: list[Path],
+    whole: dict[str, list[str]],
+) -> None:
+    lakehouse = small_disk / "lakehouse"
+    shutil.copytree(half, lakehouse)
+    before = contents(spark, str(lakehouse))
+    failed = 0
+    for job in ("ingest", *JOBS):
+        source = ("--records", parts[2]) if job == "ingest" else ()
+        # The first write fails, or one of the later ones.
+        for free in (0, 2**15, 2**17):
+            filler = leave(small_disk, free)
+            outcome = run(job, "--lakehouse", lakehouse, *source)
+            filler.unlink()
+            if outcome.status:
+                failed += 1
+                assert "the disk is full" in outcome.complaint
+        if job == "ingest" and failed:
+            held = table(spark, str(lakehouse), RECORDS.name).count()
+            assert held in {len(before[RECORDS.name]), len(whole[RECORDS.name])}
+        succeed(job, "--lakehouse", lakehouse, *source)
+    assert failed >= len(JOBS) + 1
+    assert told(spark, lakehouse) == whole
+    assert is_balanced(spark, str(lakehouse))
+
+
+def test_a_validation_killed_before_it_was_noted_is_done_again(
+    spark: SparkSession, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Lakehouse.append
+
+    def killed(self: Lakehouse, spec: TableSpec, *arguments: object) -> bool:
+        if spec is VALIDATION_RUNS:
+            raise KeyboardInterrupt
+        return append(self, spec, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lakehouse, "append", killed)
+        assert run("validate", "--lakehouse", lakehouse).status == 1
+    once = table(spark, str(lakehouse), RESULTS.name).count()
+    assert once > 0
+    assert succeed("validate", "--lakehouse", lakehouse)["expectations"] == once
+    assert table(spark, str(lakehouse), RESULTS.name).count() == once

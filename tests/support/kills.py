@@ -1,0 +1,141 @@
+"""Jobs as processes of their own, killed by SIGKILL on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from typing import IO, TYPE_CHECKING
+
+from jobs.runtime import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+_LOOK_S = 0.002
+
+
+class Job:
+    """A job in processes of its own: Python, the JVM, Python workers."""
+
+    def __init__(self, *argv: object, env: Mapping[str, str] | None = None) -> None:
+        """Start it as ./spark-submit.sh does, without the set-up."""
+        arguments = [str(a) for a in argv]
+        command, own = launch.job_process(launch.choose_target(None, {}), arguments, {})
+        self.started = time.monotonic()
+        self.lines: list[tuple[float, str]] = []
+        self._process = subprocess.Popen(
+            command,
+            env=own | dict(env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._out: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._listen, args=(self._process.stderr,), daemon=True),
+            threading.Thread(target=self._keep, args=(self._process.stdout,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever has become of the test."""
+        self.kill()
+
+    def _listen(self, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                self.lines.append((time.monotonic() - self.started, line.rstrip()))
+
+    def _keep(self, lines: IO[str]) -> None:
+        with lines:
+            self._out.extend(lines)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process that the others are below."""
+        return self._process.pid
+
+    @property
+    def out(self) -> str:
+        """What it wrote to stdout."""
+        return "".join(self._out)
+
+    @property
+    def err(self) -> str:
+        """What it said on stderr."""
+        return "\n".join(line for _, line in self.lines)
+
+    @property
+    def complaints(self) -> list[str]:
+        """The lines that a failed job ends with; it should be one."""
+        return [line for _, line in self.lines if line.startswith("groupledger:")]
+
+    def wait(self, timeout_s: float = 300) -> int:
+        """Wait for its end; give its exit status."""
+        status = self._process.wait(timeout_s)
+        for reader in self._readers:
+            reader.join(timeout_s)
+        return status
+
+    def kill(self) -> bool:
+        """Kill all its processes; tell whether it still ran."""
+        was_running = self.is_running
+        if was_running:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.wait()
+        return was_running
+
+    def kill_after(self, seconds: float) -> bool:
+        """Kill it when so much time has passed from now; tell whether it still ran."""
+        deadline = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return self.kill()
+
+    def kill_when(self, folder: Path, pattern: str) -> bool:
+        """Kill it as soon as another file is there; tell whether it still ran."""
+        seen = set(folder.glob(pattern))
+        while self.is_running:
+            if set(folder.glob(pattern)) - seen:
+                return self.kill()
+            time.sleep(_LOOK_S)
+        return False
+
+    def await_step(self, name: str) -> bool:
+        """Wait until it has said that a step is done; tell whether it still runs."""
+        while self.is_running:
+            if self.has_done(name):
+                return True
+            time.sleep(_LOOK_S)
+        return False
+
+    def has_done(self, name: str) -> bool:
+        """Tell whether it has said that a step is done."""
+        return any(line.startswith(f"{name}: ") for _, line in self.lines)
+
+
+def steps_of(seconds: Mapping[str, float]) -> list[str]:
+    """Give the steps that a job has said, in order, from its summary."""
+    return [name for name in seconds if name != "start"]
+
+
+def counted(names: Iterable[str]) -> str:
+    """Say how often each of some names is there."""
+    found = sorted(names)
+    return ", ".join(f"{name} {found.count(name)}" for name in dict.fromkeys(found))
