@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from schemas.tables import (
+    ANOMALIES,
     ANOMALY_HEADS,
     ANOMALY_RUNS,
     COVERAGE,
@@ -20,6 +23,7 @@ from schemas.tables import (
     RECORDS,
     RESULTS,
     VALIDATION_RUNS,
+    decoded_table,
 )
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
@@ -28,7 +32,6 @@ from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -172,6 +175,16 @@ class TestHalfCopied:
             assert "bring it back from a copy" in outcome.complaint
             assert spec.name.replace(".", "/") in outcome.complaint
 
+    def test_data_file(self, lakehouse: Path, parts: list[Path]) -> None:
+        spec = decoded_table("offset_commits")
+        next(folder(lakehouse, spec).glob("cluster=default/*.parquet")).unlink()
+        shutil.rmtree(folder(lakehouse, GROUP_HEADS))  # has the history read all of silver
+        succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
+        outcome = run("history", "--lakehouse", lakehouse)
+        assert outcome.status == 1
+        assert "bring it back from a copy" in outcome.complaint
+        assert "silver/offset_commits" in outcome.complaint
+
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
@@ -245,3 +258,36 @@ def test_a_validation_killed_before_it_was_noted_is_done_again(
     assert once > 0
     assert succeed("validate", "--lakehouse", lakehouse)["expectations"] == once
     assert table(spark, str(lakehouse), RESULTS.name).count() == once
+
+
+class TestUpgrade:
+    """A lakehouse of an older release opens in a newer one, and the other way round."""
+
+    def test_an_older_release_lacked_columns(
+        self,
+        spark: SparkSession,
+        parts: list[Path],
+        whole: dict[str, list[str]],
+        lakehouse_path: str,
+    ) -> None:
+        opened = Lakehouse(spark, lakehouse_path, "default")
+        for spec, name in ((COVERAGE, "continued_as"), (DECODE_RUNS, "retried")):
+            columns = tuple(c for c in spec.columns if c.name != name)
+            skipping = tuple(c for c in spec.skipping if c != name)
+            opened.ensure(replace(spec, columns=columns, skipping=skipping))
+            assert name not in spark.read.format("delta").load(opened.path(spec)).columns
+        for part in parts:
+            bring(Path(lakehouse_path), part)
+        assert told(spark, Path(lakehouse_path)) == whole
+        for spec, name in ((COVERAGE, "continued_as"), (DECODE_RUNS, "retried")):
+            assert name in spark.read.format("delta").load(opened.path(spec)).columns
+
+    def test_a_newer_release_has_more_columns(
+        self, spark: SparkSession, lakehouse: Path, parts: list[Path], whole: dict[str, list[str]]
+    ) -> None:
+        widened = (RECORDS, COVERAGE, DECODE_RUNS, GROUP_HEADS, GROUP_STATES, ANOMALIES)
+        for spec in (*widened, decoded_table("group_metadata")):
+            path = folder(lakehouse, spec)
+            spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (remark STRING)")
+        bring(lakehouse, parts[2])
+        assert told(spark, lakehouse) == whole
