@@ -84,13 +84,22 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
         return last
     after = last.to if last is not None else -1
     to = max(after, lakehouse.last_write(RECORDS, "ingest"))
-    retried = lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id()).count()
+    retried = _refused_by_others(lakehouse)
     if to == after and retried == 0:
         return None
     number = last.number + 1 if last is not None else 0
-    _note(lakehouse, Plan(number, after, to, retried, decoder_id()), "planned", _PLAN)
-    # Another run may have planned this number first, and then its plan holds.
+    plan = Plan(number, after, to, retried, decoder_id())
+    if _note(lakehouse, plan, "planned", _PLAN):
+        return plan
+    # Another run has planned this number first, and then its plan holds.
     return _last_plan(lakehouse)[0]
+
+
+def _refused_by_others(lakehouse: Lakehouse) -> int:
+    """Count the records in quarantine that another decoder refused."""
+    if lakehouse.last_write(QUARANTINE, _APPLICATION) < 0:
+        return 0  # as of most clusters
+    return lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id()).count()
 
 
 def _restore(lakehouse: Lakehouse) -> bool:
