@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import traceback
@@ -125,6 +126,9 @@ def _report(error: Exception, err: Console, *, verbose: bool) -> int:
 def _explanation(error: Exception) -> str:
     """Give the first line that says something, of an error nobody foresaw."""
     text = str(error)
+    lost = _LOST_FILE.search(text)
+    if lost is not None and any(sign in text for sign in _NO_SUCH_FILE):
+        return f"a data file of {lost['table']} is gone: bring it back from a copy: {lost['path']}"
     for sign, advice in _KNOWN:
         if sign in text:
             return advice
@@ -145,6 +149,12 @@ _NO_FILE_SYSTEM = (
 _BROKER_GONE = (
     "a broker stopped answering while its records were read; nothing was written, run again when it"
     " is back"
+)
+
+# By Spark, Hadoop and Arrow.
+_NO_SUCH_FILE = ("FILE_NOT_EXIST", "FileNotFoundException", "No such file or directory")
+_LOST_FILE = re.compile(
+    r"(?P<path>[^\s'\"]*(?P<table>(?:bronze|silver|gold|dq)/\w+)/cluster=[^\s'\"]*?\.parquet)"
 )
 
 # Signs of what the machine or the user can mend, by words of Hadoop's and Spark's messages.

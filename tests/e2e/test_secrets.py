@@ -30,6 +30,7 @@ def arguments_below(root: int) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_password_shows_nowhere(broker: Broker, tmp_path: Path) -> None:
     assert broker.credentials is not None

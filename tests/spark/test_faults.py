@@ -41,6 +41,9 @@ JOBS = ("decode", "history", "anomalies")
 STATE = (DECODE_RUNS, GROUP_HEADS, HISTORY_RUNS, ANOMALY_HEADS, ANOMALY_RUNS, COVERAGE)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return parts_of(RECORDINGS / "4.3.1-connect.parquet", tmp_path_factory.mktemp("parts"), 3)
@@ -98,7 +101,7 @@ class TestLost:
         "specs",
         [
             pytest.param(STATE, id="all of them"),
-            *(pytest.param([s], id=s.name, marks=pytest.mark.slow) for s in STATE),
+            *(pytest.param([s], id=s.name) for s in STATE),
         ],
     )
     def test_with_more_to_come(
@@ -118,7 +121,6 @@ class TestLost:
         assert [summary.get("records_read", 0) for summary in again] == [0, 0, 0]
         assert again[2]["anomalies_run"] is False
 
-    @pytest.mark.slow
     def test_a_table_of_the_history(
         self, spark: SparkSession, lakehouse: Path, parts: list[Path], whole: dict[str, list[str]]
     ) -> None:
@@ -140,7 +142,7 @@ class TestHalfCopied:
 
     @pytest.mark.parametrize(
         "spec",
-        [RECORDS, pytest.param(GROUP_STATES, marks=pytest.mark.slow)],
+        [RECORDS, pytest.param(GROUP_STATES)],
         ids=["bronze.records", "gold.group_states"],
     )
     @pytest.mark.parametrize("damage", ["first commit missing", "commit cut off", "empty commit"])

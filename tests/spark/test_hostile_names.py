@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from benchmarks.generate import SCHEMA
 from schemas.tables import COMMITTED_OFFSETS, GROUP_STATES
@@ -35,6 +36,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_names(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "lakehouse"
     for number in range(2):  # what the second brings goes behind what is known of the groups

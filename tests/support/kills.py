@@ -9,7 +9,7 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING
 
-from jobs.runtime import launch
+from jobs.runtime import launch, options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +26,8 @@ class Job:
     def __init__(self, *argv: object, env: Mapping[str, str] | None = None) -> None:
         """Start it as ./spark-submit.sh does, without the set-up."""
         arguments = [str(a) for a in argv]
-        command, own = launch.job_process(launch.choose_target(None, {}), arguments, {})
+        conf = options.parse(arguments).spark_conf
+        command, own = launch.job_process(launch.choose_target(None, {}), arguments, conf)
         self.started = time.monotonic()
         self.lines: list[tuple[float, str]] = []
         self._process = subprocess.Popen(
