@@ -112,6 +112,11 @@ COVERAGE = TableSpec(
         ),
         column("topic_id", "string", "Id of the topic as Kafka prints it; null for files."),
         column(
+            "kafka_cluster_id",
+            "string",
+            "Id of the Kafka cluster, which its brokers give; null for files.",
+        ),
+        column(
             "first_offset_available",
             "bigint",
             "First offset that the source still had.",

@@ -37,6 +37,7 @@ class Range:
     source: str | None = None
     isolation_level: str | None = None
     topic_id: str | None = None
+    kafka_cluster_id: str | None = None
     leading: str = "not read"
 
 
@@ -51,6 +52,7 @@ _RANGE_SCHEMA = T.StructType(
         T.StructField("source", T.StringType()),
         T.StructField("isolation_level", T.StringType()),
         T.StructField("topic_id", T.StringType()),
+        T.StructField("kafka_cluster_id", T.StringType()),
         T.StructField("leading", T.StringType()),
     ]
 )
@@ -149,6 +151,7 @@ def coverage(
         "source",
         "isolation_level",
         "topic_id",
+        "kafka_cluster_id",
         "first_offset_available",
         "last_offset_available",
         "from_offset",

@@ -86,6 +86,7 @@ class Topic:
     name: str
     topic_id: str | None
     logs: dict[int, Log]
+    kafka_cluster_id: str | None = None
 
 
 def read_properties(path: str) -> dict[str, str]:
@@ -189,6 +190,7 @@ def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # n
         # A broker without topic ids gives one of zeros.
         topic_id=None if set(topic_id) == {"A"} else topic_id,
         logs={partition: Log(first[partition], end[partition]) for partition in sorted(first)},
+        kafka_cluster_id=admin.describeCluster().clusterId().get(),
     )
 
 
@@ -318,6 +320,7 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
                     source="kafka",
                     isolation_level=cluster.isolation_level,
                     topic_id=topic.topic_id,
+                    kafka_cluster_id=topic.kafka_cluster_id,
                     leading="truncated",
                 )
             )

@@ -62,12 +62,14 @@ class State:
         positions: by partition, the offset behind the last one accounted for.
         last_read: by partition, the offset of the last record there; not if none was.
         topic_ids: by topic, its id when it was last read.
+        kafka_cluster_id: id of the Kafka cluster that was last read; None if that is not known.
     """
 
     run: int
     positions: dict[Position, int]
     last_read: dict[Position, int]
     topic_ids: dict[str, str]
+    kafka_cluster_id: str | None
 
 
 class AnotherLogError(SourceError):
@@ -96,6 +98,7 @@ def _go_on(run: Run, why: str) -> None:
             "observed_at": now,
             "source": "kafka",
             "topic_id": state.topic_ids.get(topic),
+            "kafka_cluster_id": state.kafka_cluster_id,
             "from_offset": position,
             "next_offset": position,
             "record_count": 0,
@@ -164,11 +167,23 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
     properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
     cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
     topic = kafka.describe(run.spark, cluster, options.topic)
+    _check_cluster(run, topic, state)
     _check_ends(run, cluster, topic, state)
     ranges = kafka.new_ranges(topic, cluster, state.positions)
     _check_last_records(run, cluster, ranges, state)
     _say_truncated(run, ranges)
     return Source(kafka.read(run.spark, cluster, ranges), ranges)
+
+
+def _check_cluster(run: Run, topic: Topic, state: State) -> None:
+    """Refuse another Kafka cluster: a wrong address is likelier than one that was made anew."""
+    known, found = state.kafka_cluster_id, topic.kafka_cluster_id
+    if known is not None and found is not None and known != found:
+        raise SourceError(
+            f"{run.options.bootstrap_servers} is Kafka cluster {found}, but cluster "
+            f"{run.lakehouse.cluster} of the lakehouse was read from {known}: check "
+            "--bootstrap-servers, or keep it under a name of its own with --cluster"
+        )
 
 
 def _check_ends(run: Run, cluster: kafka.Cluster, topic: Topic, state: State) -> None:
@@ -375,6 +390,7 @@ def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
 
 def _state(lakehouse: Lakehouse) -> State:
     read_at = F.when(F.col("topic_id").isNotNull(), F.col("ingest_run"))
+    asked_at = F.when(F.col("kafka_cluster_id").isNotNull(), F.col("ingest_run"))
     rows = (
         lakehouse.read(COVERAGE)
         .where(F.col("continued_as").isNull())
@@ -384,9 +400,11 @@ def _state(lakehouse: Lakehouse) -> State:
             F.max("last_offset_read").alias("last_read"),
             F.max("ingest_run").alias("ingest_run"),
             F.max_by("topic_id", read_at).alias("topic_id"),
+            F.max(F.struct(asked_at.alias("at"), "kafka_cluster_id")).alias("asked"),
         )
         .collect()
     )
+    asked = [tuple(row.asked) for row in rows if row.asked.at is not None]
     return State(
         run=max((row.ingest_run for row in rows), default=-1),
         positions={(row.topic, row.record_partition): row.next_offset for row in rows},
@@ -396,4 +414,5 @@ def _state(lakehouse: Lakehouse) -> State:
             if row.last_read is not None
         },
         topic_ids={row.topic: row.topic_id for row in rows if row.topic_id is not None},
+        kafka_cluster_id=max(asked, default=(None, None))[1],
     )

@@ -298,17 +298,19 @@ class TestAnotherLog:
 
 @pytest.mark.timeout(300)
 def test_a_log_that_lost_its_end_goes_on_under_the_next_name(
-    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+    spark: SparkSession, broker: Broker, tmp_path: Path, lakehouse_path: str
 ) -> None:
-    with Broker(tmp_path / "broker", offsets_partitions=1) as broker:
-        log = Log(spark, broker, "cut", lakehouse_path)
+    other = Log(spark, broker, "cut", lakehouse_path)
+    other.create()
+    with Broker(tmp_path / "broker", offsets_partitions=1) as own:
+        log = Log(spark, own, "cut", lakehouse_path)
         log.create()
         log.produce(4)
         log.produce(3)
         succeed("ingest", *log.options)
-        broker.kill()
-        broker.cut(log.name, partition=0, end=4)
-        broker.start()
+        own.kill()
+        own.cut(log.name, partition=0, end=4)
+        own.start()
         clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name) == {0: 4})
         outcome = run("ingest", *log.options)
         assert outcome.status == 0, outcome.err
@@ -319,6 +321,12 @@ def test_a_log_that_lost_its_end_goes_on_under_the_next_name(
         succeed("ingest", *log.options)
         assert log.continued() == [(7, 7, "default.2")]
         assert (log.held(), log.held("default.2")) == (list(range(7)), list(range(9)))
+        # The same topic of another Kafka cluster is no log that goes on, but a wrong address.
+        refused = run("ingest", *other.options)
+        assert refused.status == 1
+        assert f"{other.bootstrap} is Kafka cluster " in refused.complaint
+        assert "check --bootstrap-servers" in refused.complaint
+        assert log.continued("default.2") == []
         ids = table(spark, lakehouse_path, COVERAGE.name, "default.2").select("topic_id")
         assert (
             ids.union(table(spark, lakehouse_path, COVERAGE.name).select("topic_id"))
