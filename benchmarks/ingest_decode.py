@@ -195,7 +195,7 @@ def decoder_alone(figures: list[Figure], shape: generate.Shape) -> None:
         ("all records as they come", shape, 300_000, _ARROW_ROWS),
         ("group metadata, 10 members", replace(ten, **metadata_only), 40_000, 10_000),
     ):
-        batches = _batches(generate.records(chosen, count), rows)
+        batches = batches_of(generate.records(chosen, count), rows)
         decode_batch(batches[0])
         started = time.monotonic()
         for batch in batches:
@@ -204,7 +204,8 @@ def decoder_alone(figures: list[Figure], shape: generate.Shape) -> None:
         figures.append(Figure(f"decoder alone, 1 core: {name}", count, seconds, 0.0))
 
 
-def _batches(made: pa.Table, rows: int) -> list[pa.RecordBatch]:
+def batches_of(made: pa.Table, rows: int) -> list[pa.RecordBatch]:
+    """Give generated records as the decoder takes them, so many together."""
     times = pc.multiply(made["timestamp"], 1000).cast(pa.timestamp("us", "UTC"))
     columns = [made["partition"], made["offset"], times, made["key"], made["value"]]
     table = pa.table(columns, names=[*_POSITION, "key", "value"])
