@@ -36,6 +36,8 @@ COLUMNS = {
 }
 _KINDS = ("CreateTime", "LogAppendTime")
 _NO_TIME = "NoTimestampType"
+# The end of the year 9999, behind which few tools know a time.
+_LAST_MS = 253_402_300_799_999
 _KEYS = ["topic", "record_partition", "record_offset"]
 
 
@@ -44,7 +46,8 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 
     Returns:
         Columns topic, record_partition, record_offset, record_timestamp, timestamp_type, key,
-        value. A timestamp of -1, which brokers before 0.10 leave, is null.
+        value. A timestamp of -1, which brokers before 0.10 leave, is null, as is one that is
+        behind the year 9999.
 
     Raises:
         SourceError: there is nothing there, it is not Parquet, or columns are missing.
@@ -73,7 +76,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
                 f"--records {path}: column {name} is {found[name]}, it has to be "
                 f"{' or '.join(sorted(types))}"
             )
-    milliseconds = F.when(F.col("timestamp") >= 0, F.col("timestamp"))
+    milliseconds = F.when(F.col("timestamp").between(0, _LAST_MS), F.col("timestamp"))
     given = F.col("timestampType")
     kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
     return files.select(
@@ -171,8 +174,8 @@ def of_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     chosen = batch.filter(pc.equal(batch.column("topic"), topic))
     of_file = {name: chosen.column(name) for name in COLUMNS}
     millis = of_file["timestamp"].cast(pa.int64())
-    is_time = pc.greater_equal(millis, 0)
-    micros = pc.multiply_checked(pc.if_else(is_time, millis, None), 1000)
+    is_time = pc.and_(pc.greater_equal(millis, 0), pc.less_equal(millis, _LAST_MS))
+    micros = pc.multiply(pc.if_else(is_time, millis, None), 1000)
     kinds = of_file["timestampType"].dictionary_encode()
     names = pa.array(map(_timestamp_type, kinds.dictionary.to_pylist()), pa.string())
     return pa.RecordBatch.from_pydict(

@@ -245,7 +245,9 @@ def test_arrow_and_spark_read_the_same(spark: SparkSession, tmp_path: Path) -> N
         "topic": pa.array(["a", "b"] * (count // 2)),
         "partition": pa.array(range(count), pa.int16()),
         "offset": pa.array(range(count), pa.int32()),
-        "timestamp": pa.array([0, -1, 1_700_000_000_001, None, 5, -2], pa.int64()),
+        "timestamp": pa.array(
+            [0, -1, 1_700_000_000_001, None, 2**63 - 1, 253_402_300_799_999], pa.int64()
+        ),
         "timestampType": pa.array(kinds, pa.string()),
         "key": pa.array([b"k", None] * (count // 2), pa.binary()),
         "value": pa.array([None, b""] * (count // 2), pa.binary()),
