@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 NO_LOG = "the cluster has no such topic or partition"
 NOT_AUTHORIZED = "the user may not describe the topic"
 
-_TIMEOUTS = {"request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
+_TIMEOUTS = {
+    "request_timeout_ms": 10_000,
+    "bootstrap_timeout_ms": 20_000,
+    # A broker that refuses the credentials says so and hangs up, and kafka-python often sees only
+    # the latter. It has to try again soon, not after a second and more, to hear what was said.
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 200,
+}
 # Partitions may move, or topics go, between two requests.
 _TRIES = 3
 _SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

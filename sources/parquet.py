@@ -147,9 +147,11 @@ def _spans(path: str, topic: str) -> dict[int, _Span] | None:
             chosen = batch.filter(pc.equal(batch.column("topic"), topic))
             if chosen.column("partition").null_count or chosen.column("offset").null_count:
                 return None
-            partitions = chosen.column("partition").to_numpy()
+            # Without a sign, the step back to a lesser offset would be a large one forwards.
+            partitions = chosen.column("partition").to_numpy().astype(np.int64)
+            offsets = chosen.column("offset").to_numpy().astype(np.int64)
             order = np.argsort(partitions, kind="stable")
-            partitions, offsets = partitions[order], chosen.column("offset").to_numpy()[order]
+            partitions, offsets = partitions[order], offsets[order]
             is_same = np.diff(partitions) == 0
             if np.any(is_same & (np.diff(offsets) <= 0)):
                 return None

@@ -229,7 +229,10 @@ def _stats(footer: pq.FileMetaData, skipping: Sequence[str]) -> str:
             continue
         bounded = [s for s in stats if s.has_min_max]
         if bounded:
-            least, greatest = min(s.min for s in bounded), max(s.max for s in bounded)
+            try:
+                least, greatest = min(s.min for s in bounded), max(s.max for s in bounded)
+            except (OverflowError, ValueError):  # a time that Python cannot tell: no bound of it
+                continue
             found["minValues"][name] = _stat(least)
             # What is cut off a text makes it less, so that a long one bounds nothing above.
             if not isinstance(greatest, str) or len(greatest) <= _MAX_TEXT:

@@ -83,7 +83,12 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     if last is not None and not is_done:
         return last
     after = last.to if last is not None else -1
-    to = max(after, lakehouse.last_write(RECORDS, "ingest"))
+    to = lakehouse.last_write(RECORDS, "ingest")
+    if to < after:
+        raise LakehouseError(
+            f"{lakehouse.path(RECORDS)} ends with ingest run {to}, but run {after} was decoded: it "
+            "is older than silver and gold; bring all of the lakehouse back from one copy"
+        )
     retried = _refused_by_others(lakehouse)
     if to == after and retried == 0:
         return None
@@ -125,6 +130,8 @@ def _restore(lakehouse: Lakehouse) -> bool:
         .agg(F.count("*").alias("records"), F.max("ingest_run").alias("to"))
         .collect()
     )
+    # A run that only tried again writes no number of its own.
+    last = max([last, *(part.decode_run for part in parts)])
     left = records.join(decoded, position, how="left_anti").agg(F.min("ingest_run")).first()
     missing = None if left is None else left[0]
     planned, done, after = [], [], -1

@@ -81,6 +81,11 @@ def ingest(run: Run) -> None:
     try:
         _ingest(run)
     except AnotherLogError as error:
+        if _kafka_cluster_id(run, _state(run.lakehouse)) is None:
+            raise SourceError(
+                f"{error}. Whether it is the Kafka cluster that was read is not known, so check "
+                "--bootstrap-servers; keep another log under a name of its own with --cluster"
+            ) from error
         _go_on(run, str(error))
         ingest(run)
 
@@ -177,13 +182,20 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
 
 def _check_cluster(run: Run, topic: Topic, state: State) -> None:
     """Refuse another Kafka cluster: a wrong address is likelier than one that was made anew."""
-    known, found = state.kafka_cluster_id, topic.kafka_cluster_id
+    known, found = _kafka_cluster_id(run, state), topic.kafka_cluster_id
     if known is not None and found is not None and known != found:
         raise SourceError(
             f"{run.options.bootstrap_servers} is Kafka cluster {found}, but cluster "
             f"{run.lakehouse.cluster} of the lakehouse was read from {known}: check "
             "--bootstrap-servers, or keep it under a name of its own with --cluster"
         )
+
+
+def _kafka_cluster_id(run: Run, state: State) -> str | None:
+    """Give the id of the Kafka cluster that was read; of a log without one, that of the former."""
+    if state.kafka_cluster_id is None and run.former:
+        return _state(run.former[-1]).kafka_cluster_id
+    return state.kafka_cluster_id
 
 
 def _check_ends(run: Run, cluster: kafka.Cluster, topic: Topic, state: State) -> None:

@@ -94,7 +94,8 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 out=Console(),
                 err=err,
             )
-            if chosen.job not in _WITHOUT_CLUSTER:
+            # Files are of the log that is named: those of an old one must not join the new one.
+            if chosen.job not in _WITHOUT_CLUSTER and chosen.records is None:
                 logs.follow(run)
             if run.former:
                 run.say(
