@@ -13,6 +13,7 @@ from kafka import TopicPartition
 from jobs.runtime import ingest as ingest_job
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka as kafka_source
+from storage.tables import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import is_balanced, run, succeed, table
@@ -206,13 +207,31 @@ class TestAnotherLog:
         assert log.held("default.3") == list(range(10))
         assert (log.held(), log.held("default.2")) == ([0, 1, 2, 3, 4], [0, 1])
 
-    def test_by_its_records(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An id is not always known: here the first run was killed before it noted one."""
+    def test_of_a_cluster_that_nobody_knows(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first run was killed before it noted an id: the address may as well be wrong."""
         log.create()
         log.produce(5)
         with monkeypatch.context() as patch:
             patch.setattr(ingest_job, "_account", killed)
             assert run("ingest", *log.options).status == 1
+        clients.delete_topic(log.bootstrap, log.name)
+        log.create()
+        log.produce(9, text="other")
+        outcome = run("ingest", *log.options)
+        assert outcome.status == 1
+        assert "at offset 4 has other bytes" in outcome.complaint
+        assert "check --bootstrap-servers" in outcome.complaint
+        assert (log.held(), log.continued()) == ([0, 1, 2, 3, 4], [])
+
+    def test_by_its_records(self, log: Log) -> None:
+        """A log that lost its end and grew again keeps its id, as here one that is not noted."""
+        log.create()
+        log.produce(5)
+        succeed("ingest", *log.options)
+        coverage = Lakehouse(log.spark, log.root, "default").path(COVERAGE)
+        log.spark.sql(f"UPDATE delta.`{coverage}` SET topic_id = NULL")
         clients.delete_topic(log.bootstrap, log.name)
         log.create()
         log.produce(9, text="other")
