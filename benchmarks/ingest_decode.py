@@ -266,9 +266,9 @@ def warm_up(bench: Bench, shape: generate.Shape) -> None:
 
 
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """Make the session that ./spark-submit.sh would make, on all cores of this machine."""
-    target = launch.choose_target(None, {})
+def spark_session(master: str | None = None) -> Iterator[SparkSession]:
+    """Make the session that ./spark-submit.sh would make: without a master, on all cores here."""
+    target = launch.choose_target(master, {})
     arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
     os.environ.update(launch.environment(target, os.environ))
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])

@@ -10,13 +10,10 @@ Run it by ``benchmarks/run.sh others --records 500000``.
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,21 +26,17 @@ from rich.table import Table
 from benchmarks import generate
 from benchmarks.ingest_decode import MAIN_TABLES, machine, row_by_row, spark_session
 from decoders.spark import is_of_type
-from jobs.runtime.decode import decode
-from jobs.runtime.ingest import ingest
 from jobs.runtime.jars import JarSet, fetch
-from jobs.runtime.runner import run_job
 from schemas.silver import decoded_columns, silver_tables
 from storage.tables import spark_schema
 from tests.support import clients
 from tests.support.broker import Broker
+from tests.support.jobs import succeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
-
-    from jobs.runtime.runner import Run
 
 TOPIC = "recorded"
 _TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.1")
@@ -79,15 +72,8 @@ class World:
 
     def product(self) -> int:
         """Ingest and decode, as the pipeline does."""
-        argv = ["pipeline", "--bootstrap-servers", self.broker.bootstrap, "--topic", TOPIC]
-        argv += ["--lakehouse", str(self.work / "lakehouse"), "--json"]
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            status = run_job(_to_silver, argv)
-        if status:
-            raise RuntimeError(err.getvalue())
-        summary = json.loads(out.getvalue().splitlines()[-1])
-        return int(summary["decoded"])
+        source = ("--bootstrap-servers", self.broker.bootstrap, "--topic", TOPIC)
+        return int(succeed("silver", *source, "--lakehouse", self.work / "lakehouse")["decoded"])
 
     def console_consumer(self) -> int:
         """Have Kafka's own tool print JSON, once for each formatter, and Spark read that."""
@@ -156,11 +142,6 @@ _WAYS: dict[str, tuple[Callable[[World], int], str]] = {
     "row-at-a-time UDF, Spark": (World.row_udf, "new protocols, raw records, accounting"),
     "kafka-python, reading alone": (World.kafka_python, "all: nothing is decoded or kept"),
 }
-
-
-def _to_silver(run: Run) -> None:
-    ingest(run)
-    decode(run)
 
 
 def fill(spark: SparkSession, broker: Broker, shape: generate.Shape, work: Path) -> int:

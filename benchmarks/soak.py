@@ -15,15 +15,12 @@ the records are produced to a topic ``soak`` of that broker before each run, and
 from __future__ import annotations
 
 import argparse
-import io
-import os
-import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,26 +28,22 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from benchmarks import generate
-from jobs.pipeline import pipeline
-from jobs.runtime import jars, launch
-from jobs.runtime.maintain import maintain
-from jobs.runtime.runner import run_job
+from benchmarks.ingest_decode import spark_session
 from storage.catalog import register
 from storage.tables import Lakehouse
+from tests.support.jobs import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from jobs.runtime.runner import Run
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 _MIB = 2**20
 _TENTHS = 10
 _TRIES = 3
-_JOBS: dict[str, Callable[[Run], None]] = {"pipeline": pipeline, "maintain": maintain}
 QUERIES = {
     "timeline of a group": "SELECT * FROM gold.timeline WHERE group_id = '{group}'",
     "commits of a group by hour": "SELECT date_trunc('hour', record_timestamp) AS hour, count(*)"
@@ -80,11 +73,18 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouse")
     options = parser.parse_args(argv)
     work: Path = options.work
-    lakehouse = work / "lakehouse"
     shutil.rmtree(work, ignore_errors=True)
     shape = generate.Shape(records=options.runs * options.records, groups=options.groups)
     hours = list(_hours(shape, work, options.runs))
-    spark = None if options.processes else _session()
+    with ExitStack() as stack:
+        _run(options, stack, shape, hours)
+
+
+def _run(
+    options: argparse.Namespace, stack: ExitStack, shape: generate.Shape, hours: list[Path]
+) -> None:
+    lakehouse = options.work / "lakehouse"
+    spark = None if options.processes else stack.enter_context(spark_session())
     job = _as_process if options.processes else _in_session
     way = "a process for each run" if options.processes else "one driver process"
     print(f"{options.runs} runs of {options.records:,} records each, {way}", flush=True)
@@ -103,7 +103,7 @@ def main(argv: list[str]) -> None:
         figures = "".join(f"{mib:>9,}" for mib in memory[-1])
         print(f"{number:>5}{seconds[-1]:>9.1f}{figures}", flush=True)
     _print_growth(seconds, memory)
-    spark = spark or _session()
+    spark = spark or stack.enter_context(spark_session())
     group = generate.groups(shape)[0].name
     before = _look(spark, lakehouse, group)
     started = time.monotonic()
@@ -114,7 +114,6 @@ def main(argv: list[str]) -> None:
     for name, was in before.items():
         digits = 0 if isinstance(was, int) else 2
         print(f"{name:34}{was:>10,.{digits}f}{after[name]:>10,.{digits}f}")
-    spark.stop()
 
 
 def _hours(shape: generate.Shape, work: Path, count: int) -> Iterable[Path]:
@@ -156,21 +155,10 @@ def _produce(broker: str, hour: Path, partitions: int, *, is_first: bool) -> Non
     producer.close()
 
 
-def _session() -> SparkSession:
-    """Make the session that ./spark-submit.sh would make."""
-    target = launch.choose_target(None, {})
-    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
-    os.environ.update(launch.environment(target, os.environ))
-    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
-    return SparkSession.builder.getOrCreate()
-
-
 def _in_session(job: str, argv: list[str]) -> None:
-    said = io.StringIO()
-    with redirect_stdout(io.StringIO()), redirect_stderr(said):
-        status = run_job(_JOBS[job], [job, *argv])
-    if status:
-        sys.exit(f"{job} failed: {said.getvalue()}")
+    outcome = run(job, *argv)
+    if outcome.status:
+        sys.exit(f"{job} failed: {outcome.err}")
 
 
 def _as_process(job: str, argv: list[str]) -> None:

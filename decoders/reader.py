@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from decoders.buffers import Buffer, Slots, spread
 from decoders.failures import Failures, Reason
 from decoders.walker import Walker
-from schemas.columns import field_columns, scalar_type, struct_columns
+from schemas.columns import LAST_MS, field_columns, scalar_type, struct_columns
 from schemas.messages import FIXED_WIDTH
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ _MORE = 0x80  # the bit of a varint's byte that says another follows
 _FALSE = pa.scalar(value=False)
 # TIMESTAMP holds the years 1 to 9999; what lies outside has no meaning as a time.
 _MIN_EPOCH_MS = -62_135_596_800_000
-_MAX_EPOCH_MS = 253_402_300_799_999
 
 
 class Reader:
@@ -171,7 +170,7 @@ class Reader:
     ) -> pa.Array:
         none = values == field.none if field.none is not None else None
         if field.unit == "epoch_ms":
-            outside = (values < _MIN_EPOCH_MS) | (values > _MAX_EPOCH_MS)
+            outside = (values < _MIN_EPOCH_MS) | (values > LAST_MS)
             if outside.any():
                 for slot in np.flatnonzero(outside):
                     text = (

@@ -7,9 +7,7 @@ in one Spark session: PYTHONPATH=. .venv-dev/bin/python docs/cookbook.py
 from __future__ import annotations
 
 import io
-import os
 import re
-import shlex
 import tempfile
 import textwrap
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from jobs.runtime import jars, launch
+from benchmarks.ingest_decode import spark_session
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
@@ -96,17 +94,6 @@ def _run(spark: SparkSession, argv: list[str], out: Console | None = None) -> Ru
     return Run(spark, options, lakehouse, out=out or quiet, err=quiet)
 
 
-def session() -> SparkSession:
-    """Give the session that ./spark-submit.sh would make."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    target = launch.choose_target("local[2]", {})
-    os.environ.update(launch.environment(target, os.environ))
-    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
-    return SparkSession.builder.getOrCreate()
-
-
 def questions(file: str) -> list[tuple[str, str, str]]:
     """Cut a file into questions: what is asked, what there is to say, the SQL."""
     found = []
@@ -165,8 +152,7 @@ def page(shown: dict[str, list[str]]) -> str:
 
 def main() -> None:
     """Make both lakehouses, ask everything, and write the page."""
-    spark = session()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, spark_session("local[2]") as spark:
         shown = {}
         for file in RECORDINGS:
             build(spark, f"{folder}/{file}", file)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from schemas.messages import Field, Message, RecordType, Struct
 
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999 in epoch milliseconds: few tools know a time behind it."""
+
 # Spark's names of the types that our columns have, and Arrow's types for them.
 _ARROW = {
     "string": pa.string(),

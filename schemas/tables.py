@@ -51,6 +51,11 @@ class TableSpec:
         """Name the columns that are never null."""
         return tuple(column for column in self.key if column not in self.key_gaps)
 
+    @property
+    def in_files(self) -> tuple[Column, ...]:
+        """Give the columns that data files have: all but the partitions, which their paths tell."""
+        return tuple(column for column in self.columns if column.name not in self.partitions)
+
 
 _AT_A_POSITION = ("position", "record_partition >= 0 AND record_offset >= 0")
 _A_STEP = ("step", "step IN ('planned', 'done')")

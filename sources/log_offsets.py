@@ -206,8 +206,9 @@ def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClien
     def connect(**settings: Any) -> KafkaNetClient:  # noqa: ANN401 - all of kafka-python's settings
         net = NetworkSelector(**settings)
         connections = _Connections(net, **settings)
-        made.append((KafkaNetClient(net, connections), connections))
-        return made[0][0]
+        client = KafkaNetClient(net, connections)
+        made.append((client, connections))
+        return client
 
     try:
         yield KafkaAdminClient(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from schemas.columns import LAST_MS
 from sources.coverage import Extent
 from storage.errors import SourceError
 
@@ -36,8 +37,6 @@ COLUMNS = {
 }
 _KINDS = ("CreateTime", "LogAppendTime")
 _NO_TIME = "NoTimestampType"
-# The end of the year 9999, behind which few tools know a time.
-_LAST_MS = 253_402_300_799_999
 _KEYS = ["topic", "record_partition", "record_offset"]
 
 
@@ -76,7 +75,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
                 f"--records {path}: column {name} is {found[name]}, it has to be "
                 f"{' or '.join(sorted(types))}"
             )
-    milliseconds = F.when(F.col("timestamp").between(0, _LAST_MS), F.col("timestamp"))
+    milliseconds = F.when(F.col("timestamp").between(0, LAST_MS), F.col("timestamp"))
     given = F.col("timestampType")
     kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
     return files.select(
@@ -176,7 +175,7 @@ def of_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     chosen = batch.filter(pc.equal(batch.column("topic"), topic))
     of_file = {name: chosen.column(name) for name in COLUMNS}
     millis = of_file["timestamp"].cast(pa.int64())
-    is_time = pc.and_(pc.greater_equal(millis, 0), pc.less_equal(millis, _LAST_MS))
+    is_time = pc.and_(pc.greater_equal(millis, 0), pc.less_equal(millis, LAST_MS))
     micros = pc.multiply(pc.if_else(is_time, millis, None), 1000)
     kinds = of_file["timestampType"].dictionary_encode()
     names = pa.array(map(_timestamp_type, kinds.dictionary.to_pylist()), pa.string())

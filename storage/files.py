@@ -8,11 +8,12 @@ part of a table before a commit says so.
 from __future__ import annotations
 
 import json
+import pickle
 import uuid
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,21 +21,20 @@ import pyarrow.parquet as pq
 from storage.errors import LakehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from schemas.tables import TableSpec
+
+_T = TypeVar("_T")
 
 COMPRESSION = "zstd"
 BATCH_ROWS = 65_536
 # A task is worth starting for so much, before compression.
 _SHARE_BYTES = 32 * 2**20
+_TASKS_A_CORE = 2
 _MAX_WAITING = 96 * 2**20
-_FILE = "path STRING, size BIGINT, records BIGINT, stats STRING"
-_FILE_ARROW = pa.schema(
-    [("path", pa.string()), ("size", pa.int64()), ("records", pa.int64()), ("stats", pa.string())]
-)
 # Delta keeps no more of a text in its statistics.
 _MAX_TEXT = 32
 # These seldom repeat in a row group, so that a dictionary of them is tried in vain.
@@ -61,6 +61,31 @@ class RowGroups:
 
     path: str
     groups: tuple[int, ...]
+
+
+def in_tasks(
+    spark: SparkSession, paths: Iterable[str], task: Callable[[list[RowGroups]], _T]
+) -> list[_T]:
+    """Have tasks work on the row groups of files, each on its share; give what they return.
+
+    Args:
+        spark: the session.
+        paths: the files, on a disk that the tasks share with this process.
+        task: is given a share, to be read by `read`.
+    """
+    context = spark.sparkContext
+    shared = shares(paths, _TASKS_A_CORE * context.defaultParallelism)
+    return context.parallelize(shared, max(1, len(shared))).map(task).collect()
+
+
+def in_tasks_of(rows: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], _T]) -> list[_T]:
+    """Have the tasks of a query work on its rows; give what they return."""
+
+    def pickled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"given": pa.array([pickle.dumps(task(batches))])})
+
+    given = rows.mapInArrow(pickled, "given BINARY").collect()
+    return [pickle.loads(row.given) for row in given]  # noqa: S301 - of our own tasks
 
 
 def shares(paths: Iterable[str], most: int) -> list[list[RowGroups]]:
@@ -147,17 +172,17 @@ def write_files(rows: DataFrame, spec: TableSpec, root: str, cluster: str) -> li
         LakehouseError: in a task, and so within Spark's error: a column of the key is null.
     """
     task = partial(_write_task, spec, root, cluster)
-    return [DataFile(*row) for row in rows.mapInArrow(task, _FILE).collect()]
+    return [file for files in in_tasks_of(rows, task) for file in files]
 
 
 def _write_task(
     spec: TableSpec, root: str, cluster: str, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+) -> list[DataFile]:
     writer = FileWriter(root, cluster)
     for batch in batches:
         if batch.num_rows:
             writer.add(spec, batch)
-    yield pa.RecordBatch.from_pylist([vars(f) for f in writer.close().values()], _FILE_ARROW)
+    return list(writer.close().values())
 
 
 class _TableWriter:

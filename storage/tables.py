@@ -211,13 +211,12 @@ class Lakehouse:
         """
         if self.last_write(spec, application) >= version:
             return False
-        columns = [c for c in spec.columns if c.name not in spec.partitions]
         root = self.local_root
         if root is None:
-            given = self.spark.createDataFrame(rows, spark_schema(columns))
+            given = self.spark.createDataFrame(rows, spark_schema(spec.in_files))
             return self.append(spec, given, application, version)
         writer = FileWriter(root, self.cluster)
-        writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(columns)))
+        writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(spec.in_files)))
         return self.add(spec, writer.close().values(), application, version)
 
     def add(
@@ -430,9 +429,10 @@ class Lakehouse:
             holds = F.coalesce(F.expr(condition), F.lit(True))  # noqa: FBT003
             broken = F.assert_true(holds, f"CHECK constraint {name} violated")
             rows = rows.where(broken.isNull())
-        columns = [c.name for c in spec.columns if c.name not in spec.partitions]
         try:
-            return write_files(rows.select(*columns), spec, root, self.cluster)
+            return write_files(
+                rows.select(*(c.name for c in spec.in_files)), spec, root, self.cluster
+            )
         except Exception as error:
             _refuse(spec, error)
             raise

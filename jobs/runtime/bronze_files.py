@@ -14,7 +14,7 @@ import pyarrow as pa
 from schemas.columns import arrow_schema
 from schemas.tables import RECORDS
 from sources import parquet
-from storage.files import FileWriter, read, shares
+from storage.files import FileWriter, in_tasks, read
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from storage.files import DataFile, RowGroups
-
-_TASKS_A_CORE = 2
 
 
 @dataclass(frozen=True)
@@ -52,15 +50,11 @@ def write(spark: SparkSession, paths: list[str], topic: str, target: Target) -> 
         topic: the topic's name.
         target: where to.
     """
-    context = spark.sparkContext
-    shared = shares(paths, _TASKS_A_CORE * context.defaultParallelism)
-    task = partial(_copy, topic, target)
-    parts = context.parallelize(shared, max(1, len(shared))).map(task).collect()
-    return [file for part in parts for file in part]
+    return [file for part in in_tasks(spark, paths, partial(_copy, topic, target)) for file in part]
 
 
 def _copy(topic: str, target: Target, share: list[RowGroups]) -> list[DataFile]:
-    schema = arrow_schema(c for c in RECORDS.columns if c.name not in RECORDS.partitions)
+    schema = arrow_schema(RECORDS.in_files)
     writer = FileWriter(target.root, target.cluster)
     for batch in read(share, list(parquet.COLUMNS)):
         records = parquet.of_topic(batch, topic)

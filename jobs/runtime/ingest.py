@@ -81,19 +81,23 @@ def ingest(run: Run) -> None:
     try:
         _ingest(run)
     except AnotherLogError as error:
-        if _kafka_cluster_id(run, _state(run.lakehouse)) is None:
-            raise SourceError(
-                f"{error}. Whether it is the Kafka cluster that was read is not known, so check "
-                "--bootstrap-servers; keep another log under a name of its own with --cluster"
-            ) from error
         _go_on(run, str(error))
         ingest(run)
 
 
 def _go_on(run: Run, why: str) -> None:
-    """Note that the log that was read has ended, and go over to the name of what is there now."""
+    """Note that the log that was read has ended, and go over to the name of what is there now.
+
+    Raises:
+        SourceError: nobody knows whether it is the Kafka cluster that was read.
+    """
     former = run.lakehouse
     state = _state(former)
+    if _kafka_cluster_id(run, state) is None:
+        raise SourceError(
+            f"{why}. Whether it is the Kafka cluster that was read is not known, so check "
+            "--bootstrap-servers; keep another log under a name of its own with --cluster"
+        )
     name, now = logs.next_name(run), dt.datetime.now(dt.timezone.utc)
     rows: list[dict[str, object]] = [
         {

@@ -5,7 +5,6 @@ It takes a disk that driver and tasks share; elsewhere Spark writes the tables o
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from decoders.records import decode
 from schemas.tables import decoded_table
-from storage.files import FileWriter, read, shares
+from storage.files import FileWriter, in_tasks, in_tasks_of, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 _RUN = "ingest_run"
 _TIME = pa.timestamp("us", "UTC")
-_TASKS_A_CORE = 2
 # Records are decoded so many together, of each of these kinds apart and of all others: a pass over
 # few costs what one over many does, but large ones have to stay in the processor's caches.
 _MAX_ROWS = 65_536
@@ -87,16 +85,12 @@ def write(records: DataFrame, target: Target) -> Written:
         records: columns record_partition, record_offset, record_timestamp, key and value.
         target: where to.
     """
-    rows = records.select(*_INPUT).mapInArrow(partial(_of_query, target), "written BINARY")
-    return _sum(pickle.loads(row.written) for row in rows.collect())  # noqa: S301 - our own tasks'
+    return _sum(in_tasks_of(records.select(*_INPUT), partial(_write, target)))
 
 
 def write_from_files(spark: SparkSession, bronze: BronzeFiles, target: Target) -> Written:
     """Do what `write` does with records that are in files, which Spark need not read then."""
-    context = spark.sparkContext
-    shared = shares(bronze.paths, _TASKS_A_CORE * context.defaultParallelism)
-    task = partial(_of_share, bronze, target)
-    return _sum(context.parallelize(shared, max(1, len(shared))).map(task).collect())
+    return _sum(in_tasks(spark, bronze.paths, partial(_of_share, bronze, target)))
 
 
 def _sum(parts: Iterable[Written]) -> Written:
@@ -107,11 +101,6 @@ def _sum(parts: Iterable[Written]) -> Written:
         for table, of_table in part.files.items():
             files[table] += of_table
     return Written(dict(in_type), dict(files))
-
-
-def _of_query(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    written = pickle.dumps(_write(target, batches))
-    yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
 
 
 def _of_share(bronze: BronzeFiles, target: Target, share: list[RowGroups]) -> Written:

@@ -133,8 +133,9 @@ def _plan(lakehouse: Lakehouse, *, is_full: bool) -> Plan | None:
     if after == to:
         return None
     number = lakehouse.last_write(VALIDATION_RUNS, _APPLICATION) + 1
-    if lakehouse.last_write(RESULTS, _APPLICATION) > number:  # the table of runs was lost
-        number = lakehouse.last_write(RESULTS, _APPLICATION) + 1
+    written = lakehouse.last_write(RESULTS, _APPLICATION)
+    if written > number:  # the table of runs was lost
+        number = written + 1
     return Plan(number, after, to, dt.datetime.now(dt.timezone.utc), is_full)
 
 
