@@ -8,6 +8,7 @@ group that grows; members that leave for good one that shrinks.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, NamedTuple
 
 from anomalies.model import HOUR_MS
@@ -82,7 +83,8 @@ class _Places:
         since = at - _WINDOW_MS
         self._places: dict[str, Row] = memory.setdefault("places", {})
         for name, place in list(self._places.items()):
-            place["restarts"] = [t for t in place["restarts"] if t >= since]
+            # In order, so that no more is looked at than goes.
+            del place["restarts"][: bisect_left(place["restarts"], since)]
             if place["left"] is not None and place["left"] < since:
                 del self._places[name]
         self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
@@ -155,7 +157,7 @@ class _Places:
     def _restart(self, name: str, member: Row) -> None:
         place = self._places[name]
         place["client"], place["left"] = client_of(member), None
-        place["restarts"].append(self._at)
+        insort(place["restarts"], self._at)
         self.restarts.append(len(place["restarts"]))
         self.members[member["member_id"]] = (name, self._settled)
 

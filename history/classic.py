@@ -54,7 +54,7 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
     if record.payload is None:
         deleted(state, output, record)
     else:
-        members = _members(record.payload)
+        members = _members(record.payload, state.members)
         if state.group_type not in (None, "classic"):
             _converted_back(state, output, record, members)
         elif members and _is_replacement(state, record.payload, members):
@@ -409,9 +409,15 @@ def _converted_back(
 # -- the parts of a record -----------------------------------------------------------------------
 
 
-def _members(payload: Row) -> dict[str, Member]:
+def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
+    """Read the members of a record; those that are as before are the same objects."""
     is_connect = payload.get("protocol_type") == _CONNECT
-    return {m["member_id"]: _member(m, is_connect=is_connect) for m in payload.get("members") or ()}
+    members = {}
+    for given in payload.get("members") or ():
+        member = _member(given, is_connect=is_connect)
+        known = before.get(member.member_id)
+        members[member.member_id] = known if known == member else member
+    return members
 
 
 def _member(given: Row, *, is_connect: bool) -> Member:

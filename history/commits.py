@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from history import classic
-from history.model import Record, partition_hash
+from history.model import Record
 from history.timeline import DEAD, current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
 
     from history.model import GroupState, Output
 
@@ -43,26 +43,23 @@ class CommitChunk(NamedTuple):
 
 def note(state: GroupState, chunk: CommitChunk) -> None:
     """Note when the group committed; cutting commits into chunks changes nothing."""
-    real = ~chunk.deletes & (chunk.times != NO_TIME)
-    times = chunk.times[real]
-    if not len(times):
-        return
     commits = state.commits
-    before = times[0] if commits.last is None else commits.last
-    latest = np.maximum.accumulate(np.concatenate(([before], times)))
-    pauses = times - latest[:-1]
-    commits.rounds += int((pauses > _ROUND_MS).sum()) + (commits.last is None)
-    commits.longest_pause = max(commits.longest_pause, int(pauses.max()))
-    commits.last = int(latest[-1])
     owners = _owners(state)
-    if owners:
-        # The last commit of each partition: the first one from behind.
-        hashes, first = np.unique(chunk.partitions[real][::-1], return_index=True)
-        last = times[::-1][first]
-        for number, at in zip(hashes.tolist(), last.tolist(), strict=True):
-            member = owners.get(number)
-            if member is not None:
-                commits.by_member[member] = max(at, commits.by_member.get(member, at))
+    last, longest = commits.last, commits.longest_pause
+    # A rebalance comes between few commits, of which an array is no faster than a list.
+    times, partitions = chunk.times.tolist(), chunk.partitions.tolist()
+    for time, partition, deletes in zip(times, partitions, chunk.deletes.tolist(), strict=True):
+        if deletes or time == NO_TIME:
+            continue
+        pause = 0 if last is None else time - last
+        if last is None or pause > _ROUND_MS:
+            commits.rounds += 1
+        longest = max(longest, pause)
+        last = time if last is None or pause > 0 else last
+        member = owners.get(partition)
+        if member is not None:
+            commits.by_member[member] = max(time, commits.by_member.get(member, time))
+    commits.last, commits.longest_pause = last, longest
 
 
 def is_simple(state: GroupState) -> bool:
@@ -100,8 +97,5 @@ def _owners(state: GroupState) -> dict[int, str]:
     if state.group_type != "classic":
         return {}
     return {
-        partition_hash(topic, partition): member.member_id
-        for member in state.members.values()
-        for topic, partitions in (member.assigned or {}).items()
-        for partition in partitions
+        number: member.member_id for member in state.members.values() for number in member.hashes
     }

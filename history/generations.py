@@ -97,8 +97,8 @@ def tell_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["member_count"] = len(members)
     row["rebalance_timeout_ms"] = _longest(m.rebalance_timeout_ms for m in members.values())
     row["session_timeout_ms"] = _longest(m.session_timeout_ms for m in members.values())
-    topics = {tuple(sorted(m.topics)) for m in members.values() if m.topics is not None}
-    row["subscriptions"] = len(topics) or None
+    subscriptions = {m.subscription for m in members.values()} - {None}
+    row["subscriptions"] = len(subscriptions) or None
     row["members_joined"] = [brief(m) for m in changes.joined]
     row["members_left"] = [brief(m) for m in changes.left]
     row["members_replaced"] = replacements(changes)

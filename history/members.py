@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from history.model import OWNERS, SESSIONS, partition_key
+from history.model import OWNERS, SESSIONS
 from history.timeline import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from history.model import GroupState, Member, Output, Record, Row
 
 LEFT = "left_or_failed"
@@ -150,15 +148,16 @@ def follow_owners(
     A member of which the assignment cannot be read owns nothing here.
     """
     has_ids = state.group_type in ("consumer", "share")
-    owned = dict(_ownerships(after))
+    owned = {key: member for member in after.values() for key in member.ownerships}
     for key in [k for k in state.owners if k not in owned]:
         row = state.owners.pop(key)
         _name(state, row)
         row["valid_to"] = at
         row["duration_ms"] = elapsed(row["valid_from"], at)
         output.add(OWNERS, row)
-    for key, (member, topic, partition) in owned.items():
+    for key, member in owned.items():
         if key not in state.owners:
+            topic, partition = member.ownerships[key]
             state.owners[key] = {
                 "group_id": state.group_id,
                 "group_type": state.group_type,
@@ -177,15 +176,6 @@ def follow_owners(
                 "record_offset": record.offset,
                 "record_timestamp": record.timestamp,
             }
-
-
-def _ownerships(members: dict[str, Member]) -> Iterator[tuple[str, tuple[Member, str, int]]]:
-    for member in members.values():
-        for topic, partitions in (member.assigned or {}).items():
-            for partition in partitions:
-                # An assignor may give a partition to two members: both are told of.
-                key = f"{partition_key(topic, partition)}/{member.member_id}"
-                yield key, (member, topic, partition)
 
 
 def name_topics(state: GroupState) -> None:
@@ -214,8 +204,5 @@ def brief(member: Member) -> Row:
 def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:
     """Give the identity of each partition's owner, by `partition_key`; the last one if two do."""
     return {
-        partition_key(topic, partition): member.identity
-        for member in members.values()
-        for topic, partitions in (member.assigned or {}).items()
-        for partition in partitions
+        partition: member.identity for member in members.values() for partition in member.partitions
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -53,9 +54,9 @@ class Commits:
     by_member: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Member:
-    """A member as the group knows it.
+    """A member as the group knows it; one that changes is another object.
 
     Attributes:
         topics: what it subscribes to; None if its subscription cannot be read.
@@ -72,12 +73,40 @@ class Member:
     topics: list[str] | None = None
     assigned: dict[str, list[int]] | None = None
 
-    @property
+    # What follows from these is worked out once: most members go from generation to generation.
+
+    @cached_property
     def identity(self) -> str:
         """What stays when a static member restarts."""
         if self.group_instance_id is None:
             return self.member_id
         return f"instance {self.group_instance_id}"
+
+    @cached_property
+    def partitions(self) -> list[str]:
+        """The `partition_key` of each partition that it owns."""
+        assigned = (self.assigned or {}).items()
+        return [partition_key(topic, p) for topic, partitions in assigned for p in partitions]
+
+    @cached_property
+    def ownerships(self) -> dict[str, tuple[str, int]]:
+        """Topic and number of each partition that it owns, by a key of both and the member."""
+        return {
+            # An assignor may give a partition to two members: both are told of.
+            f"{partition_key(topic, partition)}/{self.member_id}": (topic, partition)
+            for topic, partitions in (self.assigned or {}).items()
+            for partition in partitions
+        }
+
+    @cached_property
+    def hashes(self) -> list[int]:
+        """The `partition_hash` of each partition that it owns."""
+        return [partition_hash(key) for key in self.partitions]
+
+    @cached_property
+    def subscription(self) -> tuple[str, ...] | None:
+        """What it subscribes to, in order."""
+        return None if self.topics is None else tuple(sorted(self.topics))
 
 
 @dataclass
@@ -114,7 +143,7 @@ class GroupState:
         interval: the open row of the timeline.
         generation: the open row of the generations.
         sessions: the open row of each member.
-        owners: the open rows of partition owners, by `owner_key`.
+        owners: the open rows of partition owners, by `Member.ownerships`.
         last_owners: who owned a partition that nobody owns now, by `partition_key`.
         cycles: how long the last generations lasted till all had learnt that members changed.
         usual_pause: longest pause between commits in the last generation that had a rhythm.
@@ -191,9 +220,9 @@ def partition_key(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
-def partition_hash(topic: str, partition: int) -> int:
+def partition_hash(key: str) -> int:
     """Give the number that a partition goes by among commits: Spark's ``crc32`` of its key."""
-    return zlib.crc32(partition_key(topic, partition).encode())
+    return zlib.crc32(key.encode())
 
 
 def partition_of(key: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ is NotReady, a share group is Empty or Stable.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from history import cause, generations
@@ -186,7 +187,7 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
     state.epochs.is_stable[member_id] = payload.get("state") == stable
     if member_id in state.members:
         assigned = _partitions(state, payload, "assigned_partitions")
-        state.members[member_id].assigned = assigned
+        state.members[member_id] = replace(state.members[member_id], assigned=assigned)
 
 
 def _topic_names(state: GroupState, _: str, payload: Row | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from history.model import Record, partition_hash
+from history.model import Record, partition_hash, partition_key
 from tests.support.history import Commit, Log
 
 Row = dict[str, Any]
@@ -116,7 +116,7 @@ class Coordinator:
     def commit(self, partition: int) -> None:
         """Let a member commit an offset; refused while the leader assigns, or when gone."""
         if self.state in (STABLE, PREPARING):
-            hashed = partition_hash("t", partition % _PARTITIONS)
+            hashed = partition_hash(partition_key("t", partition % _PARTITIONS))
             self.events.append(Commit(next(self.offsets), self.clock, hashed, deletes=False))
 
     def delete(self) -> None:

@@ -17,7 +17,16 @@ import pyarrow.parquet as pq
 from decoders.records import decode
 from history.commits import NO_TIME, CommitChunk
 from history.fold import GROUP_METADATA, Fold
-from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record, partition_hash
+from history.model import (
+    GENERATIONS,
+    OWNERS,
+    SESSIONS,
+    STATES,
+    GroupState,
+    Record,
+    partition_hash,
+    partition_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -162,7 +171,7 @@ def _timestamps(epoch_ms: pa.Array) -> pa.Array:
 def _event(name: str, row: Row) -> Record | Commit:
     at = _plain(row["record_timestamp"])
     if name == COMMITS:
-        hashed = partition_hash(row["topic"], row["topic_partition"])
+        hashed = partition_hash(partition_key(row["topic"], row["topic_partition"]))
         return Commit(row["record_offset"], at, hashed, row["is_tombstone"])
     payload = None if row["is_tombstone"] else _plain(row)
     if payload is not None and name == GROUP_METADATA:
