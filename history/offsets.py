@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _PARTITION = ("group_id", "topic", "topic_partition")
 _RECORD = ("record_partition", "record_offset", "record_timestamp")
 # A commit that goes on by so much more than any before has skipped records rather than read them.
-_JUMP_FACTOR = 10
-_JUMP_LEAST = 1_000
+JUMP_FACTOR = 10
+JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 
@@ -81,9 +81,14 @@ def steps(commits: DataFrame, last: DataFrame | None) -> DataFrame:
         F.date_trunc("hour", "at").alias("hour"),
         before.alias("largest_step_before"),
         F.greatest("former_largest", F.max(goes_on).over(so_far)).alias("largest_step"),
-        ((F.col("step") > before * _JUMP_FACTOR) & (F.col("step") > _JUMP_LEAST)).alias("is_jump"),
+        (_leaps(before) & (F.col("step") > JUMP_LEAST)).alias("is_jump"),
         F.lead("record_offset", RECENT_COMMITS).over(order).isNull().alias("is_recent"),
     )
+
+
+def _leaps(before: Column) -> Column:
+    """Tell steps of more than so many times the largest before, which may be as large as can be."""
+    return F.expr(f"(step - 1) div {JUMP_FACTOR}") >= before
 
 
 def moves(stepped: DataFrame) -> DataFrame:
@@ -96,7 +101,7 @@ def moves(stepped: DataFrame) -> DataFrame:
         The columns of offset_moves, but the run's.
     """
     step, largest = F.col("step"), F.col("largest_step_before")
-    leaps = (step > _JUMP_LEAST) & (largest.isNull() | (step > largest * _JUMP_FACTOR))
+    leaps = (step > JUMP_LEAST) & (largest.isNull() | _leaps(largest))
     move = (
         F.when(F.col("is_tombstone"), F.when(~F.col("was_deleted"), "deleted"))
         .when(F.col("was_deleted"), "returned")

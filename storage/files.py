@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.errors import LakehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,12 +48,14 @@ class DataFile:
 
     Attributes:
         stats: what Delta keeps to skip the file by, as its protocol writes it.
+        values: of the partitions that it is in, by their columns, in their order.
     """
 
     path: str
     size: int
     records: int
     stats: str
+    values: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,75 @@ def read(share: Iterable[RowGroups], columns: Sequence[str]) -> Iterator[pa.Reco
             )
 
 
+def read_where(
+    paths: Iterable[str],
+    fields: Sequence[pa.Field],
+    *,
+    between: Mapping[str, tuple[int, int]] | None = None,
+    among: Mapping[str, Collection[Any]] | None = None,
+    leaves: Mapping[str, Sequence[str]] | None = None,
+) -> pa.Table:
+    """Read the rows of some files that meet conditions; what cannot have such a row is passed over.
+
+    Args:
+        paths: the files.
+        fields: the columns to read, null where a file of an earlier release lacks them.
+        between: least and greatest value of columns of whole numbers.
+        among: values of columns, of which a row has one.
+        leaves: of columns of structs, or of lists of such, what is read of them: paths in it.
+    """
+    between, among, leaves = between or {}, among or {}, leaves or {}
+    bounds = dict(between)
+    bounds |= {n: (min(v), max(v)) for n, v in among.items() if v}
+    names = {f.name for f in fields} | bounds.keys() | among.keys()
+    wanted = [n for n in names if n not in leaves]
+    wanted += [f"{n}.list.element.{leaf}" for n in leaves for leaf in leaves[n]]
+    empty = pa.schema([f for f in fields if f.name not in leaves])
+    parts = []
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            held = [g for g in range(file.num_row_groups) if _may_have(file.metadata, g, bounds)]
+            if not held:
+                continue
+            rows = file.read_row_groups(held, wanted, use_threads=False)
+        for name, (least, most) in between.items():
+            rows = rows.filter((pc.field(name) >= least) & (pc.field(name) <= most))
+        for name, values in among.items():
+            given = pa.array(list(values), rows.schema.field(name).type)
+            rows = rows.filter(pc.is_in(rows[name], given))
+        if rows.num_rows:
+            parts.append(_with_fields(rows, fields, leaves))
+    if not parts:
+        return pa.Table.from_pylist([], pa.schema(empty))
+    return pa.concat_tables(parts)
+
+
+def _may_have(footer: pq.FileMetaData, group: int, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
+    columns = footer.row_group(group)
+    for i in range(columns.num_columns):
+        column = columns.column(i)
+        stats = column.statistics if column.path_in_schema in bounds else None
+        if stats is not None and stats.has_min_max:
+            least, most = bounds[column.path_in_schema]
+            if stats.max < least or stats.min > most:
+                return False
+    return True
+
+
+def _with_fields(
+    rows: pa.Table, fields: Sequence[pa.Field], leaves: Mapping[str, Sequence[str]]
+) -> pa.Table:
+    columns = {}
+    for field in fields:
+        if field.name not in rows.schema.names:
+            columns[field.name] = pa.nulls(rows.num_rows, field.type)
+        elif field.name in leaves:
+            columns[field.name] = rows[field.name]
+        else:
+            columns[field.name] = rows[field.name].cast(field.type)
+    return pa.table(columns)
+
+
 class FileWriter:
     """Collects rows of several tables of a cluster, and writes a file of each into its folder.
 
@@ -130,10 +202,14 @@ class FileWriter:
     def __init__(self, root: str, cluster: str) -> None:
         self._root = Path(root)
         self._cluster = cluster
-        self._tables: dict[str, _TableWriter] = {}
+        self._tables: dict[tuple[str, ...], _TableWriter] = {}
 
-    def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
+    def add(
+        self, spec: TableSpec, rows: pa.RecordBatch, values: Mapping[str, str] | None = None
+    ) -> None:
         """Take rows of a table: its columns but for the partitions.
+
+        Beside the cluster, a table's partitions are those of `values`.
 
         Delta evaluates no constraint of files that it does not write. What is asked of positions
         holds in bronze, where they come from; that no key is null is looked at here.
@@ -144,19 +220,26 @@ class FileWriter:
         missing = [n for n in spec.required if n in rows.schema.names and rows[n].null_count]
         if missing:
             raise LakehouseError(f"{spec.name}: a row lacks {missing[0]}; nothing was written")
-        if spec.name not in self._tables:
-            folder = self._root / spec.name.replace(".", "/") / f"cluster={self._cluster}"
+        place = {"cluster": self._cluster, **(values or {})}
+        key = (spec.name, *place.values())
+        if key not in self._tables:
+            folder = self._root / spec.name.replace(".", "/") / path_of(place)
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"part-{uuid.uuid4()}.{COMPRESSION}.parquet"
-            self._tables[spec.name] = _TableWriter(path, rows.schema, spec.skipping)
-        self._tables[spec.name].add(rows)
+            self._tables[key] = _TableWriter(path, rows.schema, spec.skipping, place)
+        self._tables[key].add(rows)
         # Few large row groups are written and read faster than many small ones.
         while sum(t.waiting_bytes for t in self._tables.values()) > _MAX_WAITING:
             max(self._tables.values(), key=lambda t: t.waiting_bytes).flush()
 
-    def close(self) -> dict[str, DataFile]:
-        """Write what is left, and give the files by table."""
-        return {name: t.close() for name, t in self._tables.items()}
+    def close(self) -> list[tuple[str, DataFile]]:
+        """Write what is left, and give the files with the names of their tables."""
+        return [(name, table.close()) for (name, *_), table in self._tables.items()]
+
+
+def path_of(values: Mapping[str, str]) -> str:
+    """Give the folder of a partition, as Delta names it; values need no escaping here."""
+    return "/".join(f"{name}={value}" for name, value in values.items())
 
 
 def write_files(rows: DataFrame, spec: TableSpec, root: str, cluster: str) -> list[DataFile]:
@@ -182,12 +265,15 @@ def _write_task(
     for batch in batches:
         if batch.num_rows:
             writer.add(spec, batch)
-    return list(writer.close().values())
+    return [file for _, file in writer.close()]
 
 
 class _TableWriter:
-    def __init__(self, path: Path, schema: pa.Schema, skipping: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, schema: pa.Schema, skipping: Sequence[str], values: dict[str, str]
+    ) -> None:
         self.waiting_bytes = 0
+        self._values = values
         self._skipping = skipping
         self._waiting: list[pa.RecordBatch] = []
         self._path = path
@@ -216,7 +302,8 @@ class _TableWriter:
         self._writer.close()
         footer = self._footers[0]
         size = self._path.stat().st_size
-        return DataFile(str(self._path), size, footer.num_rows, _stats(footer, self._skipping))
+        stats = _stats(footer, self._skipping)
+        return DataFile(str(self._path), size, footer.num_rows, stats, self._values)
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

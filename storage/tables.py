@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
 from storage.errors import ConflictError, LakehouseError
-from storage.files import FileWriter, write_files
+from storage.files import FileWriter, path_of, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -217,12 +217,26 @@ class Lakehouse:
             return self.append(spec, given, application, version)
         writer = FileWriter(root, self.cluster)
         writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(spec.in_files)))
-        return self.add(spec, writer.close().values(), application, version)
+        files = [file for _, file in writer.close()]
+        return self.add(spec, files, application, version)
 
     def add(
-        self, spec: TableSpec, files: Iterable[DataFile], application: str, version: int
+        self,
+        spec: TableSpec,
+        files: Collection[DataFile],
+        application: str,
+        version: int,
+        *,
+        instead_of: str | None = None,
     ) -> bool:
         """Make files in the table's folder part of it, once for each `version` of `application`.
+
+        Args:
+            spec: the table.
+            files: what its rows are in.
+            application: see `append`.
+            version: see `append`.
+            instead_of: the files of this cluster that they take the place of, see `local_files_of`.
 
         Returns:
             False if another run's write was seen to come first; what was to be added is there.
@@ -239,15 +253,21 @@ class Lakehouse:
         # To ask for the version has the commit fail if another run's comes first.
         if transaction.txnVersion(name) >= version:
             return False
+        if instead_of is not None and not is_new:
+            former = self._entries(transaction.snapshot(), instead_of)
+            actions += [{"remove": _removed(file)} for file in former]
         try:
             self._commit(transaction, actions)
-        except Exception:
+        except Exception as error:
             # Another run may have made the table, or written to it, at the same moment.
             if self.last_write(spec, application) >= version:
                 return False
-            if not is_new or not self.exists(spec):
+            was_made = is_new and self.exists(spec)
+            # Files that were to be replaced have been put together into larger ones.
+            was_rearranged = instead_of is not None and "DELTA_CONCURRENT_DELETE" in str(error)
+            if not was_made and not was_rearranged:
                 raise
-            return self.add(spec, files, application, version)
+            return self.add(spec, files, application, version, instead_of=instead_of)
         return True
 
     def add_first(
@@ -275,25 +295,43 @@ class Lakehouse:
             to: the range ends with this.
 
         Returns:
+            As `local_files_of`; also None if the table was not made.
+        """
+        if not self.exists(spec):
+            return None
+        least, most = (f"get_json_object(stats, '$.{m}Values.{column}')" for m in ("min", "max"))
+        # A file without statistics may have any row.
+        return self.local_files_of(spec, f"coalesce({most} > {after} AND {least} <= {to}, true)")
+
+    def local_files_of(self, spec: TableSpec, where: str = "true") -> list[str] | None:
+        """Name the files on this disk that have this cluster's rows of a table.
+
+        Args:
+            spec: a table; there are no files of one that was not made.
+            where: a condition on Delta's entries of files.
+
+        Returns:
             None if the table is not on a disk that driver and tasks share, or if Delta marks rows
             of a file as deleted, which only Spark sees.
         """
-        if self.local_root is None or not self.exists(spec):
+        if self.local_root is None:
             return None
-        of_cluster = f"partitionValues['cluster'] = {sql_text(self.cluster)}"
-        least, most = (f"get_json_object(stats, '$.{m}Values.{column}')" for m in ("min", "max"))
-        # A file without statistics may have any row.
-        is_in = f"coalesce({most} > {after} AND {least} <= {to}, true)"
-        held = self.snapshot(spec).allFiles().where(f"{of_cluster} AND {is_in}")
-        files = [json.loads(text) for text in held.toJSON().collectAsList()]
+        if not self.exists(spec):
+            return []
+        files = self._entries(self.snapshot(spec), where)
         if any("deletionVector" in file for file in files):
             return None
         return [str(Path(self.path(spec), unquote(file["path"]))) for file in files]
 
+    def _entries(self, snapshot: Any, where: str) -> list[dict[str, Any]]:  # noqa: ANN401 - Scala
+        of_cluster = f"partitionValues['cluster'] = {sql_text(self.cluster)}"
+        held = snapshot.allFiles().where(f"{of_cluster} AND {where}")
+        return [json.loads(text) for text in held.toJSON().collectAsList()]
+
     def _added(self, file: DataFile) -> dict[str, Any]:
         return {
-            "path": f"cluster={self.cluster}/{Path(file.path).name}",
-            "partitionValues": {"cluster": self.cluster},
+            "path": f"{path_of(file.values)}/{Path(file.path).name}",
+            "partitionValues": file.values,
             "size": file.size,
             "modificationTime": _now_ms(),
             "dataChange": True,
@@ -489,6 +527,16 @@ def sql_literal(text: str) -> str:
 def sql_text(text: str) -> str:
     """Give an SQL expression of any text, whatever is in it."""
     return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
+
+
+def _removed(file: dict[str, Any]) -> dict[str, Any]:
+    """Make the entry that takes a file out of a table, of the one that put it in."""
+    kept = {name: file[name] for name in ("path", "partitionValues", "size")}
+    return kept | {
+        "deletionTimestamp": _now_ms(),
+        "dataChange": True,
+        "extendedFileMetadata": True,
+    }
 
 
 def _now_ms() -> int:

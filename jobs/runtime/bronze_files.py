@@ -68,4 +68,4 @@ def _copy(topic: str, target: Target, share: list[RowGroups]) -> list[DataFile]:
             for f in schema
         ]
         writer.add(RECORDS, pa.RecordBatch.from_arrays(columns, schema=schema))
-    return list(writer.close().values())
+    return [file for _, file in writer.close()]

@@ -7,6 +7,7 @@ killed. Each table is written once a run; the heads, from which the next run goe
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
@@ -16,8 +17,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from history import files as history_files
 from history import offsets
-from history.spark import COMMITS, HEADS, TABLES, Holes, events, fold, row_columns, rows_of
+from history.groups import HEADS, TABLES, Holes
+from history.spark import (
+    BEGIN_MODERN,
+    COMMITS,
+    MODERN_TYPES,
+    events,
+    fold,
+    row_columns,
+    rows_of,
+)
 from jobs.runtime.logs import of_every_log
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -38,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from jobs.runtime.runner import Run
+    from storage.files import DataFile
     from storage.tables import Lakehouse
 
 _APPLICATION = "history"
@@ -46,13 +58,7 @@ _DONE = "history done"
 _TABLES_AT_ONCE = 3
 _PARTITION = ("record_partition", "next_offset", "last_hole")
 _EVENTS_A_TASK = 250_000
-# Tables of which each group of a new protocol has a record when it begins.
-_BEGIN_MODERN = (
-    "consumer_group_metadata",
-    "consumer_group_member_metadata",
-    "share_group_metadata",
-    "share_group_member_metadata",
-)
+_OPEN = "partitionValues['is_settled'] = 'false'"
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
 
@@ -204,6 +210,80 @@ def _carry_out(run: Run, plan: Plan) -> None:
 
 
 def _write(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
+    groups = None if news.is_late else _write_files(lakehouse, plan, news)
+    if groups is None:
+        return _write_by_spark(lakehouse, plan, news)
+    return {"groups_changed": groups, "groups_replayed": 0}
+
+
+def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
+    """Let tasks write the tables' files; None if that takes Spark, else the number of groups."""
+    root = lakehouse.local_root
+    silver = {
+        name: lakehouse.local_files(decoded_table(name), "decode_run", plan.after, plan.to)
+        for name in news.counts
+    }
+    heads, committed = map(lakehouse.local_files_of, (GROUP_HEADS, COMMITTED_OFFSETS))
+    if root is None or heads is None or committed is None:
+        return None
+    found = {name: paths for name, paths in silver.items() if paths is not None}
+    if len(found) < len(silver):
+        return None
+    source = history_files.Source(found, plan.after, plan.to, heads, committed)
+    places = history_files.places(lakehouse.spark, source)
+    told = {group for group, _ in places}
+    if len(told) < len(places):
+        return None  # records outside the group's partition
+    target = history_files.Target(root, lakehouse.cluster, plan.number)
+    weights: Counter[int] = Counter()
+    for (_, partition), weight in places.items():
+        weights[partition] += weight
+    specs = [all_tables()[f"gold.{table}"] for table in TABLES]
+    open_files = {spec.name: lakehouse.local_files_of(spec, _OPEN) for spec in specs}
+    replaced = {name: paths or [] for name, paths in open_files.items()}
+    replaced |= {GROUP_HEADS.name: heads}
+    if COMMITS in found:
+        replaced |= {COMMITTED_OFFSETS.name: committed}
+    if any(paths is None for paths in open_files.values()):
+        return None
+    files: dict[str, list[DataFile]] = defaultdict(list)
+    for name, file in [
+        *history_files.write(lakehouse.spark, source, target, news.holes, weights),
+        *history_files.keep(lakehouse.spark, replaced, told, target),
+    ]:
+        files[name].append(file)
+    number = (_APPLICATION, plan.number)
+    for spec in specs:
+        lakehouse.add(spec, files[spec.name], *number, instead_of=_OPEN)
+    if COMMITS in found:
+        _add_progress(lakehouse, plan, files[OFFSET_PROGRESS.name])
+        lakehouse.add(OFFSET_MOVES, files[OFFSET_MOVES.name], *number)
+        # From these the next run goes on, and so one that was killed before this.
+        lakehouse.add(COMMITTED_OFFSETS, files[COMMITTED_OFFSETS.name], *number, instead_of="true")
+    lakehouse.add(GROUP_HEADS, files[GROUP_HEADS.name], *number, instead_of="true")
+    return len(told)
+
+
+def _add_progress(lakehouse: Lakehouse, plan: Plan, files: list[DataFile]) -> None:
+    """Add the hours of a run; those that the one before had begun go on."""
+    if lakehouse.last_write(OFFSET_PROGRESS, _APPLICATION) < 0:
+        lakehouse.add(OFFSET_PROGRESS, files, _APPLICATION, plan.number)
+        return
+    later = lakehouse.spark.read.parquet(*(file.path for file in files))
+    where = _hours_since(later)
+    hours = offsets.joined_hours(lakehouse.read(OFFSET_PROGRESS).where(where), later)
+    lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
+
+
+def _hours_since(rows: DataFrame) -> str:
+    """Give the condition for hours not before the first of some rows."""
+    since = rows.agg(F.min("hour").alias("hour")).first()
+    if since is None or since.hour is None:
+        return "true"
+    return f"hour IS NULL OR hour >= timestamp_micros({_micros(since.hour)})"
+
+
+def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
     new = _new_rows(lakehouse, plan, news)
     heads = lakehouse.read(GROUP_HEADS)
     if plan.is_anew:
@@ -311,8 +391,8 @@ def _from_the_start(
 
 def _modern_groups(new: dict[str, DataFrame], heads: DataFrame) -> DataFrame | None:
     """Give the groups whose records have ids of topics; None if there are none."""
-    of_records = [new[name].select("group_id") for name in _BEGIN_MODERN if name in new]
-    of_heads = heads.where(F.col("group_type").isin("consumer", "share")).select("group_id")
+    of_records = [new[name].select("group_id") for name in BEGIN_MODERN if name in new]
+    of_heads = heads.where(F.col("group_type").isin(*MODERN_TYPES)).select("group_id")
     if not of_records and of_heads.isEmpty():
         return None
     return reduce(DataFrame.unionByName, [*of_records, of_heads]).distinct()
@@ -358,9 +438,7 @@ def _write_offsets(
     if replayed:
         hours = offsets.joined_hours(progress.where(~F.col("group_id").isin(replayed)), hours)
     else:
-        since = stepped.agg(F.min("hour").alias("hour")).first()
-        if since is not None and since.hour is not None:
-            where = f"hour IS NULL OR hour >= timestamp_micros({_micros(since.hour)})"
+        where = _hours_since(stepped)
         if plan.number:
             hours = offsets.joined_hours(progress.where(where), hours)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)

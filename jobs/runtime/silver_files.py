@@ -128,7 +128,7 @@ def _write(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
             for part in parts:
                 run = pa.repeat(pa.scalar(target.decode_run, pa.int64()), part.num_rows)
                 writer.add(decoded_table(table), part.append_column("decode_run", run))
-    files = {name.removeprefix("silver."): [file] for name, file in writer.close().items()}
+    files = {name.removeprefix("silver."): [file] for name, file in writer.close()}
     return Written(dict(in_type), files)
 
 

@@ -48,7 +48,7 @@ def write(root: Path, *batches: pa.RecordBatch) -> DataFile:
     writer = FileWriter(str(root), "blue")
     for batch in batches:
         writer.add(_SPEC, batch)
-    (file,) = writer.close().values()
+    ((_, file),) = writer.close()
     return file
 
 
