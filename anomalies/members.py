@@ -53,6 +53,10 @@ def follow(memory: Row, generation: Row, at: int) -> Turn:
         at: when its rebalance began.
     """
     places = _Places(memory, generation, at)
+    joined = len(generation.get("members_joined") or ())
+    if joined and joined == generation.get("member_count") and not generation.get("members_left"):
+        # All are new, and nothing told that those before had gone: the group was made anew.
+        places.forget()
     was_empty = not places.members
     for member in generation.get("members_left") or ():
         places.leave(member)
@@ -93,6 +97,11 @@ class _Places:
         recent = {c: [t for t in times if t[0] >= since] for c, times in came_back.items()}
         self.came_back: dict[str, list[list[int | None]]] = {c: t for c, t in recent.items() if t}
         memory["gone"], memory["came_back"] = self._gone, self.came_back
+
+    def forget(self) -> None:
+        """Let nobody have been there."""
+        self.members.clear()
+        self._places.clear()
 
     def leave(self, member: Row) -> None:
         """Let a member be gone; its place is free."""
