@@ -17,7 +17,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from history import files as history_files
 from history import offsets
 from history.groups import HEADS, TABLES, Holes
 from history.spark import (
@@ -29,6 +28,7 @@ from history.spark import (
     row_columns,
     rows_of,
 )
+from jobs.runtime import gold_files
 from jobs.runtime.logs import of_every_log
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -229,12 +229,12 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
     found = {name: paths for name, paths in silver.items() if paths is not None}
     if len(found) < len(silver):
         return None
-    source = history_files.Source(found, plan.after, plan.to, heads, committed)
-    places = history_files.places(lakehouse.spark, source)
+    source = gold_files.Source(found, plan.after, plan.to, heads, committed)
+    places = gold_files.places(lakehouse.spark, source)
     told = {group for group, _ in places}
     if len(told) < len(places):
         return None  # records outside the group's partition
-    target = history_files.Target(root, lakehouse.cluster, plan.number)
+    target = gold_files.Target(root, lakehouse.cluster, plan.number)
     weights: Counter[int] = Counter()
     for (_, partition), weight in places.items():
         weights[partition] += weight
@@ -248,8 +248,8 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
         return None
     files: dict[str, list[DataFile]] = defaultdict(list)
     for name, file in [
-        *history_files.write(lakehouse.spark, source, target, news.holes, weights),
-        *history_files.keep(lakehouse.spark, replaced, told, target),
+        *gold_files.write(lakehouse.spark, source, target, news.holes, weights),
+        *gold_files.keep(lakehouse.spark, replaced, told, target),
     ]:
         files[name].append(file)
     number = (_APPLICATION, plan.number)

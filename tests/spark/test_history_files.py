@@ -1,4 +1,4 @@
-"""The history that tasks read and write by Arrow is the one that Spark tells of the same records."""
+"""The history that tasks read and write by Arrow is the one that Spark tells."""
 
 from __future__ import annotations
 

@@ -1,0 +1,248 @@
+"""Silver to gold where tables are files on a disk that driver and tasks share.
+
+Each task reads what came of some partitions of the topic, folds their groups, follows their
+offsets, and writes files of the gold tables. It takes groups whose records are in one partition
+each, as Kafka writes them; `jobs.runtime.history` lets Spark tell of others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history import arrow, groups, offset_arrays
+from history.fold import GROUP_METADATA
+from history.spark import COMMITS
+from schemas import gold
+from schemas.columns import arrow_schema
+from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, OFFSET_MOVES, OFFSET_PROGRESS, all_tables
+from storage.files import FileWriter, read_where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from schemas.tables import TableSpec
+    from storage.files import DataFile
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# A record of a group's state takes the fold as long as so many commits.
+_WEIGHT = 100
+_A_TASK = 500_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a run reads.
+
+    Attributes:
+        silver: by table, the files with what is new.
+        after: of their rows, those of the decode runs behind this,
+        to: up to and with this.
+        heads: files of group_heads.
+        committed: files of committed_offsets.
+    """
+
+    silver: dict[str, list[str]]
+    after: int
+    to: int
+    heads: list[str]
+    committed: list[str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go, and what they say of the run.
+
+    Attributes:
+        root: folder of the lakehouse.
+        cluster: whose rows they are.
+        history_run: number of the run.
+    """
+
+    root: str
+    cluster: str
+    history_run: int
+
+
+def places(spark: SparkSession, source: Source) -> Counter[tuple[str, int]]:
+    """Tell in which partitions the groups with new records are, and were before.
+
+    Returns:
+        By group and partition, about how long their records take, in commits.
+    """
+    given = [(table, path) for table, paths in source.silver.items() for path in paths]
+    parts = _in_tasks(spark, given, partial(_places, source.after, source.to))
+    found: Counter[tuple[str, int]] = Counter()
+    for part in parts:
+        found.update(part)
+    told = {group for group, _ in found}
+    fields = [pa.field("group_id", pa.string()), pa.field("record_partition", pa.int32())]
+    for row in read_where(source.heads, fields).to_pylist():
+        if row["group_id"] in told:
+            found[row["group_id"], row["record_partition"]] += 0
+    return found
+
+
+def _in_tasks(spark: SparkSession, given: Sequence[_T], task: Callable[[_T], _R]) -> list[_R]:
+    if not given:
+        return []
+    return spark.sparkContext.parallelize(given, len(given)).map(task).collect()
+
+
+def _places(after: int, to: int, given: tuple[str, str]) -> Counter[tuple[str, int]]:
+    table, path = given
+    fields = [f for f in arrow.fields(table) if f.name in ("group_id", "record_partition")]
+    rows = read_where([path], fields, between={"decode_run": (after + 1, to)})
+    counts = rows.group_by(["group_id", "record_partition"]).aggregate([([], "count_all")])
+    weight = 1 if table == COMMITS else _WEIGHT
+    return Counter(
+        {
+            (row["group_id"], row["record_partition"]): weight * row["count_all"]
+            for row in counts.to_pylist()
+        }
+    )
+
+
+def write(
+    spark: SparkSession,
+    source: Source,
+    target: Target,
+    holes: dict[int, groups.Holes],
+    weights: dict[int, int],
+) -> list[tuple[str, DataFile]]:
+    """Tell the history of what is new, and write files of it, to be added to their tables.
+
+    The rows of offset_progress are of the new commits alone.
+
+    Args:
+        spark: the session.
+        source: what to read.
+        target: where to.
+        holes: what is missing, by partition.
+        weights: by partition of the topic, about how long its records take, in commits.
+
+    Returns:
+        Files with the names of their tables.
+    """
+    cores = spark.sparkContext.defaultParallelism
+    share = max(1, min(_A_TASK, sum(weights.values()) // (4 * cores)))
+    shares: list[list[int]] = []
+    room = 0
+    for number in sorted(weights):
+        if room <= 0:
+            shares.append([])
+            room = share
+        shares[-1].append(number)
+        room -= weights[number]
+    # The longest first, so that none of them is alone at the end.
+    shares.sort(key=lambda numbers: -sum(weights[n] for n in numbers))
+    parts = _in_tasks(spark, shares, partial(_write, source, target, holes))
+    return [file for part in parts for file in part]
+
+
+def _write(
+    source: Source, target: Target, holes: dict[int, groups.Holes], partitions: list[int]
+) -> list[tuple[str, DataFile]]:
+    """Tell of the groups of some partitions of the topic."""
+    tables = {}
+    for table, paths in source.silver.items():
+        rows = read_where(
+            paths,
+            arrow.fields(table),
+            between={"decode_run": (source.after + 1, source.to)},
+            among={"record_partition": partitions},
+            leaves={"members": arrow.LEAVES} if table == GROUP_METADATA else None,
+        )
+        if rows.num_rows:
+            tables[table] = rows
+    names = pc.unique(arrow.joined(rows["group_id"] for rows in tables.values()))
+    of_groups = {"group_id": names.to_pylist()}
+    heads = read_where(source.heads, arrow_schema(GROUP_HEADS.in_files), among=of_groups)
+    writer = FileWriter(target.root, target.cluster)
+    told_since = dict(zip(*(heads[n].to_pylist() for n in ("group_id", "told_since")), strict=True))
+    for table, rows in groups.fold([arrow.events(tables, names, heads)], holes):
+        spec = all_tables()[f"gold.{table}"]
+        if spec is GROUP_HEADS:
+            since = [told_since.get(name) for name in rows["group_id"].to_pylist()]
+            filled = pa.array(since, pa.int64()).fill_null(target.history_run)
+            told = rows.append_column("told_since", filled)
+        else:
+            told = rows
+        for part, values in _apart(spec, told):
+            writer.add(spec, _of_run(spec, part, target), values)
+    if COMMITS in source.silver:
+        fields = arrow_schema(COMMITTED_OFFSETS.in_files)
+        former = read_where(source.committed, fields, among=of_groups)
+        offsets = {COMMITTED_OFFSETS: former}
+        if COMMITS in tables:
+            progress = offset_arrays.follow(tables[COMMITS], former)
+            offsets = {OFFSET_PROGRESS: progress.hours, OFFSET_MOVES: progress.moves}
+            offsets[COMMITTED_OFFSETS] = progress.latest
+        for spec, found in offsets.items():
+            for batch in found.to_batches():
+                writer.add(spec, _of_run(spec, batch, target))
+    return writer.close()
+
+
+def keep(
+    spark: SparkSession, former: Mapping[str, list[str]], told: Collection[str], target: Target
+) -> list[tuple[str, DataFile]]:
+    """Write the rows of the groups that a run does not tell of once more, of files to be replaced.
+
+    Args:
+        spark: the session.
+        former: the files, by table.
+        told: the groups that are left out.
+        target: where to.
+    """
+    given = [(table, paths) for table, paths in former.items() if paths]
+    parts = _in_tasks(spark, given, partial(_keep, pa.array(list(told), pa.string()), target))
+    return [file for part in parts for file in part]
+
+
+def _keep(
+    told: pa.Array, target: Target, given: tuple[str, list[str]]
+) -> list[tuple[str, DataFile]]:
+    table, paths = given
+    spec = all_tables()[table]
+    rows = read_where(paths, arrow_schema(spec.in_files))
+    rows = rows.filter(pc.invert(pc.is_in(rows["group_id"], told)))
+    writer = FileWriter(target.root, target.cluster)
+    values = {"is_settled": "false"} if "is_settled" in spec.partitions else None
+    for batch in rows.to_batches():
+        if batch.num_rows:
+            writer.add(spec, batch, values)
+    return writer.close()
+
+
+def _apart(
+    spec: TableSpec, rows: pa.RecordBatch
+) -> Iterator[tuple[pa.RecordBatch, dict[str, str] | None]]:
+    """Take rows that are settled apart from those that are open."""
+    if "is_settled" not in spec.partitions:
+        yield rows, None
+        return
+    settled = rows["is_settled"]
+    for part, value in ((settled, "true"), (pc.invert(settled), "false")):
+        chosen = rows.filter(part)
+        if chosen.num_rows:
+            yield chosen, {"is_settled": value}
+
+
+def _of_run(spec: TableSpec, rows: pa.RecordBatch, target: Target) -> pa.RecordBatch:
+    """Bring rows into the form of a table's files."""
+    number = pa.repeat(pa.scalar(target.history_run, pa.int64()), rows.num_rows)
+    schema = arrow_schema(spec.in_files)
+    columns = [
+        (number if f.name == gold.HISTORY_RUN.name else rows[f.name]).cast(f.type) for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
