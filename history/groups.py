@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -237,9 +238,14 @@ class _Group:
                 "record_partition": state.partition,
                 "record_offset": self._offset,
                 "group_type": state.group_type,
-                "state": orjson.dumps(head).decode(),
+                "state": _json(head),
             },
         )
+
+
+def _json(head: Row) -> str:
+    # Left alone, orjson writes down of a member what was worked out of it, too.
+    return orjson.dumps(head, default=asdict, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
 
 
 def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:
