@@ -104,6 +104,8 @@ def job_process(
     env = environment(target, os.environ)
     script = [str(jars.CHECKOUT / "jobs" / "runtime" / "boot.py"), *argv]
     found_jars = jars.fetch(jars.spark_jars())
+    if "--serve" in argv:
+        user_conf = _on_class_path(found_jars, user_conf)
     if target.sees_checkout:
         arguments = spark_arguments(target, user_conf, found_jars, archive=None)
         env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
@@ -114,6 +116,16 @@ def job_process(
     if not submit.is_file():
         raise FileNotFoundError(f"no {submit}; set SPARK_HOME to a Spark 4.1, or unset it")
     return [str(submit), *arguments, *script], env
+
+
+def _on_class_path(found_jars: Sequence[Path], user_conf: Mapping[str, str]) -> dict[str, str]:
+    """Put JARs on the driver's class path, where Spark's Thrift Server needs them.
+
+    When a client leaves, Hive closes the class loader of --jars, and with it Delta's for all.
+    """
+    key = "spark.driver.extraClassPath"
+    paths = [str(path) for path in found_jars]
+    return {**user_conf, key: os.pathsep.join(filter(None, [*paths, user_conf.get(key)]))}
 
 
 def choose_target(master: str | None, env: Mapping[str, str]) -> Target:

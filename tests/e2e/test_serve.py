@@ -68,6 +68,13 @@ def test_a_client_sees_what_sql_prints(served: int, root: str) -> None:
     assert expected
 
 
+def test_it_answers_after_a_client_has_left(served: int, root: str) -> None:
+    assert ask(served, "SELECT 1") == ["1"]
+    # A path makes Spark load classes of Delta that the tables of the catalog do not need.
+    text = f"SELECT count(*) > 0 FROM delta.`{root}/gold/group_generations`"
+    assert ask(served, text) == ["true"]
+
+
 def test_it_listens_on_this_machine_alone(served: int) -> None:
     own = socket.gethostbyname(socket.gethostname())
     if own.startswith("127."):
