@@ -33,10 +33,13 @@ def arguments_below(root: int) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_secrets_show_nowhere(broker: Broker, tmp_path: Path) -> None:
+def test_secrets_show_nowhere(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert broker.credentials is not None
     password = broker.credentials.password
     key = "canary-of-the-hash-key"
+    monkeypatch.setenv(HASH_KEY, key)
     tp = TopicPartition("guarded", 0)
     clients.create_topic(broker.bootstrap, tp.topic)
     clients.commit(broker.bootstrap, "guarded", {tp: 1})
@@ -52,7 +55,7 @@ def test_secrets_show_nowhere(broker: Broker, tmp_path: Path) -> None:
     argv += ("--kafka-config", properties, "--hash-clients", "--verbose", "--json")
     argv += ("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}")
     seen: set[str] = set()
-    with Job(*argv, env={"LEDGER_PASSWORD": password, HASH_KEY: key}) as job:
+    with Job(*argv, env={"LEDGER_PASSWORD": password}) as job:
         while job.is_running:
             seen |= arguments_below(job.pid)
             time.sleep(0.5)
