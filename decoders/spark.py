@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from decoders.clients import hash_clients
 from decoders.records import decode
 from schemas.silver import decoded_columns, quarantine_columns
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+    from decoders.clients import ClientKey
 
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 
@@ -55,16 +58,19 @@ def is_of_type(numbers: Iterable[int]) -> Column:
     return type_bytes().isin([number.to_bytes(2, "big", signed=True) for number in numbers])
 
 
-def decoded(records: DataFrame, table: str, schema: StructType) -> DataFrame:
+def decoded(
+    records: DataFrame, table: str, schema: StructType, clients: ClientKey | None = None
+) -> DataFrame:
     """Decode records into the rows of one silver table; what does not go there is left out.
 
     Args:
         records: columns record_partition, record_offset, record_timestamp, key and value.
         table: the silver table: ``offset_commits``.
         schema: Spark's type of its rows, see `schemas.silver.decoded_columns`.
+        clients: key of the hashes that stand for clients; None keeps their names.
     """
     names = [c.name for c in decoded_columns(table)]
-    rows = records.select(*_INPUT).mapInArrow(partial(_table_rows, table), schema)
+    rows = records.select(*_INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
     return rows.select(*names)
 
 
@@ -80,9 +86,12 @@ def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
     return rows.select(*names)
 
 
-def _table_rows(table: str, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _table_rows(
+    table: str, clients: ClientKey | None, batches: Iterable[pa.RecordBatch]
+) -> Iterable[pa.RecordBatch]:
     for batch in batches:
-        yield from decode(batch).tables.get(table, ())
+        for rows in decode(batch).tables.get(table, ()):
+            yield rows if clients is None else hash_clients(rows, clients)
 
 
 def _quarantined_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

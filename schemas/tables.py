@@ -184,6 +184,11 @@ DECODE_RUNS = TableSpec(
         column("to_ingest_run", "bigint", "up to and with this one."),
         column("retried", "bigint", "Quarantined records of another decoder that it tries again."),
         column("decoder", "string", "Release and declarations of the decoder."),
+        column(
+            "clients",
+            "string",
+            "Which key hashed the names of clients (not the key); null where they are as read.",
+        ),
         column("decoded", "bigint", "Records decoded; null while planned."),
         column("quarantined", "bigint", "Records put into quarantine; null while planned."),
         Column(

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from schemas.columns import LAST_MS
 from sources.coverage import Range
 from storage.errors import SourceError
 
@@ -351,8 +352,16 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
     properties = {f"kafka.{key}": value for key, value in client.items()}
     planned = spark.read.format("kafka").options(**{**properties, **options}).load()
     rows = _planned_once(planned, cluster) if ranges else planned
+    return _in_shape(rows)
+
+
+def _in_shape(rows: DataFrame) -> DataFrame:
+    """Give the rows of Spark's source in the shape of bronze; a time that few tools know is null.
+
+    The time is whatever a producer or a broker's clock said.
+    """
     kinds = F.create_map([F.lit(x) for pair in _TIMESTAMP_TYPES.items() for x in pair])
-    is_time = F.col("timestampType") >= 0
+    is_time = (F.col("timestampType") >= 0) & F.unix_millis("timestamp").between(0, LAST_MS)
     return rows.select(
         "topic",
         F.col("partition").alias("record_partition"),

@@ -63,6 +63,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         if "is not a Parquet file" in str(error) or "CANNOT_READ_FILE_FOOTER" in str(error):
             raise SourceError(f"--records {path}: is not a Parquet file") from error
         raise
+    _check_each(path, files)
     found = dict(files.dtypes)
     missing = [name for name in COLUMNS if name not in found]
     if missing:
@@ -92,6 +93,25 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         "key",
         "value",
     )
+
+
+def _check_each(path: str, files: DataFrame) -> None:
+    """Refuse a folder of which a file lacks a column: Spark would take null for what is not there.
+
+    Raises:
+        SourceError: a file on this machine lacks one, which no folder's name has.
+    """
+    for file in local_files(files) or ():
+        try:
+            names = {name.lower() for name in pq.read_schema(file).names}
+        except (pa.ArrowException, OSError):  # Spark says what is wrong, or can read it
+            continue
+        missing = [n for n in COLUMNS if n.lower() not in names and f"/{n}=" not in file]
+        if missing:
+            raise SourceError(
+                f"--records {path}: {file} has no column {', '.join(missing)}; needed are "
+                f"{', '.join(COLUMNS)}"
+            )
 
 
 def local_files(files: DataFrame) -> list[str] | None:
@@ -142,6 +162,8 @@ def _spans(path: str, topic: str) -> dict[int, _Span] | None:
     """Measure the records of one file, by partition; None if they are not in order."""
     spans: dict[int, _Span] = {}
     with pq.ParquetFile(path) as file:
+        if not COLUMNS.keys() <= set(file.schema_arrow.names):
+            return None  # Spark takes a column from the names of folders
         for batch in file.iter_batches(columns=["topic", "partition", "offset"]):
             chosen = batch.filter(pc.equal(batch.column("topic"), topic))
             if chosen.column("partition").null_count or chosen.column("offset").null_count:

@@ -17,6 +17,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from decoders.clients import ClientKey
 from decoders.spark import decoded, decoder_id, is_of_type, quarantined, type_bytes, type_number
 from jobs.runtime import silver_files
 from jobs.runtime.logs import of_every_log
@@ -51,6 +52,7 @@ class Plan:
     Attributes:
         retried: records in quarantine that another decoder refused, which this run tries again.
         decoder: the decoder that planned the run; after an upgrade another may have to end it.
+        clients: which key hashes the names of clients; None if they are kept.
     """
 
     number: int
@@ -58,28 +60,32 @@ class Plan:
     to: int
     retried: int
     decoder: str
+    clients: str | None = None
 
 
 @of_every_log
 def decode(run: Run) -> None:
     """Decode what is new in bronze.records, and what an older decoder refused."""
     lakehouse = run.lakehouse
+    secret = run.options.hash_key
+    key = None if secret is None else ClientKey(secret)
     with run.step("looking for new bronze records"):
-        plan = _plan(lakehouse)
+        plan = _plan(lakehouse, None if key is None else key.fingerprint)
     if plan is None:
         run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
         return
     with run.step("decoding into silver"):
-        _decode(run, plan)
+        _decode(run, plan, key)
 
 
-def _plan(lakehouse: Lakehouse) -> Plan | None:
+def _plan(lakehouse: Lakehouse, clients: str | None) -> Plan | None:
     """Take up the run that was not ended, or plan one if there is something to do."""
     lakehouse.ensure(DECODE_RUNS)
     lakehouse.ensure(QUARANTINE)
     last, is_done = _last_plan(lakehouse)
-    if last is None and _restore(lakehouse):
+    if last is None and _restore(lakehouse, clients):
         last, is_done = _last_plan(lakehouse)
+    _check_clients(lakehouse, last, clients)
     if last is not None and not is_done:
         return last
     after = last.to if last is not None else -1
@@ -93,11 +99,33 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     if to == after and retried == 0:
         return None
     number = last.number + 1 if last is not None else 0
-    plan = Plan(number, after, to, retried, decoder_id())
+    plan = Plan(number, after, to, retried, decoder_id(), clients)
     if _note(lakehouse, plan, "planned", _PLAN):
         return plan
     # Another run has planned this number first, and then its plan holds.
-    return _last_plan(lakehouse)[0]
+    last, _ = _last_plan(lakehouse)
+    _check_clients(lakehouse, last, clients)
+    return last
+
+
+def _check_clients(lakehouse: Lakehouse, last: Plan | None, clients: str | None) -> None:
+    """Refuse to go on under other names of clients: each would seem to leave, and another to come.
+
+    Raises:
+        LakehouseError: the last run named clients otherwise.
+    """
+    if last is None or last.clients == clients:
+        return
+    if last.clients is None:
+        held, advice = "the names of clients as they are", "leave --hash-clients out"
+    elif clients is None:
+        held, advice = "hashes in the place of clients", "give --hash-clients and its key"
+    else:
+        held, advice = "hashes of clients by another key", "give the key of the former runs"
+    raise LakehouseError(
+        f"silver of cluster {lakehouse.cluster} holds {held}: {advice}, or take silver and gold "
+        "away, so that they are made anew from bronze"
+    )
 
 
 def _refused_by_others(lakehouse: Lakehouse) -> int:
@@ -107,7 +135,7 @@ def _refused_by_others(lakehouse: Lakehouse) -> int:
     return lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id()).count()
 
 
-def _restore(lakehouse: Lakehouse) -> bool:
+def _restore(lakehouse: Lakehouse, clients: str | None) -> bool:
     """Write the runs down again if their table was lost: silver and bronze tell what they did."""
     silver = {table: decoded_table(table) for table in silver_tables()} | {"": QUARANTINE}
     ends = {t: lakehouse.last_write(spec, _APPLICATION) for t, spec in silver.items()}
@@ -137,7 +165,8 @@ def _restore(lakehouse: Lakehouse) -> bool:
     planned, done, after = [], [], -1
     for number in range(last + 1):
         of_run = [part for part in parts if part.decode_run == number]
-        plan = Plan(number, after, max([after, *(p.to for p in of_run)]), 0, decoder_id())
+        to = max([after, *(p.to for p in of_run)])
+        plan = Plan(number, after, to, 0, decoder_id(), clients)
         written = {p.table: p.records for p in of_run if p.table}
         quarantined = sum(p.records for p in of_run if not p.table)
         planned.append(_step(plan, "planned"))
@@ -157,18 +186,23 @@ def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
         return None, False
     last = steps[0]
     plan = Plan(
-        last.decode_run, last.after_ingest_run, last.to_ingest_run, last.retried, last.decoder
+        last.decode_run,
+        last.after_ingest_run,
+        last.to_ingest_run,
+        last.retried,
+        last.decoder,
+        last.clients,
     )
     is_done = any(s.step == "done" and s.decode_run == plan.number for s in steps)
     return plan, is_done
 
 
-def _decode(run: Run, plan: Plan) -> None:
+def _decode(run: Run, plan: Plan, key: ClientKey | None) -> None:
     lakehouse = run.lakehouse
     batch = _batch(lakehouse, plan)
     root = lakehouse.local_root
-    if root is None:
-        in_type = _write_by_spark(lakehouse, plan, batch)
+    if root is None or key is not None:
+        in_type = _write_by_spark(lakehouse, plan, batch, key)
         written: dict[str, int] = {}
     else:
         in_type, written = _write_files(lakehouse, plan, batch, root)
@@ -256,7 +290,9 @@ def _add_table(lakehouse: Lakehouse, plan: Plan, table: str, files: list[DataFil
     return None
 
 
-def _write_by_spark(lakehouse: Lakehouse, plan: Plan, batch: DataFrame) -> dict[int | None, int]:
+def _write_by_spark(
+    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, key: ClientKey | None
+) -> dict[int | None, int]:
     """Write the tables one by one; give the number of records of each type."""
     in_type = {
         type_number(row.type): row["count"]
@@ -268,7 +304,12 @@ def _write_by_spark(lakehouse: Lakehouse, plan: Plan, batch: DataFrame) -> dict[
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         jobs = [
             pool.submit(
-                _decode_table, lakehouse, plan, batch if table in _FREQUENT else rare, table, ids
+                _decode_table,
+                lakehouse,
+                plan,
+                batch if table in _FREQUENT else rare,
+                (table, ids),
+                key,
             )
             for table, ids in _by_table(in_type).items()
         ]
@@ -295,14 +336,19 @@ def _batch(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
 
 
 def _decode_table(
-    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, table: str, ids: list[int]
+    lakehouse: Lakehouse,
+    plan: Plan,
+    batch: DataFrame,
+    of: tuple[str, list[int]],
+    key: ClientKey | None,
 ) -> None:
-    """Write the rows of one silver table."""
+    """Write the rows of one silver table, of the record types that go there."""
+    table, ids = of
     spec = decoded_table(table)
     if lakehouse.last_write(spec, _APPLICATION) >= plan.number:
         return
     records = batch.where(is_of_type(ids))
-    rows = decoded(records, table, spark_schema(decoded_columns(table)))
+    rows = decoded(records, table, spark_schema(decoded_columns(table)), key)
     rows = rows.withColumn("decode_run", F.lit(plan.number).cast("bigint"))
     lakehouse.append(spec, rows, _APPLICATION, plan.number)
 
@@ -420,6 +466,7 @@ def _step(
         "to_ingest_run": plan.to,
         "retried": plan.retried,
         "decoder": plan.decoder,
+        "clients": plan.clients,
         "decoded": None if written is None else sum(written.values()),
         "quarantined": quarantined,
         "decoded_by_table": None

@@ -30,6 +30,7 @@ JOBS = {
 _WITH_SOURCE = {"ingest", "lag", "pipeline"}
 # These do without a source what can be done without.
 _SOURCE_IS_OPTIONAL = {"lag"}
+_WITH_CLIENTS = {"decode", "pipeline"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
 _WITH_REPORT = {"report", "pipeline", "demo"}
 _WITH_EXPECTATIONS = {"validate", "pipeline", "demo"}
@@ -40,6 +41,9 @@ _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
 _TOML_TYPES = {bool: "boolean", int: "whole number", str: "string"}
 # A run that takes longer than this would lose the files that it has not committed.
 _LEAST_VACUUM_HOURS = 24
+HASH_KEY = "GROUPLEDGER_HASH_KEY"
+"""The environment variable with the key of --hash-clients."""
+_LEAST_HASH_KEY = 16
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 _EPILOG = """\
@@ -70,6 +74,7 @@ class Options:
         isolation_level: read_committed or read_uncommitted.
         records: Parquet file or folder; None if the source is a cluster.
         topic: the topic to read.
+        hash_clients: hashes stand for ids and hosts of clients in silver and gold.
         query: SQL to run.
         file: file with SQL statements to run, each ended by a semicolon.
         serve: let BI tools ask by JDBC or ODBC, until interrupted.
@@ -100,6 +105,7 @@ class Options:
     isolation_level: str = "read_committed"
     records: str | None = None
     topic: str = "__consumer_offsets"
+    hash_clients: bool = False
     query: str | None = None
     file: str | None = None
     serve: bool = False
@@ -121,6 +127,11 @@ class Options:
     def notify_url(self) -> str | None:
         """The address to post to, with its secrets."""
         return None if self.notify is None else _with_environment(self.notify)
+
+    @property
+    def hash_key(self) -> str | None:
+        """The key of the hashes that stand for clients; None if their names are kept."""
+        return os.environ.get(HASH_KEY) if self.hash_clients else None
 
 
 def report_path(options: Options) -> str | None:
@@ -190,6 +201,13 @@ def _parser(job: str) -> _Parser:
         )
     if job in _WITH_SOURCE:
         _add_source(parser)
+    if job in _WITH_CLIENTS:
+        parser.add_argument(
+            "--hash-clients",
+            action="store_true",
+            help="put keyed hashes in the place of client ids and hosts in silver and gold; the "
+            f"key is in the environment variable {HASH_KEY}",
+        )
     if job in _WITH_THRESHOLDS:
         _add_thresholds(parser)
     if job in _WITH_REPORT:
@@ -398,15 +416,30 @@ def _check(options: Options) -> None:
         _check_source(options)
     if options.job == "report" and report_path(options) is None:
         _fail("report: the lakehouse is not on this machine; say where to write: --output FILE")
+    if options.job == "maintain":
+        _check_upkeep(options)
+    if options.thresholds is not None:
+        _check_thresholds(options.thresholds)
+    if options.hash_clients:
+        _check_hash_key(options)
+    if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):
+        _fail("--notify: give an http:// or https:// address")
+
+
+def _check_upkeep(options: Options) -> None:
     if options.vacuum_hours < _LEAST_VACUUM_HOURS:
         _fail(f"--vacuum-hours: at least {_LEAST_VACUUM_HOURS}; running jobs need what they read")
     for name, days in (("lag", options.retain_lag), ("results", options.retain_results)):
         if days is not None and days < 1:
             _fail(f"--retain-{name}: give a number of days, 1 or more")
-    if options.thresholds is not None:
-        _check_thresholds(options.thresholds)
-    if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):
-        _fail("--notify: give an http:// or https:// address")
+
+
+def _check_hash_key(options: Options) -> None:
+    if len(options.hash_key or "") < _LEAST_HASH_KEY:
+        _fail(
+            f"--hash-clients: set the environment variable {HASH_KEY} to a secret of "
+            f"{_LEAST_HASH_KEY} characters or more, the same in every run"
+        )
 
 
 def _check_thresholds(path: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_two_pipelines_at_once(spark: SparkSession, tmp_path: Path) -> None:
     lakehouse, whole = tmp_path / "lakehouse", tmp_path / "whole"
     first, second = parts_of(RECORDINGS / "4.3.1-connect.parquet", tmp_path, 2)

@@ -8,6 +8,7 @@ import pytest
 from kafka import TopicPartition
 from pyspark.sql import functions as F
 
+from schemas.columns import LAST_MS
 from schemas.tables import COVERAGE, GROUP_STATES, MEMBER_SESSIONS, PARTITION_OWNERS, RECORDS
 from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
@@ -364,3 +365,17 @@ class TestNoCluster:
         clients.create_topic(broker.bootstrap, "empty-topic", partitions=2)
         options = (*source(broker, lakehouse_path), "--topic", "empty-topic")
         assert succeed("silver", *options)["records_ingested"] == 0
+
+
+def test_a_time_that_few_tools_know_is_null(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    any_time = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    clients.create_topic(broker.bootstrap, "times", configs=any_time)
+    for milliseconds in (LAST_MS, LAST_MS + 1, 2**53):
+        clients.produce(broker.bootstrap, "times", 1, timestamp_ms=milliseconds)
+    argv = (*source(broker, lakehouse_path), "--topic", "times")
+    assert succeed("ingest", *argv)["records_ingested"] == 3
+    kept = table(spark, lakehouse_path, RECORDS.name).orderBy("record_offset")
+    times = kept.select(F.unix_millis("record_timestamp")).collect()
+    assert [row[0] for row in times] == [LAST_MS, None, None]

@@ -1,4 +1,4 @@
-"""A client's password is in no process's arguments, log, event log, table or report."""
+"""Secrets are in no process's arguments, log, event log, table or report: a password, a key."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psutil
 import pytest
 from kafka import TopicPartition
 
+from jobs.runtime.options import HASH_KEY
 from tests.support import clients
 from tests.support.kills import Job
 
@@ -31,10 +32,14 @@ def arguments_below(root: int) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_password_shows_nowhere(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+def test_secrets_show_nowhere(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert broker.credentials is not None
     password = broker.credentials.password
+    key = "canary-of-the-hash-key"
+    monkeypatch.setenv(HASH_KEY, key)
     tp = TopicPartition("guarded", 0)
     clients.create_topic(broker.bootstrap, tp.topic)
     clients.commit(broker.bootstrap, "guarded", {tp: 1})
@@ -47,7 +52,7 @@ def test_a_password_shows_nowhere(broker: Broker, tmp_path: Path) -> None:
     events, lakehouse = tmp_path / "events", tmp_path / "lakehouse"
     events.mkdir()
     argv = ("pipeline", "--bootstrap-servers", broker.sasl_bootstrap, "--lakehouse", lakehouse)
-    argv += ("--kafka-config", properties, "--verbose", "--json")
+    argv += ("--kafka-config", properties, "--hash-clients", "--verbose", "--json")
     argv += ("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}")
     seen: set[str] = set()
     with Job(*argv, env={"LEDGER_PASSWORD": password}) as job:
@@ -56,9 +61,11 @@ def test_a_password_shows_nowhere(broker: Broker, tmp_path: Path) -> None:
             time.sleep(0.5)
         assert job.wait() == 0, job.err
     assert any("java" in line for line in seen)
-    assert not [line for line in seen if password in line]
-    assert password not in job.out + job.err
+    for secret in (password, key):
+        assert not [line for line in seen if secret in line]
+        assert secret not in job.out + job.err
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.is_relative_to(events) for path in written)
     assert (lakehouse / "report.html").is_file()
-    assert not [path for path in written if password.encode() in path.read_bytes()]
+    for secret in (password, key):
+        assert not [path for path in written if secret.encode() in path.read_bytes()]

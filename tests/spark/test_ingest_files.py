@@ -264,6 +264,21 @@ def test_arrow_and_spark_read_the_same(spark: SparkSession, tmp_path: Path) -> N
         assert ours.to_pylist() == theirs.to_pylist()
 
 
+def test_columns_that_folders_are_named_by(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    folder = tmp_path / "records"
+    records = pq.read_table(STORM)
+    spark.read.parquet(str(STORM)).write.partitionBy("partition", "timestampType").parquet(
+        str(folder)
+    )
+    summary = succeed("ingest", "--records", folder, "--lakehouse", lakehouse_path)
+    assert summary["records_ingested"] == records.num_rows
+    kept = table(spark, lakehouse_path, RECORDS.name).collect()
+    assert sorted(r.record_partition for r in kept) == sorted(records["partition"].to_pylist())
+    assert {r.timestamp_type for r in kept} == {"CreateTime"}
+
+
 def test_timestamps_of_old_brokers_are_null(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str
 ) -> None:
@@ -372,6 +387,17 @@ class TestBadInput:
     def test_missing_columns(self, tmp_path: Path, lakehouse_path: str) -> None:
         path = write(tmp_path / "x.parquet", pq.read_table(STORM).drop_columns(["key", "offset"]))
         assert "has no column offset, key" in self.complaint(lakehouse_path, path)
+
+    def test_a_later_file_lacks_a_column(self, tmp_path: Path, lakehouse_path: str) -> None:
+        """Spark alone would take null for every key of it."""
+        folder = tmp_path / "records"
+        folder.mkdir()
+        records = pq.read_table(STORM)
+        half = records.num_rows // 2
+        write(folder / "1.parquet", records.slice(0, half))
+        second = write(folder / "2.parquet", records.slice(half).drop_columns(["key"]))
+        line = self.complaint(lakehouse_path, folder)
+        assert f"--records {folder}: {second} has no column key; needed are topic" in line
 
     def test_column_of_another_type(self, tmp_path: Path, lakehouse_path: str) -> None:
         records = pq.read_table(STORM)

@@ -220,6 +220,7 @@ def produce(
     partition: int | None = None,
     keys: int | None = None,
     text: str = "record",
+    timestamp_ms: int | None = None,
 ) -> None:
     """Append `count` small records, and return when the broker has them all.
 
@@ -230,6 +231,7 @@ def produce(
         partition: Default: any.
         keys: How many keys take turns; default: the records have none.
         text: What the records say.
+        timestamp_ms: Their time; default: now.
     """
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     with contextlib.closing(producer):
@@ -239,6 +241,7 @@ def produce(
                 key=None if keys is None else f"key {number % keys}".encode(),
                 value=f"{text} {number}".encode(),
                 partition=partition,
+                timestamp_ms=timestamp_ms,
             )
             for number in range(count)
         ]

@@ -87,7 +87,7 @@ class Job:
         """The lines that a failed job ends with; it should be one."""
         return [line for _, line in self.lines if line.startswith("groupledger:")]
 
-    def wait(self, timeout_s: float = 300) -> int:
+    def wait(self, timeout_s: float = 900) -> int:
         """Wait for its end; give its exit status."""
         status = self._process.wait(timeout_s)
         for reader in self._readers:

@@ -13,7 +13,7 @@ import pytest
 from schemas.columns import ArrayOf, Column, Primitive, arrow_schema, column
 from schemas.tables import TableSpec
 from sources.coverage import Extent
-from sources.parquet import plain_extents
+from sources.parquet import COLUMNS, plain_extents
 from storage.files import DataFile, FileWriter, read, shares
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ _TOPIC = "__consumer_offsets"
 def recorded(path: Path, *offsets: tuple[int, int], topic: str = _TOPIC) -> str:
     """Write a file of records by partition and offset."""
     partitions, numbers = zip(*offsets, strict=True)
-    columns = {"topic": [topic] * len(offsets), "partition": partitions, "offset": numbers}
+    columns = {name: pa.nulls(len(offsets)) for name in COLUMNS}
+    columns |= {"topic": pa.array([topic] * len(offsets))}
+    columns |= {"partition": pa.array(partitions), "offset": pa.array(numbers)}
     pq.write_table(pa.table(columns), path, row_group_size=2)
     return str(path)
 
@@ -135,6 +137,12 @@ def test_records_that_are_not_are_left_to_a_query(
     tmp_path: Path, offsets: list[tuple[int, int]]
 ) -> None:
     assert plain_extents([recorded(tmp_path / "a", *offsets)], _TOPIC) is None
+
+
+def test_columns_that_are_elsewhere_are_left_to_spark(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a", (0, 5))
+    pq.write_table(pq.read_table(path).drop_columns(["key"]), path)
+    assert plain_extents([path], _TOPIC) is None
 
 
 def test_files_that_overlap_are_left_to_a_query(tmp_path: Path) -> None:

@@ -148,3 +148,34 @@ def test_numbers_in_a_file_are_numbers(capsys: pytest.CaptureFixture[str], tmp_p
     file.write_text('vacuum-hours = "48"\n')
     line = refusal(capsys, "maintain", "--config", str(file))
     assert "vacuum-hours has to be a whole number" in line
+
+
+class TestHashClients:
+    def test_needs_a_key(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(options.HASH_KEY, raising=False)
+        line = refusal(capsys, "decode", "--hash-clients")
+        assert "set the environment variable GROUPLEDGER_HASH_KEY" in line
+
+    def test_shows_no_key_that_is_too_short(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(options.HASH_KEY, "hunter2")
+        line = refusal(capsys, "pipeline", "--records", "x", "--hash-clients")
+        assert "16 characters or more" in line
+        assert "hunter2" not in line
+
+    def test_the_key_is_no_part_of_the_options(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(options.HASH_KEY, "a secret for the tests")
+        chosen = options.parse(["decode", "--hash-clients"])
+        assert chosen.hash_key == "a secret for the tests"
+        assert "secret" not in repr(chosen)
+        assert options.parse(["decode"]).hash_key is None
+
+    def test_by_a_file(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv(options.HASH_KEY, "a secret for the tests")
+        file = tmp_path / "options.toml"
+        file.write_text("hash-clients = true\n")
+        assert options.parse(["decode", "--config", str(file)]).hash_clients
+        assert not options.parse(["history", "--config", str(file)]).hash_clients

@@ -1,0 +1,137 @@
+"""With --hash-clients, no table behind bronze names a client, and all else is told as without."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from decoders.clients import HASHED, MEMBERS, ClientKey
+from jobs.runtime.options import HASH_KEY
+from schemas.tables import MEMBER_SESSIONS, all_tables, decoded_table
+from storage.tables import Lakehouse
+from tests.conftest import RECORDINGS
+from tests.support.jobs import contents, is_balanced, query, run, succeed, table
+from tests.support.parts import parts_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SECRET = "a secret for the tests"  # noqa: S105
+OTHER = "another secret for them"
+RECORDING = RECORDINGS / "4.3.1-storm.parquet"
+
+
+@pytest.fixture
+def hashing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv(HASH_KEY, SECRET)
+    return monkeypatch
+
+
+@pytest.fixture(scope="module")
+def hashed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A lakehouse of the recording that `storm` has, with hashes; and what the run said."""
+    assert spark is not None
+    root = tmp_path_factory.mktemp("hashed") / "lakehouse"
+    argv = ("--records", RECORDING, "--lakehouse", root, "--cluster", "one", "--hash-clients")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HASH_KEY, SECRET)
+        outcome = run("pipeline", *argv)
+    assert outcome.status == 0, outcome.err
+    return root, outcome.out + outcome.err
+
+
+def names_of(spark: SparkSession, root: str) -> set[str]:
+    """Give ids and hosts of clients of a lakehouse, those that nothing else is called."""
+    rows = table(spark, root, "silver.group_metadata", "one").collect()
+    found = {m[n] for row in rows for m in row.members or () for n in ("client_id", "client_host")}
+    return {name for name in found if name.startswith(("crash-", "flapper-", "/127."))}
+
+
+def test_no_table_names_a_client(spark: SparkSession, storm: str, hashed: tuple[Path, str]) -> None:
+    root, said = hashed
+    names = names_of(spark, storm)
+    assert len(names) > 10
+    assert not [name for name in (*names, SECRET) if name in said]
+    assert is_balanced(spark, str(root), "one")
+    lakehouse = Lakehouse(spark, str(root), "one")
+    looked_at = 0
+    for spec in all_tables().values():
+        if spec.name.startswith("bronze.") or not lakehouse.exists(spec):
+            continue
+        looked_at += 1
+        for row in lakehouse.read(spec).collect():
+            # Bytes that embed what a client sent stay, and text of its commits.
+            text = repr({k: v for k, v in row.asDict(recursive=True).items() if k != "metadata"})
+            assert not [name for name in (*names, SECRET) if name in text], (spec.name, text)
+    assert looked_at > 15
+    page = (root / "report-one.html").read_text("utf-8")
+    assert not [name for name in (*names, SECRET) if name in page]
+
+
+def test_all_else_is_told_as_without(
+    spark: SparkSession, storm: str, hashed: tuple[Path, str]
+) -> None:
+    root = str(hashed[0])
+    theirs, ours = contents(spark, storm, "one"), contents(spark, root, "one")
+    same = {name for name in ours if ours[name] == theirs[name]}
+    assert {"gold.group_states", "gold.offset_progress", "silver.offset_commits"} <= same
+    assert "gold.member_sessions" not in same
+    for name in (
+        "gold.group_generations",
+        "gold.member_sessions",
+        "gold.partition_owners",
+        "gold.anomalies",
+    ):
+        assert len(ours[name]) == len(theirs[name]) > 0, name
+    key = ClientKey(SECRET)
+    columns = ("client_id", "client_host", "member_id", "joined_at")
+    plain, changed = (
+        table(spark, place, MEMBER_SESSIONS.name, "one").select(*columns).collect()
+        for place in (storm, root)
+    )
+    assert sorted(map(tuple, changed)) == sorted(
+        (key.hash(r.client_id), key.hash(r.client_host), key.hash_member(r.member_id), r.joined_at)
+        for r in plain
+    )
+    counted = "SELECT count(DISTINCT client_id) AS n FROM gold.member_sessions"
+    assert query(root, counted) == query(storm, counted)
+
+
+def test_names_of_clients_are_not_mixed(
+    hashing: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Under another name each client would seem to leave, and another one to come."""
+    root = tmp_path / "lakehouse"
+    first, second, third = parts_of(RECORDINGS / "4.3.1-connect.parquet", tmp_path, 3)
+    succeed("silver", "--lakehouse", root, "--records", first, "--hash-clients")
+    succeed("ingest", "--lakehouse", root, "--records", second)
+    outcome = run("decode", "--lakehouse", root)
+    assert outcome.status == 1
+    assert "holds hashes in the place of clients: give --hash-clients" in outcome.complaint
+    hashing.setenv(HASH_KEY, OTHER)
+    outcome = run("decode", "--lakehouse", root, "--hash-clients")
+    assert outcome.status == 1
+    assert "hashes of clients by another key" in outcome.complaint
+    assert OTHER not in outcome.err
+    hashing.setenv(HASH_KEY, SECRET)
+    assert succeed("decode", "--lakehouse", root, "--hash-clients")["decoded"] > 0
+    # Anew from bronze, as the line says.
+    shutil.rmtree(root / "silver")
+    succeed("silver", "--lakehouse", root, "--records", third)
+    outcome = run("decode", "--lakehouse", root, "--hash-clients")
+    assert outcome.status == 1
+    assert "holds the names of clients as they are: leave --hash-clients out" in outcome.complaint
+    rows = table(spark, str(root), decoded_table("group_metadata").name).collect()
+    urls = {m.connect_subscription.url for r in rows for m in r.members if m.connect_subscription}
+    assert all(url.startswith("http") for url in urls)
+    assert urls
+
+
+def test_what_is_hashed_has_no_name_of_its_own_in_gold() -> None:
+    """Gold takes its clients from silver, under the same names of columns."""
+    names = {c.name for s in all_tables().values() for c in s.columns}
+    assert {"client_id", "client_host", "member_id"} <= names & (HASHED | MEMBERS)
