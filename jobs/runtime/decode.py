@@ -201,11 +201,12 @@ def _decode(run: Run, plan: Plan, key: ClientKey | None) -> None:
     lakehouse = run.lakehouse
     batch = _batch(lakehouse, plan)
     root = lakehouse.local_root
-    if root is None or key is not None:
+    if root is None:
         in_type = _write_by_spark(lakehouse, plan, batch, key)
         written: dict[str, int] = {}
     else:
-        in_type, written = _write_files(lakehouse, plan, batch, root)
+        target = silver_files.Target(root, lakehouse.cluster, plan.number, key)
+        in_type, written = _write_files(lakehouse, plan, batch, target)
     by_table = _by_table(in_type)
     others = {decoded_table(table).name: table for table in by_table if table not in written}
     if others:
@@ -253,7 +254,7 @@ def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
 
 
 def _write_files(
-    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, root: str
+    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, target: silver_files.Target
 ) -> tuple[dict[int | None, int], dict[str, int]]:
     """Write all tables in one pass.
 
@@ -265,7 +266,6 @@ def _write_files(
     paths = (
         None if plan.retried else lakehouse.local_files(RECORDS, "ingest_run", plan.after, plan.to)
     )
-    target = silver_files.Target(root, lakehouse.cluster, plan.number)
     if paths is None:
         found = silver_files.write(batch, target)
     else:

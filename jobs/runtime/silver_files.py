@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decoders.clients import hash_clients
 from decoders.records import decode
 from schemas.tables import decoded_table
 from storage.files import FileWriter, in_tasks, in_tasks_of, read
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from decoders.clients import ClientKey
     from storage.files import DataFile, RowGroups
 
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
@@ -56,11 +58,13 @@ class Target:
         root: folder of the lakehouse.
         cluster: the cluster whose records they are.
         decode_run: number of the run.
+        clients: key of the hashes that stand for clients; None keeps their names.
     """
 
     root: str
     cluster: str
     decode_run: int
+    clients: ClientKey | None = None
 
 
 @dataclass(frozen=True)
@@ -126,8 +130,9 @@ def _write(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
     for batch in _sorted_out(batches, in_type):
         for table, parts in decode(batch).tables.items():
             for part in parts:
-                run = pa.repeat(pa.scalar(target.decode_run, pa.int64()), part.num_rows)
-                writer.add(decoded_table(table), part.append_column("decode_run", run))
+                rows = part if target.clients is None else hash_clients(part, target.clients)
+                run = pa.repeat(pa.scalar(target.decode_run, pa.int64()), rows.num_rows)
+                writer.add(decoded_table(table), rows.append_column("decode_run", run))
     files = {name.removeprefix("silver."): [file] for name, file in writer.close()}
     return Written(dict(in_type), files)
 
