@@ -8,6 +8,7 @@ import pytest
 
 from anomalies.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Watch
 from anomalies.log import misplaced
+from anomalies.members import follow
 from anomalies.model import anomaly_id
 from anomalies.rows import row_of
 from anomalies.telling import KINDS
@@ -142,6 +143,15 @@ def test_two_deployments_in_an_hour_are_a_storm() -> None:
     (storm,) = [row for row in story.found() if row["kind"] == "rebalance_storm"]
     assert storm["severity"] == "warning"
     assert storm["started_at"] == 60 * SECOND
+
+
+def test_of_a_group_that_is_deleted_and_made_again_nobody_is_remembered() -> None:
+    memory: Row = {}
+    for number in range(20):
+        member = {"member_id": f"a-{number}", "client_id": "a", "client_host": "/10.0.0.1"}
+        follow(memory, {"members_joined": [member], "member_count": 1}, number * SECOND)
+    assert list(memory["members"]) == ["a-19"]
+    assert len(memory["places"]) == 1
 
 
 def test_growing_and_shrinking_is_no_storm() -> None:
