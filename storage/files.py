@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -100,7 +101,8 @@ def shares(paths: Iterable[str], most: int) -> list[list[RowGroups]]:
     """
     sizes: list[tuple[str, int, int]] = []
     for path in paths:
-        footer = pq.read_metadata(path)
+        with _naming(path):
+            footer = pq.read_metadata(path)
         groups = range(footer.num_row_groups)
         sizes += [(path, g, footer.row_group(g).total_byte_size) for g in groups]
     whole = sum(size for _, _, size in sizes)
@@ -118,10 +120,26 @@ def shares(paths: Iterable[str], most: int) -> list[list[RowGroups]]:
 def read(share: Iterable[RowGroups], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Read what is in some row groups."""
     for part in share:
-        with pq.ParquetFile(part.path) as file:
+        with _naming(part.path), pq.ParquetFile(part.path) as file:
             yield from file.iter_batches(
                 BATCH_ROWS, row_groups=list(part.groups), columns=list(columns), use_threads=False
             )
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Let what Arrow says of a file that is damaged name the file.
+
+    Raises:
+        LakehouseError: it cannot be read.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, OSError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LakehouseError(f"{path} is damaged, bring it back from a copy: {what}") from error
 
 
 def read_where(
@@ -150,7 +168,7 @@ def read_where(
     empty = pa.schema([f for f in fields if f.name not in leaves])
     parts = []
     for path in paths:
-        with pq.ParquetFile(path) as file:
+        with _naming(path), pq.ParquetFile(path) as file:
             held = [g for g in range(file.num_row_groups) if _may_have(file.metadata, g, bounds)]
             if not held:
                 continue

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from jobs.runtime import logs, options
 from jobs.runtime.session import session
-from storage.errors import GroupledgerError
+from storage.errors import GroupledgerError, LakehouseError, SourceError
 from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
@@ -138,6 +138,10 @@ def _explanation(error: Exception) -> str:
         while cause.getCause() is not None:
             cause = cause.getCause()
         text = cause.toString()
+    for in_task in list(_IN_A_TASK.finditer(text))[-1:]:
+        if in_task["error"] in _TOLD_PLAINLY:
+            return in_task["text"]
+        return f"{in_task['error']}: {in_task['text']} (--verbose shows where)"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = lines[0] if lines else "no reason given"
     return f"{type(error).__name__}: {reason} (--verbose shows where)"
@@ -151,6 +155,12 @@ _BROKER_GONE = (
     "a broker stopped answering while its records were read; nothing was written, run again when it"
     " is back"
 )
+
+# The error that ended a task: the first line of Python's traceback that is not indented.
+_IN_A_TASK = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?:\w+\.)*(?P<error>\w+): (?P<text>.*)"
+)
+_TOLD_PLAINLY = (LakehouseError.__name__, SourceError.__name__)
 
 # By Spark, Hadoop and Arrow.
 _NO_SUCH_FILE = ("FILE_NOT_EXIST", "FileNotFoundException", "No such file or directory")

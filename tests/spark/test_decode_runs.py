@@ -6,6 +6,7 @@ import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,8 +24,6 @@ from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
 OLDER = "0-older"
@@ -138,6 +137,15 @@ def test_two_runs_at_once_do_the_work_of_one(
     assert steps(spark, lakehouse_path) == [(0, "done"), (0, "planned")]
     assert len(lines(runs)) == 1
     assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
+
+
+def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
+    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+    file = next(Path(lakehouse_path, "bronze", "records").glob("cluster=*/*.parquet"))
+    file.write_bytes(file.read_bytes()[:-8])
+    outcome = run("decode", "--lakehouse", lakehouse_path)
+    assert outcome.status == 1
+    assert f"{file} is damaged, bring it back from a copy" in outcome.complaint
 
 
 def test_tables_that_spark_writes_are_the_same(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +14,8 @@ from schemas.columns import ArrayOf, Column, Primitive, arrow_schema, column
 from schemas.tables import TableSpec
 from sources.coverage import Extent
 from sources.parquet import COLUMNS, plain_extents
-from storage.files import DataFile, FileWriter, read, shares
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from storage.errors import LakehouseError
+from storage.files import DataFile, FileWriter, RowGroups, read, read_where, shares
 
 _TIME = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, dt.timezone.utc)
 _SPEC = TableSpec(
@@ -150,3 +148,14 @@ def test_files_that_overlap_are_left_to_a_query(tmp_path: Path) -> None:
     assert plain_extents(paths, _TOPIC) is None
     (tmp_path / "c").write_text("no Parquet")
     assert plain_extents([str(tmp_path / "c")], _TOPIC) is None
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    file = Path(write(tmp_path, rows(0, "g")).path)
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    share = [RowGroups(str(file), (0,))]
+    with pytest.raises(LakehouseError, match=f"{file} is damaged"):
+        list(read(share, ["group_id"]))
+    with pytest.raises(LakehouseError, match=f"{file} is damaged"):
+        read_where([str(file)], arrow_schema(_SPEC.columns))
