@@ -139,6 +139,7 @@ def test_two_runs_at_once_do_the_work_of_one(
     assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
     succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
     file = next(Path(lakehouse_path, "bronze", "records").glob("cluster=*/*.parquet"))
