@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from anomalies.model import HOUR_MS, INFO, WARNING, Hit, Position
 from schemas.placement import partition_for, partitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, Row
 
     from anomalies.thresholds import Thresholds, Values
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = 24 * HOUR_MS
 _LARGE_EMBEDDED = 20
+_EMBEDDED = {
+    "subscription_bytes": F.length,
+    "assignment_bytes": F.length,
+    "member_id": F.octet_length,
+    "client_id": F.octet_length,
+}
 
 
 PASSING = frozenset({"stale_group"})
@@ -124,18 +132,8 @@ def oversized(metadata: DataFrame, thresholds: Thresholds) -> Iterator[Finding]:
         thresholds: the thresholds in force.
     """
     least = thresholds.least("oversized_record", "bytes")
-    size = F.aggregate(
-        "members",
-        F.lit(0).cast("bigint"),
-        lambda total, m: (
-            total
-            + F.coalesce(F.length(m["subscription_bytes"]), F.lit(0))
-            + F.coalesce(F.length(m["assignment_bytes"]), F.lit(0))
-            + F.coalesce(F.octet_length(m["member_id"]), F.lit(0))
-            + F.coalesce(F.octet_length(m["client_id"]), F.lit(0))
-            + F.lit(_LARGE_EMBEDDED)
-        ),
-    )
+    size = reduce(Column.__add__, [_length_of(name, how) for name, how in _EMBEDDED.items()])
+    size += _LARGE_EMBEDDED * F.size("members.member_id")
     large = metadata.withColumn("bytes", size).where(F.col("bytes") > least)
     columns = ("group_id", "record_partition", "record_offset", "record_timestamp", "bytes")
     for row in large.select(*columns).orderBy("record_partition", "record_offset").collect():
@@ -159,6 +157,15 @@ def oversized(metadata: DataFrame, thresholds: Thresholds) -> Iterator[Finding]:
                 note={"record_type": "group_metadata"},
             ),
         )
+
+
+def _length_of(name: str, length: Callable[[Column], Column]) -> Column:
+    """Add up the bytes of a field of all members; of the other fields Spark then reads nothing."""
+    return F.aggregate(
+        F.col(f"members.{name}"),
+        F.lit(0).cast("bigint"),
+        lambda total, value: total + F.coalesce(length(value), F.lit(0)),
+    )
 
 
 def cleaner_stalled(

@@ -9,7 +9,7 @@ group that grows; members that leave for good one that shrinks.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anomalies.model import HOUR_MS
 
@@ -93,10 +93,12 @@ class _Places:
                 del self._places[name]
         self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
         self._gone = {c: t for c, t in memory.get("gone", {}).items() if t >= since}
-        came_back = memory.get("came_back", {})
-        recent = {c: [t for t in times if t[0] >= since] for c, times in came_back.items()}
-        self.came_back: dict[str, list[list[int | None]]] = {c: t for c, t in recent.items() if t}
-        memory["gone"], memory["came_back"] = self._gone, self.came_back
+        self.came_back: dict[str, list[list[Any]]] = memory.setdefault("came_back", {})
+        for client, times in list(self.came_back.items()):
+            del times[: bisect_left(times, [since])]
+            if not times:
+                del self.came_back[client]
+        memory["gone"] = self._gone
 
     def forget(self) -> None:
         """Let nobody have been there."""
@@ -172,4 +174,4 @@ class _Places:
 
     def _returns(self, client: str) -> None:
         self.returned.append(client)
-        self.came_back.setdefault(client, []).append([self._at, *self._record])
+        insort(self.came_back.setdefault(client, []), [self._at, *self._record])

@@ -7,6 +7,7 @@ thresholds; it yields what it finds.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from anomalies.members import Turn, follow
@@ -31,7 +32,9 @@ _NO_MEMBER = {
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 _REACHES_BACK_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
+# Of so many members and rebalances it is told what kind makes a storm.
 _STAYS = 50
+_CAUSE = "causes."
 
 
 def examine(
@@ -118,41 +121,46 @@ def _hit(kind: str, severity: str, generation: Row, **given: object) -> Hit:
 
 def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator[Hit]:
     """Find rebalances that nothing benign explains, too many in an hour or ten minutes."""
-    at = _began(generation) or 0
+    clock = memory["clock"]
     seen: list[Row] = memory.setdefault("rebalances", [])
-    seen[:] = [e for e in seen if e["at"] >= at - HOUR_MS]
+    del seen[: bisect_left(seen, clock - HOUR_MS, key=_clock)]
     stays: list[list[int | None]] = memory.setdefault("stays", [])
-    stays += [[at, *stay] for stay in turn.stays]
-    stays[:] = [s for s in stays if (s[0] or 0) >= at - HOUR_MS][-_STAYS:]
-    number = _repetition(memory, generation, turn, at)
+    stays += [[clock, *stay] for stay in turn.stays]
+    stays[:] = [s for s in stays if (s[0] or 0) >= clock - HOUR_MS][-_STAYS:]
+    number = _repetition(memory, generation, turn, clock)
     if number == 0:
         return
     aborted = generation.get("aborted_generations") or 0
     if generation.get("aborted_evidence") != "complete":
         aborted = 0
-    seen.append(
-        {
-            "at": at,
-            "counts": 0 if number == 1 else 1 + aborted,
-            "ms": generation.get("rebalance_ms") or 0,
-            "join_ms": generation.get("join_ms"),
-            "cause": generation["cause"],
-            "session_timeout_ms": generation.get("session_timeout_ms"),
-            "record": list(_position(generation)),
-        }
-    )
+    last = seen[-1] if seen else None
+    goes_on = last is not None and clock - last["clock"] <= _REACHES_BACK_MS
+    event = {
+        "at": _began(generation) or 0,
+        "clock": clock,
+        "series": last["series"] if last is not None and goes_on else clock,
+        "counts": 0 if number == 1 else 1 + aborted,
+        "ms": generation.get("rebalance_ms") or 0,
+        "join_ms": generation.get("join_ms"),
+        "cause": generation["cause"],
+        "session_timeout_ms": generation.get("session_timeout_ms"),
+        "record": list(_position(generation)),
+        "before": {} if last is None else _sums(last),
+    }
+    seen.append(event)
     if number == 1:
         return
     limit = limits["rebalance_storm"]
-    counted = [e for e in seen if e["counts"]]
-    hour = sum(e["counts"] for e in counted)
-    short = sum(e["counts"] for e in counted if e["at"] >= at - 10 * MINUTE_MS)
-    share = sum(e["ms"] for e in counted) / HOUR_MS
-    is_long = len(counted) > 1 and share > limit["share_of_time"]
+    in_hour = _counted_since(seen, 0)
+    ten_minutes = bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)
+    hour, short = in_hour["rebalances"], _counted_since(seen, ten_minutes)["rebalances"]
+    share = in_hour["ms"] / HOUR_MS
+    is_long = in_hour["events"] > 1 and share > limit["share_of_time"]
     if hour < limit["warning_an_hour"] and short < limit["in_ten_minutes"] and not is_long:
         return
     is_critical = hour >= limit["critical_an_hour"] or short >= limit["in_ten_minutes"]
-    first = _reached_back(seen)
+    # The series that it is part of: one restart follows the other within minutes.
+    first = seen[bisect_left(seen, event["series"], key=_clock)]
     yield Hit(
         "rebalance_storm",
         "",
@@ -162,9 +170,13 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
         Position(*first["record"]),
         _position(generation),
         HOUR_MS,
-        label=_trigger(counted, stays),
-        add={"rebalances": seen[-1]["counts"], f"causes.{generation['cause']}": 1},
-        begin={"rebalances": hour, **_causes(counted)},
+        label=_trigger([e for e in seen[-_STAYS:] if e["counts"]], stays),
+        add={"rebalances": event["counts"], f"causes.{generation['cause']}": 1},
+        begin={
+            name: number
+            for name, number in in_hour.items()
+            if number and (name == "rebalances" or name.startswith(_CAUSE))
+        },
         most={
             "rebalances_in_an_hour": hour,
             "rebalances_in_ten_minutes": short,
@@ -172,6 +184,31 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
             "member_count": generation.get("member_count") or 0,
         },
     )
+
+
+def _clock(event: Row) -> int:
+    clock: int = event["clock"]
+    return clock
+
+
+def _sums(event: Row) -> dict[str, int]:
+    """Add an event to the sums of those before it, from which any window's are a difference.
+
+    An hour of a storm has hundreds of them, and each would have to be looked at for each.
+    """
+    sums = dict(event["before"])
+    if event["counts"]:
+        cause = f"{_CAUSE}{event['cause']}"
+        own = {"rebalances": event["counts"], "ms": event["ms"], "events": 1, cause: 1}
+        for name, number in own.items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def _counted_since(seen: list[Row], first: int) -> dict[str, int]:
+    """Sum up the events that count, from one of them on to the last, which counts."""
+    before = seen[first]["before"]
+    return {name: number - before.get(name, 0) for name, number in _sums(seen[-1]).items()}
 
 
 def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:
@@ -186,22 +223,6 @@ def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:
     is_new = not times or at - times[-1] > _BURST_MS
     bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
     return len(bursts[cause]) if is_new else 0
-
-
-def _reached_back(seen: list[Row]) -> Row:
-    """Give the first rebalance of the series: one restart follows the other within minutes."""
-    first = len(seen) - 1
-    while first and seen[first]["at"] - seen[first - 1]["at"] <= _REACHES_BACK_MS:
-        first -= 1
-    return seen[first]
-
-
-def _causes(counted: list[Row]) -> dict[str, float]:
-    causes: dict[str, float] = {}
-    for event in counted:
-        name = f"causes.{event['cause']}"
-        causes[name] = causes.get(name, 0) + 1
-    return causes
 
 
 def _trigger(counted: list[Row], stays: list[list[int | None]]) -> str | None:

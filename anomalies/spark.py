@@ -134,7 +134,8 @@ def commit_minutes(commits: DataFrame) -> DataFrame:
 
 def events(sources: Sources) -> DataFrame:
     """Bring all that a watch looks at into one shape and order."""
-    generations, is_open = sources.generations, ~F.col("is_settled")
+    generations, stays = sources.generations, _told(sources.stays)
+    is_open = ~F.col("is_settled")
     commits = {"turn": 5, "place": "record_offset", "tie": F.lit(None)}
     place = {"place": "record_offset"}
     stay = {
@@ -145,11 +146,11 @@ def events(sources: Sources) -> DataFrame:
     parts = [
         _shaped(sources.heads, _HEAD, payload=F.col("state")),
         _shaped(generations.where(is_open), OPEN_GENERATION, _GENERATION, turn=1, **place),  # type: ignore[arg-type]
-        _shaped(sources.stays.where(is_open), OPEN_STAY, _STAY, turn=1, **stay),  # type: ignore[arg-type]
+        _shaped(stays.where(is_open), OPEN_STAY, _STAY, turn=1, **stay),  # type: ignore[arg-type]
         _shaped(sources.states, OPEN_STATE, _STATE, turn=2),
         _shaped(sources.lags, LAG, ("at", "lag"), turn=2),
         _shaped(generations.where(~is_open), GENERATION, _GENERATION, turn=3, **place),  # type: ignore[arg-type]
-        _shaped(sources.stays.where(~is_open), STAY, _STAY, turn=4, **stay),  # type: ignore[arg-type]
+        _shaped(stays.where(~is_open), STAY, _STAY, turn=4, **stay),  # type: ignore[arg-type]
         _shaped(sources.moves, MOVE, _MOVE, **commits),  # type: ignore[arg-type]
         _shaped(
             sources.minutes,
@@ -159,6 +160,14 @@ def events(sources: Sources) -> DataFrame:
         ),
     ]
     return reduce(DataFrame.unionByName, parts)
+
+
+def _told(stays: DataFrame) -> DataFrame:
+    """Take the stays that a detector asks for, and of all others the time of the last."""
+    is_replaced = F.col("end_cause") == "static_member_replaced"
+    asked_for = stays.where(is_replaced & F.col("group_instance_id").isNotNull())
+    last = stays.groupBy("group_id", "is_settled").agg(F.max("left_at").alias("left_at"))
+    return asked_for.unionByName(last, allowMissingColumns=True)
 
 
 def _shaped(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Values: TypeAlias = "dict[str, dict[str, float]]"
 
 _OVERRIDES = "overrides"
+# Goes up when the detectors find or remember something else: all history is then looked at anew.
+_RULES = 2
 
 
 class ThresholdsError(ValueError):
@@ -69,8 +71,9 @@ class Thresholds:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Name these thresholds: others find other anomalies."""
-        told = [self.values, [[o.groups, o.values] for o in self.overrides], self.ignored_groups]
+        """Name these thresholds, and the rules that ask for them: others find other anomalies."""
+        overrides = [[o.groups, o.values] for o in self.overrides]
+        told = [_RULES, self.values, overrides, self.ignored_groups]
         text = json.dumps(told, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
