@@ -59,6 +59,7 @@ _TABLES_AT_ONCE = 3
 _PARTITION = ("record_partition", "next_offset", "last_hole")
 _EVENTS_A_TASK = 250_000
 _OPEN = "partitionValues['is_settled'] = 'false'"
+_OF_OFFSETS = (COMMITTED_OFFSETS, OFFSET_PROGRESS, OFFSET_MOVES)
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
 
@@ -133,21 +134,31 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
     number = last.number + 1 if last is not None else 0
     after = last.to if last is not None else -1
     to = _decoded_until(lakehouse)
-    kept = [lakehouse.last_write(GROUP_HEADS, _APPLICATION)]
+    kept = {lakehouse.last_write(GROUP_HEADS, _APPLICATION)}
+    of_offsets: set[int] = set()
     if to > after:
         # Each run writes these; to look at them costs nothing that it would not pay anyway.
         tables = (all_tables()[f"gold.{table}"] for table in TABLES)
-        kept += [lakehouse.last_write(spec, _APPLICATION) for spec in tables]
-    if set(kept) != {number - 1}:
+        kept |= {lakehouse.last_write(spec, _APPLICATION) for spec in tables}
+        # Each run that has commits writes all three.
+        of_offsets = {lakehouse.last_write(spec, _APPLICATION) for spec in _OF_OFFSETS}
+    # Somebody deleted one of them, or the runs, or put an old copy in their place.
+    is_lost = kept != {number - 1} or len(of_offsets) > 1
+    if is_lost or (of_offsets == {-1} and _had_commits(lakehouse, after)):
         if _last_plan(lakehouse)[0] != last:  # another run has ended in between
             return _plan(lakehouse)
-        # Somebody deleted one of them, or the runs, or put an old copy in their place.
-        number, after = max(number, *(last_write + 1 for last_write in kept)), -1
+        number, after = max(number, *(write + 1 for write in kept | of_offsets)), -1
     if to <= after:
         return None
     _note(lakehouse, Plan(number, after, to), "planned", _PLAN)
     # Another run may have planned this number first, and then its plan holds.
     return _last_plan(lakehouse)[0]
+
+
+def _had_commits(lakehouse: Lakehouse, until: int) -> bool:
+    done = lakehouse.read(DECODE_RUNS).where(F.col("decode_run") <= until)
+    part = done.select(F.explode("decoded_by_table").alias("part")).where("part.records > 0")
+    return not part.where(F.col("part.table_name") == COMMITS).isEmpty()
 
 
 def _decoded_until(lakehouse: Lakehouse) -> int:

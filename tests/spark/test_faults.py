@@ -15,11 +15,14 @@ from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
     ANOMALY_RUNS,
+    COMMITTED_OFFSETS,
     COVERAGE,
     DECODE_RUNS,
     GROUP_HEADS,
     GROUP_STATES,
     HISTORY_RUNS,
+    OFFSET_MOVES,
+    OFFSET_PROGRESS,
     RECORDS,
     RESULTS,
     VALIDATION_RUNS,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
 
 JOBS = ("decode", "history", "anomalies")
+OF_OFFSETS = [COMMITTED_OFFSETS, OFFSET_MOVES, OFFSET_PROGRESS]
 STATE = (DECODE_RUNS, GROUP_HEADS, HISTORY_RUNS, ANOMALY_HEADS, ANOMALY_RUNS, COVERAGE)
 
 
@@ -121,10 +125,24 @@ class TestLost:
         assert [summary.get("records_read", 0) for summary in again] == [0, 0, 0]
         assert again[2]["anomalies_run"] is False
 
+    @pytest.mark.parametrize(
+        "specs",
+        [
+            pytest.param([GROUP_STATES], id=GROUP_STATES.name),
+            pytest.param([OFFSET_MOVES], id=OFFSET_MOVES.name),
+            pytest.param(OF_OFFSETS, id="all of offsets"),
+        ],
+    )
     def test_a_table_of_the_history(
-        self, spark: SparkSession, lakehouse: Path, parts: list[Path], whole: dict[str, list[str]]
+        self,
+        spark: SparkSession,
+        lakehouse: Path,
+        parts: list[Path],
+        whole: dict[str, list[str]],
+        specs: list[TableSpec],
     ) -> None:
-        shutil.rmtree(folder(lakehouse, GROUP_STATES))
+        for spec in specs:
+            shutil.rmtree(folder(lakehouse, spec))
         bring(lakehouse, parts[2])
         assert told(spark, lakehouse) == whole
 
