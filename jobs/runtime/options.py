@@ -6,13 +6,17 @@ Nothing here needs Spark or a third-party package, so that help and usage errors
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 JOBS = {
     "demo": "run the pipeline on a bundled recording of a real broker's topic",
@@ -46,11 +50,31 @@ HASH_KEY = "GROUPLEDGER_HASH_KEY"
 _LEAST_HASH_KEY = 16
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
+_EXAMPLES = {
+    "demo": ("demo",),
+    "ingest": (
+        "ingest --bootstrap-servers broker1:9092 --lakehouse /data/groups",
+        "ingest --records backup.parquet --lakehouse /data/groups --cluster staging",
+    ),
+    "decode": ("decode --lakehouse /data/groups",),
+    "history": ("history --lakehouse /data/groups",),
+    "lag": ("lag --bootstrap-servers broker1:9092 --lakehouse /data/groups",),
+    "anomalies": ("anomalies --lakehouse /data/groups --thresholds thresholds.toml",),
+    "validate": ("validate --lakehouse /data/groups --full --docs ./data-docs",),
+    "report": ("report --lakehouse /data/groups --output groups.html",),
+    "maintain": ("maintain --lakehouse /data/groups --dry-run",),
+    "sql": (
+        'sql --lakehouse /data/groups --query "SELECT * FROM gold.group_health"',
+        "sql --lakehouse /data/groups --serve",
+    ),
+    "pipeline": (
+        "pipeline --bootstrap-servers broker1:9092 --lakehouse /data/groups",
+        "pipeline --records backup.parquet --lakehouse /data/groups --cluster staging",
+    ),
+}
 _EPILOG = """\
 examples:
-  ./spark-submit.sh demo
-  ./spark-submit.sh pipeline --bootstrap-servers broker1:9092 --lakehouse /data/groups
-  ./spark-submit.sh pipeline --records backup.parquet --cluster staging
+{examples}
 
 exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
 (validate; pipeline with --strict)
@@ -138,14 +162,19 @@ def report_path(options: Options) -> str | None:
     """Tell where the report goes; None if the lakehouse is elsewhere and no file was named."""
     if options.output is not None:
         return options.output
-    root = options.lakehouse
-    if root.startswith("file:"):
-        root = unquote(urlsplit(root).path)
-    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root):
+    root = _local_path(options.lakehouse)
+    if root is None:
         return None
     # A lakehouse holds many clusters.
     name = "report" if options.cluster == Options.cluster else f"report-{options.cluster}"
     return f"{root.rstrip('/')}/{name}.html"
+
+
+def _local_path(text: str) -> str | None:
+    """Give the path on this machine that a path or URI names; None if it is elsewhere."""
+    if text.startswith("file:"):
+        return unquote(urlsplit(text).path)
+    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) else text
 
 
 def parse(argv: list[str]) -> Options:
@@ -158,8 +187,10 @@ def parse(argv: list[str]) -> Options:
         _print_overview()
         raise SystemExit(0 if argv else 2)
     job, rest = argv[0], argv[1:]
+    if job.startswith("-"):
+        _fail(f"the job comes first, then {job}; the jobs are {', '.join(JOBS)}")
     if job not in JOBS:
-        _fail(f"unknown job {job!r}; the jobs are {', '.join(JOBS)}")
+        _fail(f"unknown job {job!r}{_nearest(job, JOBS)}; the jobs are {', '.join(JOBS)}")
     parser = _parser(job)
     given = vars(parser.parse_args(rest))
     config_file = given.pop("config", None)
@@ -173,16 +204,25 @@ def parse(argv: list[str]) -> Options:
     return options
 
 
+def _epilog(examples: Iterable[str]) -> str:
+    return _EPILOG.format(examples="\n".join(f"  ./spark-submit.sh {e}" for e in examples))
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        _fail(f"{self.prog.split()[-1]}: {message}; see --help")
+        job = self.prog.split()[-1]
+        _, is_unknown, given = message.partition("unrecognized arguments: ")
+        if is_unknown and not given.startswith("-") and job == "sql":
+            _fail("sql: SQL goes behind --query, in quotes; see --help")
+        names = self._option_string_actions if is_unknown else ()
+        _fail(f"{job}: {message}{_nearest(given.split(' ')[0], names)}; see --help")
 
 
 def _parser(job: str) -> _Parser:
     parser = _Parser(
         prog=f"./spark-submit.sh {job}",
         description=f"{JOBS[job][0].upper()}{JOBS[job][1:]}.",
-        epilog=_EPILOG,
+        epilog=_epilog(_EXAMPLES[job]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
@@ -229,9 +269,10 @@ def _parser(job: str) -> _Parser:
     parser.add_argument(
         "--master", metavar="URL", help="Spark master to submit to (default: this machine)"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print a JSON summary as the last line of stdout"
-    )
+    as_json = "print a JSON summary as the last line of stdout"
+    if job == "sql":
+        as_json = "print each row as a line of JSON, and a JSON summary as the last line"
+    parser.add_argument("--json", action="store_true", help=as_json)
     parser.add_argument("--verbose", action="store_true", help="show tracebacks")
     return parser
 
@@ -410,6 +451,9 @@ def _check(options: Options) -> None:
             f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
             "underscores, a letter or digit first"
         )
+    root = _local_path(options.lakehouse)
+    if root is not None and Path(root).exists() and not Path(root).is_dir():
+        _fail(f"--lakehouse {options.lakehouse}: is a file; name a folder")
     if options.job == "sql":
         _check_query(options)
     if options.job in _WITH_SOURCE:
@@ -498,9 +542,14 @@ def _print_overview() -> None:
         "groupledger: the full history of every Kafka consumer group, as Delta tables.\n\njobs:\n"
         + "\n".join(lines)
         + "\n\n./spark-submit.sh JOB --help shows the options of a job.\n\n"
-        + _EPILOG,
+        + _epilog([*_EXAMPLES["demo"], *_EXAMPLES["pipeline"]]),
         end="",
     )
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _fail(message: str) -> NoReturn:

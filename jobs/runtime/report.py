@@ -35,6 +35,8 @@ def report(run: Run) -> None:
             text = page(facts, parts.result())
         path = _write(Path(target).absolute(), text)
     run.summary["report"] = str(path)
+    if run.options.job == "report":
+        run.out.print(f"The report is {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _write(path: Path, text: str) -> Path:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from jobs.runtime import logs, options
 from jobs.runtime.session import session
+from schemas.tables import RECORDS
 from storage.errors import GroupledgerError, LakehouseError, SourceError
 from storage.tables import Lakehouse
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # These look at all clusters.
 _WITHOUT_CLUSTER = {"sql"}
+# These have nothing to do where nothing was ever read.
+_WITH_TABLES = {"sql", "report", "validate"}
 
 Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
 
@@ -94,6 +97,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 out=Console(),
                 err=err,
             )
+            _look_for_tables(run)
             # Files are of the log that is named: those of an old one must not join the new one.
             if chosen.job not in _WITHOUT_CLUSTER and chosen.records is None:
                 logs.follow(run)
@@ -113,6 +117,15 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         run.summary["seconds"] = run.seconds
         print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **run.summary}))
     return run.status
+
+
+def _look_for_tables(run: Run) -> None:
+    """Refuse to read where nothing was ever written."""
+    if run.options.job in _WITH_TABLES and not run.lakehouse.exists(RECORDS):
+        raise LakehouseError(
+            f"there are no tables in {run.options.lakehouse}: name the right folder with "
+            "--lakehouse (the demo's is ./demo-lakehouse)"
+        )
 
 
 def _report(error: Exception, err: Console, *, verbose: bool) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from jobs.runtime.runner import Run
 
 _SHOWN = 1_000
+_WIDE = 1_000_000
 
 
 class QueryError(GroupledgerError):
@@ -37,11 +40,16 @@ def sql(run: Run) -> None:
     statements = split(text) if run.options.file else [text]
     register(run.lakehouse, text)
     run.spark.catalog.setCurrentDatabase("gold")
+    run.summary["rows"] = sum(_run(run, n, text) for n, text in enumerate(statements, 1))
+
+
+def _run(run: Run, number: int, statement: str) -> int:
+    """Run a statement, and print its rows; give how many there were."""
     try:
-        counts = [_print(run, run.spark.sql(statement)) for statement in statements]
+        return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        raise QueryError(_first_lines(error)) from error
-    run.summary["rows"] = sum(counts)
+        place = f"{run.options.file}, statement {number}: " if run.options.file else ""
+        raise QueryError(place + _first_lines(error)) from error
 
 
 def split(text: str) -> list[str]:
@@ -88,10 +96,22 @@ def _print(run: Run, rows: DataFrame) -> int:
         table.add_column(escape(name))
     for row in shown:
         table.add_row(*(_cell(value) for value in row))
-    run.out.print(table)
+    _show(run.out, table)
     if len(found) > _SHOWN:
         run.say(f"only the first {_SHOWN:,} rows are shown; add a LIMIT or a WHERE")
     return len(shown)
+
+
+def _show(out: Console, table: Table) -> None:
+    """Print a table: on a terminal so that it fits, elsewhere with all that is in it."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    whole = Console(file=io.StringIO(), width=_WIDE)
+    with whole.capture() as captured:
+        whole.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def _cell(value: object) -> str:

@@ -106,9 +106,17 @@ def _health(rows: list[Row], groups: int) -> Table:
             f"{row.members or 0:,}",
             f"{row.rebalances_24h:,}",
             f"{row.rebalancing_24h_ms / 1000:,.0f} s" if row.rebalances_24h else "",
-            "" if row.total_lag is None else f"{row.total_lag:,}",
+            _lag(row),
         )
     return table
+
+
+def _lag(row: Row) -> str:
+    """Tell how far a group is behind, and with a partition in trouble, its status."""
+    if row.total_lag is None:
+        return ""
+    is_well = row.worst_lag_status in (None, "OK")
+    return f"{row.total_lag:,}" + ("" if is_well else f" {row.worst_lag_status}")
 
 
 def _told(row: Row, more: int) -> str:

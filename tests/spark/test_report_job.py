@@ -7,16 +7,20 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from jobs.runtime.report import report
-from schemas.tables import RESULTS
+from schemas.tables import RECORDS, RESULTS
 from storage.tables import Lakehouse
 from tests.support.jobs import run, run_of, succeed
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 OLD = Path(__file__).parents[2] / "examples" / "recordings" / "2.2.2-default.parquet"
+
+
+_ASKED = {"sql": ("--query", "SELECT 1")}
 
 
 def data_of(path: Path) -> dict[str, Any]:
@@ -26,8 +30,19 @@ def data_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: str) -> None:
+@pytest.mark.parametrize("job", ["report", "validate", "sql"])
+def test_a_folder_without_tables_is_refused_and_left_alone(
+    spark: SparkSession, lakehouse_path: str, job: str
+) -> None:
     del spark
+    outcome = run(job, "--lakehouse", lakehouse_path, *_ASKED.get(job, ()))
+    assert outcome.status == 1
+    assert f"there are no tables in {lakehouse_path}" in outcome.complaint
+    assert not Path(lakehouse_path).exists()
+
+
+def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: str) -> None:
+    Lakehouse(spark, lakehouse_path, "default").ensure(RECORDS)
     outcome = run("report", "--lakehouse", lakehouse_path)
     assert outcome.status == 0, outcome.err
     assert outcome.summary["report"] == f"{lakehouse_path}/report.html"
@@ -71,7 +86,7 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
 def test_a_file_that_cannot_be_written_is_told_in_a_line(
     spark: SparkSession, lakehouse_path: str, tmp_path: Path
 ) -> None:
-    del spark
+    Lakehouse(spark, lakehouse_path, "default").ensure(RECORDS)
     (tmp_path / "file").write_text("")
     outcome = run("report", "--lakehouse", lakehouse_path, "--output", tmp_path / "file" / "x.html")
     assert outcome.status == 1

@@ -64,6 +64,11 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
     ("argv", "words"),
     [
         (["tidy"], "unknown job 'tidy'; the jobs are demo, ingest"),
+        (["pipelin"], "unknown job 'pipelin' (did you mean pipeline?)"),
+        (["--lakehouse", "x", "sql"], "the job comes first, then --lakehouse"),
+        (["sql", "select 1"], "SQL goes behind --query"),
+        (["ingest", "--bootstrap-server", "a:1"], "did you mean --bootstrap-servers?"),
+        (["report", "--lakehouse", __file__], "is a file; name a folder"),
         (["ingest"], "exactly one source"),
         (["ingest", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
         (["lag", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),

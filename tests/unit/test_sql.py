@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import io
 
-from jobs.runtime.sql import split
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from jobs.runtime.sql import _show, split
 from schemas.tables import all_tables
 from storage.catalog import _named, description, function_texts, view_texts
 from storage.tables import sql_literal, sql_text
@@ -41,3 +45,12 @@ def test_text_of_others_stays_text_in_sql() -> None:
         "'), 'UTF-8')", ""
     )
     assert sql_text("") == "''"
+
+
+def test_what_is_piped_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("name", "")
+    table.add_row("x" * 500, "")
+    _show(Console(file=io.StringIO(), width=80), table)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("x" * 500 in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
