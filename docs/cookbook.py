@@ -32,7 +32,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "sql-cookbook.md"
 EXAMPLES = ROOT / "examples"
 # Wider than any row.
-_WIDTH = 400
 # Where each file's questions are asked: the clusters of a lakehouse, and the recording of each.
 DEMO = "cookbook.sql"
 MORE = "cookbook-more.sql"
@@ -109,14 +108,13 @@ class _Shown(Console):
     """Keeps each table that is printed, as text."""
 
     def __init__(self) -> None:
-        super().__init__(file=io.StringIO(), width=_WIDTH)
+        super().__init__(file=io.StringIO())
         self.tables: list[str] = []
 
-    def print(self, *objects: Any, **_: Any) -> None:  # noqa: ANN401 - as rich has it
+    def print(self, *objects: Any, **how: Any) -> None:  # noqa: ANN401 - as rich has it
         with self.capture() as capture:
-            super().print(*objects)
-        lines = [line.rstrip() for line in capture.get().splitlines()]
-        self.tables.append("\n".join(lines).strip("\n"))
+            super().print(*objects, **how)
+        self.tables.append(capture.get().strip("\n"))
 
 
 def answers(spark: SparkSession, root: str, file: str) -> list[str]:

@@ -151,10 +151,10 @@ def _explanation(error: Exception) -> str:
         while cause.getCause() is not None:
             cause = cause.getCause()
         text = cause.toString()
-    for in_task in list(_IN_A_TASK.finditer(text))[-1:]:
-        if in_task["error"] in _TOLD_PLAINLY:
-            return in_task["text"]
-        return f"{in_task['error']}: {in_task['text']} (--verbose shows where)"
+    in_tasks = list(_IN_A_TASK.finditer(text))
+    if in_tasks:
+        name, told = in_tasks[-1]["error"], in_tasks[-1]["text"]
+        return told if name in _TOLD_PLAINLY else f"{name}: {told} (--verbose shows where)"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = lines[0] if lines else "no reason given"
     return f"{type(error).__name__}: {reason} (--verbose shows where)"

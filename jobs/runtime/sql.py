@@ -110,8 +110,8 @@ def _show(out: Console, table: Table) -> None:
     whole = Console(file=io.StringIO(), width=_WIDE)
     with whole.capture() as captured:
         whole.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    out.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False, emoji=False)
 
 
 def _cell(value: object) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
-from tests.spark.test_history_job import parts
 from tests.support.jobs import contents, succeed
+from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +22,7 @@ def test_tables_that_spark_writes_are_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [str(tmp_path / folder) for folder in ("files", "by_spark")]
-    for number, part in enumerate(parts(RECORDINGS / "4.3.1-modern.parquet", _RUNS)):
-        file = tmp_path / f"part-{number}.parquet"
-        pq.write_table(part, file)
+    for file in parts_of(RECORDINGS / "4.3.1-modern.parquet", tmp_path / "parts", _RUNS):
         for root in folders:
             succeed("silver", "--records", file, "--lakehouse", root)
         succeed("history", "--lakehouse", folders[0])
