@@ -10,10 +10,9 @@ import json
 import re
 import time
 import uuid
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -23,10 +22,11 @@ from pyspark.sql import types as T
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
 from storage.errors import ConflictError, LakehouseError
-from storage.files import FileWriter, path_of, write_files
+from storage.files import FileWriter, read_where, write_files
+from storage.log import damaged, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pyspark.sql import Column, SparkSession
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from schemas.columns import ColumnType
     from schemas.tables import TableSpec
     from storage.files import DataFile
+    from storage.log import Log
 
 # Of Delta's errors, and of those of the reader of its log.
 _OF_A_DAMAGED_LOG = (
@@ -42,6 +43,11 @@ _OF_A_DAMAGED_LOG = (
     *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
 )
 _FORMAT_PROPERTY = "groupledger.format"
+# A write that others come before looks at what they wrote, and tries again.
+_TRIES = 20
+# What is read here whole, whatever is asked of it.
+_SMALL_BYTES = 2**20
+_SMALL_FILES = 200
 _PRIMITIVES: dict[str, T.DataType] = {
     "string": T.StringType(),
     "binary": T.BinaryType(),
@@ -90,6 +96,8 @@ class Lakehouse:
         self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
         self.cluster = cluster
         self._known: set[str] = set()
+        # By table, the version that was looked at last, and its rows if they are few.
+        self._small: dict[str, tuple[int, DataFrame | None]] = {}
 
     def of(self, cluster: str) -> Lakehouse:
         """Give the tables as another cluster's jobs see them."""
@@ -106,12 +114,10 @@ class Lakehouse:
             LakehouseError: it was made by a release whose layout this one does not know.
         """
         if spec.name not in self._known:
-            snapshot = self.snapshot(spec)
-            if snapshot.version() < 0:
+            properties = self._properties(spec)
+            if properties is None:
                 return False
-            properties = snapshot.metadata().configuration()
-            found = properties.get(_FORMAT_PROPERTY)
-            version = found.get() if found.isDefined() else "unknown"
+            version = properties.get(_FORMAT_PROPERTY, "unknown")
             if version != str(FORMAT_VERSION):
                 raise LakehouseError(
                     f"{self.path(spec)} has lakehouse format {version}, this release of "
@@ -121,12 +127,22 @@ class Lakehouse:
             self._known.add(spec.name)
         return True
 
+    def _properties(self, spec: TableSpec) -> dict[str, str] | None:
+        """Give the properties of a table; None if it has not been made."""
+        if self.local_root is not None:
+            log = self._local_log(spec)
+            return None if log is None else log.configuration
+        snapshot = self.snapshot(spec)
+        if snapshot.version() < 0:
+            return None
+        return dict(json.loads(snapshot.metadata().json())["metaData"]["configuration"])
+
     def ensure(self, spec: TableSpec) -> None:
         """Make a table unless it is there."""
         if self.exists(spec):
             return
         try:
-            self._commit(self._transaction(spec), [])
+            self._make(spec)
         except Exception:
             # Another run may have made it at the same moment, which Delta has several errors for.
             if not self.exists(spec):
@@ -142,19 +158,45 @@ class Lakehouse:
         schema = spark_schema(spec.columns)
         if not self.exists(spec):
             return self.spark.createDataFrame([], schema)
+        small = self._read_small(spec)
+        if small is not None:
+            return small
         rows = self.spark.read.format("delta").load(self.path(spec))
         lacking = [f for f in schema.fields if f.name not in rows.columns]
         rows = rows.withColumns({f.name: F.lit(None).cast(f.dataType) for f in lacking})
         return rows.where(F.col("cluster") == self.cluster).select(*schema.names)
 
+    def _read_small(self, spec: TableSpec) -> DataFrame | None:
+        """Read this cluster's rows here, if they are few and on this disk.
+
+        A query of a Delta table begins with one of its log. Of rows that it is given, Spark often
+        has the answer before it starts a task.
+        """
+        if self.local_root is None:
+            return None
+        log = self._there(spec)
+        version, rows = self._small.get(spec.name, (-1, None))
+        if version != log.version:
+            found = log.files({"cluster": self.cluster})
+            size = sum(file["size_bytes"] for file in found)
+            is_small = size <= _SMALL_BYTES and len(found) <= _SMALL_FILES
+            rows = None
+            if is_small and not log.marks_rows_deleted:
+                rows = self.spark.createDataFrame(_rows_of(spec, found), spark_schema(spec.columns))
+            self._small[spec.name] = (log.version, rows)
+        return rows
+
     def last_write(self, spec: TableSpec, application: str) -> int:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
         if not self.exists(spec):
             return -1
-        version = self.snapshot(spec).transactions().get(self._application(application))
+        name = self._application(application)
+        if self.local_root is not None:
+            return self._there(spec).last_write(name)
+        version = self.snapshot(spec).transactions().get(name)
         return int(version.get()) if version.isDefined() else -1
 
-    @property
+    @cached_property
     def local_root(self) -> str | None:
         """The lakehouse's folder if it is on a disk that all tasks share with this process."""
         if not str(self.spark.sparkContext.master).startswith("local"):
@@ -164,6 +206,20 @@ class Lakehouse:
         root = jvm.org.apache.hadoop.fs.Path(self.root)
         url = root.getFileSystem(configuration).makeQualified(root).toUri()
         return str(url.getPath()) if url.getScheme() == "file" else None
+
+    def _local_log(self, spec: TableSpec) -> Log | None:
+        return opened(Path(self.local_root or "", *spec.name.split(".")))
+
+    def _there(self, spec: TableSpec) -> Log:
+        """Read the log of a table that was made.
+
+        Raises:
+            LakehouseError: it is gone.
+        """
+        log = self._local_log(spec)
+        if log is None:
+            raise LakehouseError(f"{self.path(spec)} is gone, while a run needs it: start it again")
+        return log
 
     def counts(self, specs: Iterable[TableSpec], condition: Column) -> dict[str, int]:
         """Count the rows of some tables that meet a condition, in one query.
@@ -191,6 +247,9 @@ class Lakehouse:
         """
         if self.last_write(spec, application) >= version:
             return False
+        root = self.local_root
+        if root is not None:
+            return self.add(spec, self._write_files(spec, rows, root), application, version)
         self.ensure(spec)
         try:
             self._write(spec, rows, application, version, note="")
@@ -227,7 +286,7 @@ class Lakehouse:
         application: str,
         version: int,
         *,
-        instead_of: str | None = None,
+        instead_of: Mapping[str, str] | None = None,
     ) -> bool:
         """Make files in the table's folder part of it, once for each `version` of `application`.
 
@@ -236,39 +295,29 @@ class Lakehouse:
             files: what its rows are in.
             application: see `append`.
             version: see `append`.
-            instead_of: the files of this cluster that they take the place of, see `local_files_of`.
+            instead_of: of the partitions beside the cluster's, those whose files they take the
+                place of; with none all of this cluster.
 
         Returns:
             False if another run's write was seen to come first; what was to be added is there.
+
+        Raises:
+            LakehouseError: others write to the table all the time.
         """
+        self.ensure(spec)
+        self._widen(spec)
         name = self._application(application)
-        actions: list[dict[str, Any]] = [
-            {"txn": {"appId": name, "version": version, "lastUpdated": _now_ms()}}
-        ]
-        actions += [{"add": self._added(file)} for file in files]
-        is_new = not self.exists(spec)
-        if not is_new:
-            self._widen(spec)
-        transaction = self._transaction(spec)
-        # To ask for the version has the commit fail if another run's comes first.
-        if transaction.txnVersion(name) >= version:
-            return False
-        if instead_of is not None and not is_new:
-            former = self._entries(transaction.snapshot(), instead_of)
-            actions += [{"remove": _removed(file)} for file in former]
-        try:
-            self._commit(transaction, actions)
-        except Exception as error:
-            # Another run may have made the table, or written to it, at the same moment.
-            if self.last_write(spec, application) >= version:
+        places = None if instead_of is None else {"cluster": self.cluster, **instead_of}
+        for _ in range(_TRIES):
+            log = self._there(spec)
+            if log.last_write(name) >= version:
                 return False
-            was_made = is_new and self.exists(spec)
-            # Files that were to be replaced have been put together into larger ones.
-            was_rearranged = instead_of is not None and "DELTA_CONCURRENT_DELETE" in str(error)
-            if not was_made and not was_rearranged:
-                raise
-            return self.add(spec, files, application, version, instead_of=instead_of)
-        return True
+            if log.add(files, name, version, places):
+                return True
+        raise LakehouseError(
+            f"{self.path(spec)}: other writes came first {_TRIES} times; nothing was written. Let "
+            "one run end before the next starts"
+        )
 
     def add_first(
         self, spec: TableSpec, files: Collection[DataFile], application: str, version: int
@@ -297,88 +346,79 @@ class Lakehouse:
         Returns:
             As `local_files_of`; also None if the table was not made.
         """
-        if not self.exists(spec):
+        files = self._local_files(spec, {}) if self.exists(spec) else None
+        if files is None:
             return None
-        least, most = (f"get_json_object(stats, '$.{m}Values.{column}')" for m in ("min", "max"))
-        # A file without statistics may have any row.
-        return self.local_files_of(spec, f"coalesce({most} > {after} AND {least} <= {to}, true)")
+        bounds = [[(f[of] or {}).get(column) for of in ("min", "max")] for f in files]
+        return [
+            file["path"]
+            for file, (least, most) in zip(files, bounds, strict=True)
+            # A file without statistics may have any row.
+            if least is None or most is None or (most > after and least <= to)
+        ]
 
-    def local_files_of(self, spec: TableSpec, where: str = "true") -> list[str] | None:
+    def local_files_of(
+        self, spec: TableSpec, values: Mapping[str, str] | None = None
+    ) -> list[str] | None:
         """Name the files on this disk that have this cluster's rows of a table.
 
         Args:
             spec: a table; there are no files of one that was not made.
-            where: a condition on Delta's entries of files.
+            values: of its partitions beside the cluster's, those to look into.
 
         Returns:
             None if the table is not on a disk that driver and tasks share, or if Delta marks rows
             of a file as deleted, which only Spark sees.
         """
+        files = self._local_files(spec, values or {})
+        return None if files is None else [file["path"] for file in files]
+
+    def _local_files(
+        self, spec: TableSpec, values: Mapping[str, str]
+    ) -> list[dict[str, Any]] | None:
         if self.local_root is None:
             return None
         if not self.exists(spec):
             return []
-        files = self._entries(self.snapshot(spec), where)
-        if any("deletionVector" in file for file in files):
+        log = self._there(spec)
+        if log.marks_rows_deleted:
             return None
-        return [str(Path(self.path(spec), unquote(file["path"]))) for file in files]
-
-    def _entries(self, snapshot: Any, where: str) -> list[dict[str, Any]]:  # noqa: ANN401 - Scala
-        of_cluster = f"partitionValues['cluster'] = {sql_text(self.cluster)}"
-        held = snapshot.allFiles().where(f"{of_cluster} AND {where}")
-        return [json.loads(text) for text in held.toJSON().collectAsList()]
-
-    def _added(self, file: DataFile) -> dict[str, Any]:
-        return {
-            "path": f"{path_of(file.values)}/{Path(file.path).name}",
-            "partitionValues": file.values,
-            "size": file.size,
-            "modificationTime": _now_ms(),
-            "dataChange": True,
-            "stats": file.stats,
-        }
+        return log.files({"cluster": self.cluster, **values})
 
     def _widen(self, spec: TableSpec) -> None:
         """Give a table that an earlier release made the columns that it lacks."""
         wanted = spark_schema(spec.columns)
-        held = T.StructType.fromJson(json.loads(self.snapshot(spec).schema().json()))
+        held = T.StructType.fromJson(json.loads(self._there(spec).schema_json))
         if not _holds(held, wanted):
             nothing = self.spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
             writer.save(self.path(spec))
 
-    def _transaction(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object
-        """Begin a commit to a table, which makes the table unless it is there."""
+    def _make(self, spec: TableSpec) -> None:
+        """Make a table without rows, unless it is there."""
         transaction = self._log(spec).startTransaction()
-        if transaction.readVersion() < 0:
-            metadata = {
-                "id": str(uuid.uuid4()),
-                "description": spec.grain,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": spark_schema(spec.columns, spec.required).json(),
-                "partitionColumns": list(spec.partitions),
-                "configuration": {
-                    _FORMAT_PROPERTY: str(FORMAT_VERSION),
-                    "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
-                    **{f"delta.constraints.{name}": sql for name, sql in spec.constraints},
-                },
-                "createdTime": _now_ms(),
-            }
-            transaction.updateMetadataForNewTable(self._action({"metaData": metadata}))
-        return transaction
-
-    def _commit(self, transaction: Any, actions: Iterable[dict[str, Any]]) -> None:  # noqa: ANN401 - Scala
+        if transaction.readVersion() >= 0:
+            return
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "description": spec.grain,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": spark_schema(spec.columns, spec.required).json(),
+            "partitionColumns": list(spec.partitions),
+            "configuration": {
+                _FORMAT_PROPERTY: str(FORMAT_VERSION),
+                "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
+                **{f"delta.constraints.{name}": sql for name, sql in spec.constraints},
+            },
+            "createdTime": time.time_ns() // 1_000_000,
+        }
         jvm: Any = self.spark._jvm  # noqa: SLF001
-        parsed = jvm.java.util.ArrayList()
-        for action in actions:
-            parsed.add(self._action(action))
-        operations = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
-        transaction.commit(jvm.PythonUtils.toSeq(parsed), getattr(operations, "MODULE$"))
-
-    def _action(self, action: dict[str, Any]) -> Any:  # noqa: ANN401 - a Scala object
-        """Give an action, in the form of Delta's protocol, to Delta."""
-        delta: Any = self.spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]  # noqa: SLF001
-        return delta.actions.Action.fromJson(json.dumps(action))
+        delta = jvm.org.apache.spark.sql.delta
+        action = delta.actions.Action.fromJson(json.dumps({"metaData": metadata}))
+        transaction.updateMetadataForNewTable(action)
+        operations = getattr(delta, "DeltaOperations$ManualUpdate$")
+        nothing = jvm.PythonUtils.toSeq(jvm.java.util.ArrayList())
+        transaction.commit(nothing, getattr(operations, "MODULE$"))
 
     def replace(
         self, spec: TableSpec, rows: DataFrame, where: str, application: str, version: int
@@ -394,6 +434,11 @@ class Lakehouse:
             application: see `append`.
             version: see `append`.
         """
+        root = self.local_root
+        if where == "true" and root is not None:
+            files = self._write_files(spec, rows, root)
+            self.add(spec, files, application, version, instead_of={})
+            return
         self.ensure(spec)
         condition = f"cluster = {sql_text(self.cluster)} AND ({where})"
         options = {"replaceWhere": condition, "txnAppId": self._application(application)}
@@ -508,6 +553,20 @@ class Lakehouse:
         return f"groupledger/{application}/{self.cluster}"
 
 
+def _rows_of(spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Read files of a table, as its log tells of them; give its columns in their order."""
+    schema = arrow_schema(spec.columns)
+    in_files = arrow_schema(spec.in_files)
+    parts = [pa.Table.from_pylist([], schema)]
+    for file in files:
+        rows = read_where([file["path"]], in_files)
+        for name in spec.partitions:
+            value = pa.scalar(file["partition"][name], schema.field(name).type)
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        parts.append(rows.select(schema.names))
+    return pa.concat_tables(parts)
+
+
 def _holds(held: T.DataType, wanted: T.DataType) -> bool:
     """Tell whether a type has all columns of another, those in structs among them."""
     if isinstance(held, T.ArrayType) and isinstance(wanted, T.ArrayType):
@@ -529,27 +588,10 @@ def sql_text(text: str) -> str:
     return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
 
 
-def _removed(file: dict[str, Any]) -> dict[str, Any]:
-    """Make the entry that takes a file out of a table, of the one that put it in."""
-    kept = {name: file[name] for name in ("path", "partitionValues", "size")}
-    return kept | {
-        "deletionTimestamp": _now_ms(),
-        "dataChange": True,
-        "extendedFileMetadata": True,
-    }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def _refuse_damaged(path: str, error: Exception) -> None:
     """Say that a table's log is not whole, if that is what is wrong."""
     if any(sign in str(error) for sign in _OF_A_DAMAGED_LOG):
-        raise LakehouseError(
-            f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
-            "while it is written to; bring it back from a copy, or copy it again as a whole"
-        ) from error
+        raise LakehouseError(damaged(path)) from error
 
 
 def _refuse(spec: TableSpec, error: Exception) -> None:

@@ -58,7 +58,7 @@ _DONE = "history done"
 _TABLES_AT_ONCE = 3
 _PARTITION = ("record_partition", "next_offset", "last_hole")
 _EVENTS_A_TASK = 250_000
-_OPEN = "partitionValues['is_settled'] = 'false'"
+_OPEN = {"is_settled": "false"}
 _OF_OFFSETS = (COMMITTED_OFFSETS, OFFSET_PROGRESS, OFFSET_MOVES)
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
@@ -270,8 +270,8 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
         _add_progress(lakehouse, plan, files[OFFSET_PROGRESS.name])
         lakehouse.add(OFFSET_MOVES, files[OFFSET_MOVES.name], *number)
         # From these the next run goes on, and so one that was killed before this.
-        lakehouse.add(COMMITTED_OFFSETS, files[COMMITTED_OFFSETS.name], *number, instead_of="true")
-    lakehouse.add(GROUP_HEADS, files[GROUP_HEADS.name], *number, instead_of="true")
+        lakehouse.add(COMMITTED_OFFSETS, files[COMMITTED_OFFSETS.name], *number, instead_of={})
+    lakehouse.add(GROUP_HEADS, files[GROUP_HEADS.name], *number, instead_of={})
     return len(told)
 
 

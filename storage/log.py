@@ -1,0 +1,160 @@
+"""The log of a table on this disk, read and written by delta-rs.
+
+Spark takes half a second for what takes milliseconds here, since it asks a table's log by queries.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from storage.errors import LakehouseError
+from storage.files import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from storage.files import DataFile
+
+_COMMIT = re.compile(r"[0-9]{20}\.json")
+_DELETION_VECTORS = "deletionVectors"
+# As Spark does, which takes longer to read a log with more commits behind the last checkpoint.
+_CHECKPOINT_EVERY = 10
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Log:
+    """One version of a table's log."""
+
+    def __init__(self, table: DeltaTable, folder: Path) -> None:
+        self._table = table
+        self._folder = folder
+
+    @property
+    def version(self) -> int:
+        """Number of the newest commit."""
+        return self._table.version()
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self._table.metadata().configuration)
+
+    @property
+    def schema_json(self) -> str:
+        """The table's schema, as Spark writes it, too."""
+        return str(self._table.schema().to_json())
+
+    @property
+    def marks_rows_deleted(self) -> bool:
+        """Whether files may have rows that are deleted, which their readers have to know."""
+        return _DELETION_VECTORS in (self._table.protocol().reader_features or ())
+
+    def last_write(self, application: str) -> int:
+        """Give the version of an application's last write, or -1."""
+        version = self._table.transaction_version(application)
+        return -1 if version is None else version
+
+    def files(self, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Give the files of some partitions.
+
+        Args:
+            values: of columns that the table is partitioned by, as the log has them.
+
+        Returns:
+            `path`, `size_bytes`, `partition` with its values by column, and `min` and `max` by
+            column, as far as the log has them.
+        """
+        actions = pa.table(self._table.get_add_actions()).to_pylist()
+        return [
+            {**file, "path": str(self._folder / file["path"])}
+            for file in actions
+            if all(_as_text(file["partition"][name]) == value for name, value in values.items())
+        ]
+
+    def add(
+        self,
+        files: Collection[DataFile],
+        application: str,
+        version: int,
+        instead_of: Mapping[str, str] | None,
+    ) -> bool:
+        """Make files in the table's folder part of it.
+
+        Args:
+            files: what the rows are in.
+            application: see `storage.tables.Lakehouse.append`.
+            version: see `storage.tables.Lakehouse.append`.
+            instead_of: the partitions whose files they take the place of, see `files`.
+
+        Returns:
+            False if somebody else's commit came first, and this one has to look at it.
+        """
+        added: list[AddAction | RemoveAction] = [_added(file) for file in files]
+        properties = CommitProperties(app_transactions=[Transaction(application, version)])
+        try:
+            self._table.create_write_transaction(
+                added,
+                "append" if instead_of is None else "overwrite",
+                self._table.schema(),
+                self._table.metadata().partition_columns,
+                partition_filters=[(n, "=", v) for n, v in (instead_of or {}).items()] or None,
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except CommitFailedError:
+            return False
+        self._table.update_incremental()
+        if self._table.version() % _CHECKPOINT_EVERY == 0:
+            self._table.create_checkpoint()
+            self._table.cleanup_metadata()
+        return True
+
+
+def opened(folder: Path) -> Log | None:
+    """Read the newest state of a table's log; None if there is no table.
+
+    Raises:
+        LakehouseError: the log has a gap, or a commit that cannot be read.
+    """
+    try:
+        table = DeltaTable(folder)
+    except TableNotFoundError:
+        return None
+    except DeltaError as error:
+        raise LakehouseError(damaged(str(folder))) from error
+    commits = [p for p in (folder / "_delta_log").iterdir() if _COMMIT.fullmatch(p.name)]
+    # One without anything in it would be taken for a commit that changed nothing.
+    if not all(p.stat().st_size for p in commits):
+        raise LakehouseError(damaged(str(folder)))
+    return Log(table, folder)
+
+
+def damaged(path: str) -> str:
+    """Say that a table's log is not whole."""
+    return (
+        f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
+        "while it is written to; bring it back from a copy, or copy it again as a whole"
+    )
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _added(file: DataFile) -> AddAction:
+    return AddAction(
+        path=f"{path_of(file.values)}/{Path(file.path).name}",
+        size=file.size,
+        partition_values=file.values,
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=True,
+        stats=file.stats,
+    )
