@@ -52,6 +52,11 @@ class TableSpec:
         return tuple(column for column in self.key if column not in self.key_gaps)
 
     @property
+    def of_cluster(self) -> tuple[Column, ...]:
+        """Give the columns that tell of one cluster: all but its name."""
+        return tuple(column for column in self.columns if column.name != "cluster")
+
+    @property
     def in_files(self) -> tuple[Column, ...]:
         """Give the columns that data files have: all but the partitions, which their paths tell."""
         return tuple(column for column in self.columns if column.name not in self.partitions)

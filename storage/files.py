@@ -222,12 +222,8 @@ class FileWriter:
         self._cluster = cluster
         self._tables: dict[tuple[str, ...], _TableWriter] = {}
 
-    def add(
-        self, spec: TableSpec, rows: pa.RecordBatch, values: Mapping[str, str] | None = None
-    ) -> None:
-        """Take rows of a table: its columns but for the partitions.
-
-        Beside the cluster, a table's partitions are those of `values`.
+    def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
+        """Take rows of a table: its columns but for the cluster.
 
         Delta evaluates no constraint of files that it does not write. What is asked of positions
         holds in bronze, where they come from; that no key is null is looked at here.
@@ -235,10 +231,15 @@ class FileWriter:
         Raises:
             LakehouseError: a column of the key is null.
         """
+        if not rows.num_rows:
+            return
         missing = [n for n in spec.required if n in rows.schema.names and rows[n].null_count]
         if missing:
             raise LakehouseError(f"{spec.name}: a row lacks {missing[0]}; nothing was written")
-        place = {"cluster": self._cluster, **(values or {})}
+        for values, part in _apart(rows, [n for n in spec.partitions if n != "cluster"]):
+            self._add(spec, {"cluster": self._cluster, **values}, part)
+
+    def _add(self, spec: TableSpec, place: dict[str, str], rows: pa.RecordBatch) -> None:
         key = (spec.name, *place.values())
         if key not in self._tables:
             folder = self._root / spec.name.replace(".", "/") / path_of(place)
@@ -255,6 +256,25 @@ class FileWriter:
         return [(name, table.close()) for (name, *_), table in self._tables.items()]
 
 
+def _apart(
+    rows: pa.RecordBatch, columns: Sequence[str]
+) -> Iterator[tuple[dict[str, str], pa.RecordBatch]]:
+    """Take rows apart by the values of columns, and the columns out of them."""
+    if not columns:
+        yield {}, rows
+        return
+    name, *others = columns
+    for value in pc.unique(rows[name]):
+        chosen = rows.filter(pc.equal(rows[name], value)).drop_columns([name])
+        for values, part in _apart(chosen, others):
+            yield {name: text_of(value.as_py()), **values}, part
+
+
+def text_of(value: object) -> str:
+    """Write the value of a partition as Delta's log does."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def path_of(values: Mapping[str, str]) -> str:
     """Give the folder of a partition, as Delta names it; values need no escaping here."""
     return "/".join(f"{name}={value}" for name, value in values.items())
@@ -264,7 +284,7 @@ def write_files(rows: DataFrame, spec: TableSpec, root: str, cluster: str) -> li
     """Write rows of one table, a file for each task that has any.
 
     Args:
-        rows: the table's columns but for the partitions.
+        rows: the table's columns but for the cluster.
         spec: the table.
         root: folder of the lakehouse, on a disk that the tasks share with this process.
         cluster: whose rows they are.
@@ -281,8 +301,7 @@ def _write_task(
 ) -> list[DataFile]:
     writer = FileWriter(root, cluster)
     for batch in batches:
-        if batch.num_rows:
-            writer.add(spec, batch)
+        writer.add(spec, batch)
     return [file for _, file in writer.close()]
 
 

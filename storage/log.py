@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from storage.errors import LakehouseError
-from storage.files import path_of
+from storage.files import path_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -76,7 +76,7 @@ class Log:
         return [
             {**file, "path": str(self._folder / file["path"])}
             for file in actions
-            if all(_as_text(file["partition"][name]) == value for name, value in values.items())
+            if all(text_of(file["partition"][name]) == value for name, value in values.items())
         ]
 
     def add(
@@ -98,7 +98,11 @@ class Log:
             False if somebody else's commit came first, and this one has to look at it.
         """
         added: list[AddAction | RemoveAction] = [_added(file) for file in files]
-        properties = CommitProperties(app_transactions=[Transaction(application, version)])
+        # Nobody's commit may come between, whatever it did: delta-rs would have files replaced that
+        # have been put together into larger ones in the meantime, and leave the larger ones.
+        properties = CommitProperties(
+            max_commit_retries=0, app_transactions=[Transaction(application, version)]
+        )
         try:
             self._table.create_write_transaction(
                 added,
@@ -124,15 +128,18 @@ def opened(folder: Path) -> Log | None:
     Raises:
         LakehouseError: the log has a gap, or a commit that cannot be read.
     """
+    log = folder / "_delta_log"
+    if not log.is_dir():
+        return None
+    commits = [path for path in log.iterdir() if _COMMIT.fullmatch(path.name)]
     try:
         table = DeltaTable(folder)
     except TableNotFoundError:
         return None
     except DeltaError as error:
         raise LakehouseError(damaged(str(folder))) from error
-    commits = [p for p in (folder / "_delta_log").iterdir() if _COMMIT.fullmatch(p.name)]
     # One without anything in it would be taken for a commit that changed nothing.
-    if not all(p.stat().st_size for p in commits):
+    if not all(path.stat().st_size for path in commits):
         raise LakehouseError(damaged(str(folder)))
     return Log(table, folder)
 
@@ -143,10 +150,6 @@ def damaged(path: str) -> str:
         f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
         "while it is written to; bring it back from a copy, or copy it again as a whole"
     )
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _added(file: DataFile) -> AddAction:

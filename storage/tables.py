@@ -45,6 +45,8 @@ _OF_A_DAMAGED_LOG = (
 _FORMAT_PROPERTY = "groupledger.format"
 # A write that others come before looks at what they wrote, and tries again.
 _TRIES = 20
+# delta-rs decodes what looks encoded, and takes a backslash for a slash.
+_MISTAKEN = r"%[0-9A-Fa-f]{2}|\\"
 # What is read here whole, whatever is asked of it.
 _SMALL_BYTES = 2**20
 _SMALL_FILES = 200
@@ -198,14 +200,18 @@ class Lakehouse:
 
     @cached_property
     def local_root(self) -> str | None:
-        """The lakehouse's folder if it is on a disk that all tasks share with this process."""
+        """The lakehouse's folder if it is on a disk that all tasks share with this process.
+
+        None also for a path that delta-rs takes for another one, so that Spark does all there.
+        """
         if not str(self.spark.sparkContext.master).startswith("local"):
             return None
         jvm: Any = self.spark._jvm  # noqa: SLF001
         configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
         root = jvm.org.apache.hadoop.fs.Path(self.root)
         url = root.getFileSystem(configuration).makeQualified(root).toUri()
-        return str(url.getPath()) if url.getScheme() == "file" else None
+        path = str(url.getPath()) if url.getScheme() == "file" else None
+        return None if path is None or re.search(_MISTAKEN, path) else path
 
     def _local_log(self, spec: TableSpec) -> Log | None:
         return opened(Path(self.local_root or "", *spec.name.split(".")))
@@ -263,7 +269,7 @@ class Lakehouse:
         """Append a few rows that are here, not in Spark; see `append`.
 
         Args:
-            spec: the table, partitioned by cluster alone.
+            spec: the table.
             rows: the columns by name, without the cluster.
             application: see `append`.
             version: see `append`.
@@ -272,10 +278,10 @@ class Lakehouse:
             return False
         root = self.local_root
         if root is None:
-            given = self.spark.createDataFrame(rows, spark_schema(spec.in_files))
+            given = self.spark.createDataFrame(rows, spark_schema(spec.of_cluster))
             return self.append(spec, given, application, version)
         writer = FileWriter(root, self.cluster)
-        writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(spec.in_files)))
+        writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(spec.of_cluster)))
         files = [file for _, file in writer.close()]
         return self.add(spec, files, application, version)
 
@@ -514,7 +520,7 @@ class Lakehouse:
             rows = rows.where(broken.isNull())
         try:
             return write_files(
-                rows.select(*(c.name for c in spec.in_files)), spec, root, self.cluster
+                rows.select(*(c.name for c in spec.of_cluster)), spec, root, self.cluster
             )
         except Exception as error:
             _refuse(spec, error)
@@ -522,7 +528,7 @@ class Lakehouse:
 
     def _with_cluster(self, spec: TableSpec, rows: DataFrame) -> DataFrame:
         columns = [F.lit(self.cluster).alias("cluster")]
-        columns += [F.col(c.name) for c in spec.columns if c.name != "cluster"]
+        columns += [F.col(c.name) for c in spec.of_cluster]
         return rows.select(*columns)
 
     def snapshot(self, spec: TableSpec) -> Any:  # noqa: ANN401 - a Scala object

@@ -233,7 +233,7 @@ def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
         tasks=max(lakehouse.spark.sparkContext.defaultParallelism, news.tasks),
     ).persist(StorageLevel.MEMORY_AND_DISK)
     is_head = F.col("anomaly_id").isNull()
-    names = [c.name for c in ANOMALIES.columns if c.name != "cluster"]
+    names = [c.name for c in ANOMALIES.of_cluster]
     rows = found.where(~is_head).select(*names)
     if of_log.rows:
         rows = rows.unionByName(_frame(lakehouse, of_log.rows))
@@ -462,7 +462,7 @@ def _pairs(
 
 
 def _frame(lakehouse: Lakehouse, rows: list[Row]) -> DataFrame:
-    columns = [c for c in ANOMALIES.columns if c.name != "cluster"]
+    columns = ANOMALIES.of_cluster
     values = [
         tuple(
             _time(row[c.name])

@@ -24,7 +24,7 @@ from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, OFFSET_MOVES, OFFSET_
 from storage.files import FileWriter, read_where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -177,8 +177,7 @@ def _write(
             told = rows.append_column("told_since", filled)
         else:
             told = rows
-        for part, values in _apart(spec, told):
-            writer.add(spec, _of_run(spec, part, target), values)
+        writer.add(spec, _of_run(spec, told, target))
     if COMMITS in source.silver:
         fields = arrow_schema(COMMITTED_OFFSETS.in_files)
         former = read_where(source.committed, fields, among=of_groups)
@@ -217,31 +216,17 @@ def _keep(
     rows = read_where(paths, arrow_schema(spec.in_files))
     rows = rows.filter(pc.invert(pc.is_in(rows["group_id"], told)))
     writer = FileWriter(target.root, target.cluster)
-    values = {"is_settled": "false"} if "is_settled" in spec.partitions else None
+    if "is_settled" in spec.partitions:
+        rows = rows.append_column("is_settled", pa.repeat(False, rows.num_rows))  # noqa: FBT003
     for batch in rows.to_batches():
-        if batch.num_rows:
-            writer.add(spec, batch, values)
+        writer.add(spec, batch)
     return writer.close()
-
-
-def _apart(
-    spec: TableSpec, rows: pa.RecordBatch
-) -> Iterator[tuple[pa.RecordBatch, dict[str, str] | None]]:
-    """Take rows that are settled apart from those that are open."""
-    if "is_settled" not in spec.partitions:
-        yield rows, None
-        return
-    settled = rows["is_settled"]
-    for part, value in ((settled, "true"), (pc.invert(settled), "false")):
-        chosen = rows.filter(part)
-        if chosen.num_rows:
-            yield chosen, {"is_settled": value}
 
 
 def _of_run(spec: TableSpec, rows: pa.RecordBatch, target: Target) -> pa.RecordBatch:
     """Bring rows into the form of a table's files."""
     number = pa.repeat(pa.scalar(target.history_run, pa.int64()), rows.num_rows)
-    schema = arrow_schema(spec.in_files)
+    schema = arrow_schema(spec.of_cluster)
     columns = [
         (number if f.name == gold.HISTORY_RUN.name else rows[f.name]).cast(f.type) for f in schema
     ]

@@ -1,0 +1,90 @@
+"""Tables on this disk, read and written past Spark, are what Spark takes them for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from schemas.tables import GROUP_HEADS, HISTORY_RUNS, all_tables
+from storage.tables import Lakehouse
+from tests.conftest import RECORDINGS
+from tests.support.jobs import succeed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from schemas.tables import TableSpec
+
+# What URLs take for something else; of the second, delta-rs would take another path.
+ODD, MISTAKEN = "a b#c?dé", "a%20b"
+
+
+@pytest.fixture(scope="module")
+def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    root = tmp_path_factory.mktemp("tables") / ODD
+    for cluster in ("default", "other.2"):
+        argv = ("--records", RECORDINGS / "4.3.1-modern.parquet", "--cluster", cluster)
+        succeed("pipeline", *argv, "--lakehouse", root)
+    return Lakehouse(spark, str(root), "other.2")
+
+
+def by_delta(lakehouse: Lakehouse, spec: TableSpec) -> DataFrame:
+    """Read a table as anybody does."""
+    rows = lakehouse.spark.read.format("delta").load(lakehouse.path(spec))
+    return rows.where(F.col("cluster") == lakehouse.cluster)
+
+
+def described(rows: DataFrame) -> list[str]:
+    return sorted(row.j for row in rows.select(F.to_json(F.struct("*")).alias("j")).collect())
+
+
+def test_a_small_table_is_what_delta_says(lakehouse: Lakehouse) -> None:
+    made = [spec for spec in all_tables().values() if lakehouse.exists(spec)]
+    assert len(made) > 20
+    for spec in made:
+        read, found = lakehouse.read(spec), by_delta(lakehouse, spec)
+        assert [(f.name, f.dataType) for f in read.schema] == [
+            (f.name, f.dataType) for f in found.schema
+        ]
+        assert described(read) == described(found), spec.name
+
+
+def test_rows_of_a_table_are_read_again_after_each_write(lakehouse: Lakehouse) -> None:
+    row = {"history_run": 99, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
+    before = lakehouse.read(HISTORY_RUNS).count()
+    assert lakehouse.append_rows(HISTORY_RUNS, [row], "test", 0)
+    assert lakehouse.read(HISTORY_RUNS).count() == before + 1
+    by_delta(lakehouse, HISTORY_RUNS).limit(0).write.format("delta").mode("append").save(
+        lakehouse.path(HISTORY_RUNS)
+    )
+    assert lakehouse.read(HISTORY_RUNS).count() == before + 1
+    assert not lakehouse.append_rows(HISTORY_RUNS, [row], "test", 0)
+
+
+def test_a_path_that_would_be_mistaken(spark: SparkSession, tmp_path: Path) -> None:
+    for folder in (tmp_path / MISTAKEN, tmp_path / "a b"):
+        lakehouse = Lakehouse(spark, str(folder), "default")
+        assert not lakehouse.exists(GROUP_HEADS)
+        assert lakehouse.last_write(GROUP_HEADS, "test") == -1
+        lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), "true", "test", 7)
+        assert lakehouse.last_write(GROUP_HEADS, "test") == 7
+        assert (lakehouse.local_root is None) == (folder.name == MISTAKEN)
+
+
+def test_rows_that_delta_marks_as_deleted_stay_away(lakehouse: Lakehouse) -> None:
+    table = f"delta.`{lakehouse.path(GROUP_HEADS)}`"
+    sql = lakehouse.spark.sql
+    sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+    group = lakehouse.read(GROUP_HEADS).orderBy("group_id").first()
+    assert group is not None
+    sql(f"DELETE FROM {table} WHERE cluster = 'other.2' AND group_id = '{group.group_id}'")
+    assert lakehouse.read(GROUP_HEADS).where(F.col("group_id") == group.group_id).isEmpty()
+    assert lakehouse.local_files_of(GROUP_HEADS) is None
+    left = described(lakehouse.read(GROUP_HEADS))
+    lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), "true", "test", 0)
+    assert described(by_delta(lakehouse, GROUP_HEADS)) == left
+    assert lakehouse.last_write(GROUP_HEADS, "test") == 0
