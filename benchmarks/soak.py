@@ -8,8 +8,8 @@ Each run brings what an hour may bring. At the end `maintain` is run, and the nu
 the time of three queries are taken before and after it. A year has 8,760 hours, which take a day
 here: ``--runs 500`` is the simulation of one, and its figures are those of 500 runs, no more.
 
-Run it as ``python -m benchmarks.soak --runs 200 --work /data/soak``; with ``--broker HOST:PORT``
-the records are produced to a topic ``soak`` of that broker before each run, and read from there.
+Run it by ``benchmarks/run.sh soak --runs 200 --work /data/soak``; with ``--broker`` a broker is
+started, and each hour's records are produced to its topic ``soak`` and read from there.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from kafka import KafkaProducer
 
 from benchmarks import generate
 from benchmarks.ingest_decode import spark_session
 from storage.catalog import register
 from storage.tables import Lakehouse
+from tests.support import clients
+from tests.support.broker import Broker
 from tests.support.jobs import run
 
 if TYPE_CHECKING:
@@ -69,11 +72,12 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--records", type=int, default=2_000, help="new records of each run")
     parser.add_argument("--groups", type=int, default=100)
     parser.add_argument("--processes", action="store_true", help="a process for each run")
-    parser.add_argument("--broker", metavar="HOST:PORT", help="bring the records by this broker")
+    parser.add_argument("--broker", action="store_true", help="bring the records by a real broker")
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouse")
     options = parser.parse_args(argv)
     work: Path = options.work
-    shutil.rmtree(work, ignore_errors=True)
+    if work.exists() and any(work.iterdir()):
+        parser.error(f"{work} is not empty: name a new folder")
     shape = generate.Shape(records=options.runs * options.records, groups=options.groups)
     hours = list(_hours(shape, work, options.runs))
     with ExitStack() as stack:
@@ -86,20 +90,23 @@ def _run(
     lakehouse = options.work / "lakehouse"
     spark = None if options.processes else stack.enter_context(spark_session())
     job = _as_process if options.processes else _in_session
+    broker = Broker(options.work / "broker", offsets_partitions=1) if options.broker else None
+    if broker is not None:
+        stack.enter_context(broker)
     way = "a process for each run" if options.processes else "one driver process"
     print(f"{options.runs} runs of {options.records:,} records each, {way}", flush=True)
     print(f"{'run':>5}{'seconds':>9}{'driver':>9}{'JVM':>9}{'workers':>9}  MiB resident")
     seconds, memory = [], []
     for number, hour in enumerate(hours):
-        if options.broker:
-            _produce(options.broker, hour, shape.partitions, is_first=number == 0)
-            source = ["--bootstrap-servers", options.broker, "--topic", "soak"]
+        if broker is not None:
+            _produce(broker.bootstrap, hour, shape.partitions, is_first=number == 0)
+            source = ["--bootstrap-servers", broker.bootstrap, "--topic", "soak"]
         else:
             source = ["--records", str(hour)]
         started = time.monotonic()
         job("pipeline", [*source, "--lakehouse", str(lakehouse)])
         seconds.append(time.monotonic() - started)
-        memory.append(_memory())
+        memory.append(_memory(broker))
         figures = "".join(f"{mib:>9,}" for mib in memory[-1])
         print(f"{number:>5}{seconds[-1]:>9.1f}{figures}", flush=True)
     _print_growth(seconds, memory)
@@ -134,15 +141,11 @@ def _hours(shape: generate.Shape, work: Path, count: int) -> Iterable[Path]:
     shutil.rmtree(work / "topic")
 
 
-def _produce(broker: str, hour: Path, partitions: int, *, is_first: bool) -> None:
-    from kafka import KafkaAdminClient, KafkaProducer  # noqa: PLC0415 - only where it is asked for
-    from kafka.admin import NewTopic  # noqa: PLC0415
-
+def _produce(bootstrap: str, hour: Path, partitions: int, *, is_first: bool) -> None:
+    """Bring an hour's records into the topic, which is none that the broker writes to itself."""
     if is_first:
-        admin = KafkaAdminClient(bootstrap_servers=broker)
-        admin.create_topics([NewTopic("soak", partitions, 1)])
-        admin.close()
-    producer = KafkaProducer(bootstrap_servers=broker)
+        clients.create_topic(bootstrap, "soak", partitions=partitions)
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
     for row in pq.read_table(hour).to_pylist():
         producer.send(
             "soak",
@@ -168,14 +171,16 @@ def _as_process(job: str, argv: list[str]) -> None:
         sys.exit(f"{job} failed: {done.stderr[-2000:]}")
 
 
-def _memory() -> Memory:
-    """Add up the resident memory of this process and of all that it started, and they did."""
+def _memory(broker: Broker | None) -> Memory:
+    """Add up the resident memory of this process and of all that it started, but for the broker."""
     me = psutil.Process()
     java, python = 0, 0
     for child in me.children(recursive=True):
         try:
             name, resident = child.name(), child.memory_info().rss // _MIB
         except psutil.NoSuchProcess:  # a worker that has ended in between
+            continue
+        if broker is not None and child.pid == broker.pid:
             continue
         if name == "java":
             java += resident
