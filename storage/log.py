@@ -38,9 +38,9 @@ class Log:
         self._folder = folder
 
     @property
-    def version(self) -> int:
-        """Number of the newest commit."""
-        return self._table.version()
+    def state(self) -> tuple[str, int]:
+        """What no other table has, and no other version of this one."""
+        return str(self._table.metadata().id), self._table.version()
 
     @property
     def configuration(self) -> dict[str, str]:

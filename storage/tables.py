@@ -45,6 +45,8 @@ _OF_A_DAMAGED_LOG = (
 _FORMAT_PROPERTY = "groupledger.format"
 # A write that others come before looks at what they wrote, and tries again.
 _TRIES = 20
+# Conditions that all rows of a file meet, or none, with the partitions that do.
+_WHOLE_PARTITIONS = {"true": {}, "NOT is_settled": {"is_settled": "false"}}
 # delta-rs decodes what looks encoded, and takes a backslash for a slash.
 _MISTAKEN = r"%[0-9A-Fa-f]{2}|\\"
 # What is read here whole, whatever is asked of it.
@@ -98,8 +100,8 @@ class Lakehouse:
         self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
         self.cluster = cluster
         self._known: set[str] = set()
-        # By table, the version that was looked at last, and its rows if they are few.
-        self._small: dict[str, tuple[int, DataFrame | None]] = {}
+        # By table, the state of its log that was looked at last, and its rows if they are few.
+        self._small: dict[str, tuple[tuple[str, int], DataFrame | None]] = {}
 
     def of(self, cluster: str) -> Lakehouse:
         """Give the tables as another cluster's jobs see them."""
@@ -177,15 +179,15 @@ class Lakehouse:
         if self.local_root is None:
             return None
         log = self._there(spec)
-        version, rows = self._small.get(spec.name, (-1, None))
-        if version != log.version:
+        state, rows = self._small.get(spec.name, (("", -1), None))
+        if state != log.state:
             found = log.files({"cluster": self.cluster})
             size = sum(file["size_bytes"] for file in found)
             is_small = size <= _SMALL_BYTES and len(found) <= _SMALL_FILES
             rows = None
             if is_small and not log.marks_rows_deleted:
                 rows = self.spark.createDataFrame(_rows_of(spec, found), spark_schema(spec.columns))
-            self._small[spec.name] = (log.version, rows)
+            self._small[spec.name] = (log.state, rows)
         return rows
 
     def last_write(self, spec: TableSpec, application: str) -> int:
@@ -355,7 +357,7 @@ class Lakehouse:
         files = self._local_files(spec, {}) if self.exists(spec) else None
         if files is None:
             return None
-        bounds = [[(f[of] or {}).get(column) for of in ("min", "max")] for f in files]
+        bounds = [[(f.get(of) or {}).get(column) for of in ("min", "max")] for f in files]
         return [
             file["path"]
             for file, (least, most) in zip(files, bounds, strict=True)
@@ -440,10 +442,10 @@ class Lakehouse:
             application: see `append`.
             version: see `append`.
         """
-        root = self.local_root
-        if where == "true" and root is not None:
+        root, partitions = self.local_root, _WHOLE_PARTITIONS.get(where)
+        if root is not None and partitions is not None:
             files = self._write_files(spec, rows, root)
-            self.add(spec, files, application, version, instead_of={})
+            self.add(spec, files, application, version, instead_of=partitions)
             return
         self.ensure(spec)
         condition = f"cluster = {sql_text(self.cluster)} AND ({where})"
