@@ -11,10 +11,10 @@ lock=$root/requirements.lock
 # -I keeps modules in the user's working directory from shadowing ours (python -m would put it first on the path).
 launch='import sys; sys.path.insert(0, sys.argv.pop(1)); from jobs.runtime.launch import main; main(sys.argv[1:])'
 
-# Help needs no Spark, so it does not wait for the setup.
+# Help and version need no Spark, so they do not wait for the setup.
 help=no
 case ${1:--h}:${2:-} in
-  -h:* | --help:* | help:* | *:-h | *:--help) help=yes ;;
+  -h:* | --help:* | help:* | --version:* | *:-h | *:--help) help=yes ;;
 esac
 if [[ $help == yes ]] && ! venv_is_ready "$venv" "$lock"; then
   find_python
@@ -24,5 +24,5 @@ if [[ $help == yes ]] && ! venv_is_ready "$venv" "$lock"; then
 fi
 
 if [[ $help == no ]]; then find_java; fi
-ensure_venv "$venv" "$lock" "about 600 MB"
+ensure_venv "$venv" "$lock" "about 650 MB"
 exec "$venv/bin/python" -I -c "$launch" "$root" "$@"

@@ -181,8 +181,11 @@ def parse(argv: list[str]) -> Options:
     """Read a command line: the job, then its options.
 
     Raises:
-        SystemExit: 0 after printing help, 2 after a line that says what is wrong.
+        SystemExit: 0 after printing help or the version, 2 after a line that says what is wrong.
     """
+    if argv and argv[0] == "--version":
+        print(f"groupledger {_version()}")
+        raise SystemExit(0)
     if not argv or argv[0] in {"-h", "--help", "help"}:
         _print_overview()
         raise SystemExit(0 if argv else 2)
@@ -202,6 +205,13 @@ def parse(argv: list[str]) -> Options:
     options = Options(job=job, spark_conf=spark_conf, **_DEFAULTS.get(job, {}) | from_file | given)
     _check(options)
     return options
+
+
+def _version() -> str:
+    """Read the version where it is declared; what runs is always a checkout."""
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    found = re.search(r'^version = "(.+)"$', declared, re.MULTILINE)
+    return found.group(1) if found else "unknown"
 
 
 def _epilog(examples: Iterable[str]) -> str:

@@ -118,6 +118,16 @@ def test_help(capsys: pytest.CaptureFixture[str], argv: list[str], status: int) 
     assert "--lakehouse" in capsys.readouterr().out or not argv[1:]
 
 
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        options.parse(["--version"])
+    assert exit_.value.code == 0
+    declared = (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
+    said = capsys.readouterr().out.split()
+    assert said[0] == "groupledger"
+    assert f'version = "{said[1]}"' in declared
+
+
 def test_options_need_no_third_party_package() -> None:
     program = "import sys; sys.path.insert(0, sys.argv[1]); import jobs.runtime.options"
     subprocess.run([sys.executable, "-I", "-S", "-c", program, str(ROOT)], check=True)
