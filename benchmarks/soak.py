@@ -144,7 +144,9 @@ def _hours(shape: generate.Shape, work: Path, count: int) -> Iterable[Path]:
 def _produce(bootstrap: str, hour: Path, partitions: int, *, is_first: bool) -> None:
     """Bring an hour's records into the topic, which is none that the broker writes to itself."""
     if is_first:
-        clients.create_topic(bootstrap, "soak", partitions=partitions)
+        # The records are older than a broker keeps others.
+        configs = {"retention.ms": "-1"}
+        clients.create_topic(bootstrap, "soak", partitions=partitions, configs=configs)
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     for row in pq.read_table(hour).to_pylist():
         producer.send(

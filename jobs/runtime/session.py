@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
@@ -29,6 +28,9 @@ _ARROW_BATCH = {
 # The JVM says so at every start, because Spark asks for the module, and Hive, which finds a file of
 # ours; nobody can do anything with it.
 _NO_NEWS = (b"Using incubator modules", b"ivysettings.xml file not found")
+
+# Of the process: sys.stderr may be something else for a while, as in tests.
+_STDERR = 2
 
 # They print a query error's stack trace as JSON, also of an error that is handled.
 _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -75,5 +77,4 @@ def _start_jvm() -> None:
 def _pass_on(lines: IO[bytes]) -> None:
     for line in lines:
         if not any(text in line for text in _NO_NEWS):
-            sys.stderr.buffer.write(line)
-            sys.stderr.flush()
+            os.write(_STDERR, line)
