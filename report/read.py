@@ -1,16 +1,14 @@
-"""The seam to Spark: tables in, the bounded rows that the page shows out."""
+"""The seam to the tables: they in, the bounded rows that the page shows out."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import datetime as dt
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from anomalies.health import severity_rank
+from anomalies.model import SEVERITIES
 from lag.burrow import STATUSES
 from report.model import (
     DAY_MS,
@@ -39,18 +37,17 @@ from schemas.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import Column
+    from collections.abc import Sequence
 
     from report.model import Row
+    from storage.conditions import Test, Where
     from storage.tables import Lakehouse
 
-_AT_ONCE = 4
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _REASONS = ("compacted", "truncated", "not read")
+_NAMED_MEMBERS = 8
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
@@ -58,115 +55,105 @@ _MOST_TEXT = 4_000
 def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
     """Read what the page shows; how many rows that is does not grow with the number of groups."""
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at)
-    if lakehouse.exists(GROUP_HEALTH):
-        _read_health(lakehouse, facts)
-    tasks: list[Callable[[], None]] = [
-        partial(_read_quality, lakehouse, facts),
-        partial(_read_findings, lakehouse, facts, made_at - WINDOW_MS),
-    ]
+    _read_quality(lakehouse, facts)
+    _read_findings(lakehouse, facts, made_at - WINDOW_MS)
+    _read_health(lakehouse, facts)
     if facts.as_of is not None:
         since = facts.as_of - WINDOW_MS
         facts.shown = [Group(row["group_id"]) for row in facts.groups[:SHOWN_GROUPS]]
-        tasks += [
-            partial(_read_anomalies, lakehouse, facts, since),
-            partial(_read_rebalances, lakehouse, facts, since),
-            *(partial(_read_panel, lakehouse, facts, panel, since) for panel in PANELS),
-        ]
-    # Each asks for few rows, and most of its time is the asking.
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for done in [pool.submit(task) for task in tasks]:
-            done.result()
+        _read_anomalies(lakehouse, facts, since)
+        _read_rebalances(lakehouse, facts, since)
+        for panel in PANELS:
+            _read_panel(lakehouse, facts, panel, since)
     return facts
 
 
 def _read_health(lakehouse: Lakehouse, facts: Facts) -> None:
-    health = _millis(lakehouse.read(GROUP_HEALTH).drop("cluster"))
-    rank = severity_rank("health")
-    often = (F.desc("rebalances_24h"), F.desc("rebalances_7d"))
-    worst = health.orderBy(rank.desc(), *often, "group_id")
-    facts.groups, facts.group_count = _first(worst, LISTED_GROUPS)
+    columns = [c.name for c in GROUP_HEALTH.of_cluster]
+    groups = _ranked(lakehouse.rows(GROUP_HEALTH, columns), "health")
+    worst = [(name, "descending") for name in ("rank", "rebalances_24h", "rebalances_7d")]
+    facts.group_count = groups.num_rows
+    facts.groups = _rows(_first(groups, [*worst, ("group_id", "ascending")], LISTED_GROUPS))
     if facts.groups:
         facts.as_of = facts.groups[0]["as_of"]
 
 
 def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    found = lakehouse.read(ANOMALIES).where((F.col("ended_at") >= _time(since)) | F.col("is_open"))
-    rank = severity_rank("severity")
-    rows = _millis(found).select(
+    columns = (
         *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
         *("is_open", "label", "summary", "evidence", "thresholds"),
         *("first_record_partition", "first_record_offset"),
         *("last_record_partition", "last_record_offset"),
     )
-    worst = _short(rows).orderBy("is_open", rank, "started_at", ascending=False)
-    facts.anomalies, facts.anomaly_count = _first(worst, LISTED_ANOMALIES)
+    where: Where = [[("ended_at", ">=", _time(since))], [("is_open", "==", True)]]
+    found = _ranked(lakehouse.rows(ANOMALIES, columns, where), "severity")
+    worst = [(name, "descending") for name in ("is_open", "rank", "started_at")]
+    order = [*worst, ("anomaly_id", "ascending")]
+    facts.anomaly_count = found.num_rows
+    facts.anomalies = _rows(_first(found, order, LISTED_ANOMALIES))
 
 
 def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    begun = F.unix_millis("join_started_at")
-    rows = lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= _time(since))
-    first = rows.agg(F.min(begun).alias("first"), F.max(begun).alias("last")).first()
-    if first is None or first["first"] is None:
+    columns = ("group_id", "join_started_at")
+    where: Where = [[("join_started_at", ">=", _time(since))]]
+    found = _millis(lakehouse.rows(GROUP_GENERATIONS, columns, where))
+    if not found.num_rows:
         return
-    span = first["last"] - first["first"]
+    begun = found["join_started_at"]
+    bounds = pc.min_max(begun).as_py()
+    span = bounds["max"] - bounds["min"]
     facts.step_ms = next((step * 1000 for step in _STEPS_MS if span <= step * 1000 * _BARS), DAY_MS)
-    at = (F.floor(begun / facts.step_ms) * facts.step_ms).cast("bigint").alias("at")
+    at = pc.multiply(pc.divide(begun, facts.step_ms), facts.step_ms)
     # The others are one group without a name.
-    is_shown = F.col("group_id").isin([group.group_id for group in facts.shown])
-    named = rows.select(F.when(is_shown, F.col("group_id")).alias("group_id"), at)
-    counted = _rows(named.groupBy("group_id", "at").count())
-    facts.rebalances = sorted(counted, key=lambda row: row["at"])
+    shown = pa.array([group.group_id for group in facts.shown], pa.string())
+    is_shown = pc.is_in(found["group_id"], shown)
+    named = pc.if_else(is_shown, found["group_id"], pa.scalar(None, pa.string()))
+    counted = pa.table({"group_id": named, "at": at}).group_by(["group_id", "at"])
+    counts = counted.aggregate([([], "count_all")]).rename_columns(["group_id", "at", "count"])
+    facts.rebalances = counts.sort_by([("at", "ascending"), ("group_id", "ascending")]).to_pylist()
 
 
 def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
     quality = facts.quality
-    if lakehouse.exists(COVERAGE):
-        of_partition = (
-            lakehouse.read(COVERAGE)
-            .groupBy("topic", "record_partition")
-            .agg(
-                F.max("next_offset").alias("offsets"),
-                F.sum("record_count").alias("records"),
-                F.unix_millis(F.max("observed_at")).alias("observed_at"),
-                *(F.sum(_missing(reason)).alias(reason) for reason in _REASONS),
-            )
-        )
-        ends = _rows(of_partition)
-        quality.offsets = sum(row["offsets"] for row in ends)
-        quality.records = sum(row["records"] for row in ends)
-        quality.partitions = sum(row["records"] > 0 for row in ends)
-        quality.last_ingest_at = max((row["observed_at"] for row in ends), default=None)
-        missing = {reason: sum(row[reason] for row in ends) for reason in _REASONS}
-        quality.holes = {reason: n for reason, n in missing.items() if n}
-    if lakehouse.exists(QUARANTINE):
-        refused = lakehouse.read(QUARANTINE)
-        by_error = refused.groupBy("error").count().orderBy(F.desc("count"), "error")
-        rows = _rows(by_error.limit(_QUARANTINE_REASONS))
-        quality.quarantine = {row["error"]: row["count"] for row in rows}
-        quality.quarantined = refused.count() if rows else 0
+    columns = ("topic", "record_partition", "next_offset", "record_count", "observed_at", "holes")
+    covered = _millis(lakehouse.rows(COVERAGE, columns))
+    sums = [("next_offset", "max"), ("record_count", "sum")]
+    ends = covered.group_by(["topic", "record_partition"]).aggregate(sums).to_pylist()
+    quality.offsets = sum(row["next_offset_max"] for row in ends)
+    quality.records = sum(row["record_count_sum"] for row in ends)
+    quality.partitions = sum(row["record_count_sum"] > 0 for row in ends)
+    quality.last_ingest_at = pc.max(covered["observed_at"]).as_py()
+    holes = pc.list_flatten(covered["holes"])
+    start, end, reason = (
+        pc.struct_field(holes, name) for name in ("start_offset", "end_offset", "reason")
+    )
+    missing = pa.table({"reason": reason, "offsets": pc.add(pc.subtract(end, start), 1)})
+    by_reason = missing.group_by(["reason"]).aggregate([("offsets", "sum")]).to_pylist()
+    found = {row["reason"]: row["offsets_sum"] for row in by_reason}
+    quality.holes = {reason: found[reason] for reason in _REASONS if found.get(reason)}
+    refused = lakehouse.rows(QUARANTINE, ("error",))
+    counts = refused.group_by(["error"]).aggregate([([], "count_all")])
+    often = [("count_all", "descending"), ("error", "ascending")]
+    first = _first(counts, often, _QUARANTINE_REASONS).to_pylist()
+    quality.quarantine = {row["error"]: row["count_all"] for row in first}
+    quality.quarantined = refused.num_rows
 
 
 def _read_findings(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    if not lakehouse.exists(VALIDATION_RUNS) or not lakehouse.exists(RESULTS):
-        return
-    (last,) = _rows(lakehouse.read(VALIDATION_RUNS).agg(F.unix_millis(F.max("at")).alias("at")))
-    facts.quality.last_validation_at = last["at"]
-    failed = lakehouse.read(RESULTS).where(~F.col("success") & (F.col("at") >= _time(since)))
-    of_one = Window.partitionBy("table_name", "expectation").orderBy(F.desc("validation_run"))
-    newest = _millis(failed.withColumn("rank", F.row_number().over(of_one)).where("rank = 1"))
-    rows = newest.select(
-        *("table_name", "expectation", "meaning", "severity", "rows_unexpected", "at")
-    ).orderBy(severity_rank("severity").desc(), F.desc("at"), "table_name", "expectation")
-    facts.quality.findings = _rows(rows.limit(LISTED_FINDINGS))
-
-
-def _missing(reason: str) -> Column:
-    """Count the offsets of a run's holes that have a reason."""
-    of_reason = F.filter("holes", lambda hole: hole["reason"] == reason)
-    none = F.lit(0).cast("bigint")
-    return F.aggregate(
-        of_reason, none, lambda n, hole: n + hole["end_offset"] - hole["start_offset"] + 1
+    quality = facts.quality
+    runs = _millis(lakehouse.rows(VALIDATION_RUNS, ("at",)))
+    quality.last_validation_at = pc.max(runs["at"]).as_py()
+    columns = (
+        *("table_name", "expectation", "meaning", "severity", "rows_unexpected", "at"),
+        "validation_run",
     )
+    where: Where = [[("success", "==", False), ("at", ">=", _time(since))]]
+    failed = _ranked(lakehouse.rows(RESULTS, columns, where), "severity")
+    newest = {}
+    for row in _rows(failed.sort_by("validation_run")):
+        newest[row["table_name"], row["expectation"]] = row
+    worst = sorted(newest.items(), key=lambda item: (-item[1]["rank"], -item[1]["at"], item[0]))
+    quality.findings = [row for _, row in worst[:LISTED_FINDINGS]]
 
 
 # -- the charts of the groups ----------------------------------------------------------------------
@@ -179,97 +166,95 @@ _TABLES = {
     "offsets": (OFFSET_PROGRESS, "hour", "last_commit_at"),
     "lag": (LAG, "sampled_at", "sampled_at"),
 }
+# Columns that panels are made of, beside their own.
+_BESIDE = {"owners": ("topic_id", "member_id")}
+_MEMBERS = {"joined": "members_joined", "left": "members_left", "replaced": "members_replaced"}
 
 
 def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> None:
     spec, begin, end = _TABLES[panel]
-    if not lakehouse.exists(spec):
+    if not facts.shown:
         return
-    is_shown = F.col("group_id").isin([group.group_id for group in facts.shown])
-    is_recent = F.col(end).isNull() | (F.col(end) >= _time(since))
-    rows = _prepared(panel, lakehouse.read(spec).where(is_shown & is_recent))
-    most = PANELS[panel].most
-    enough = most * len(facts.shown)
-    selected = _short(_millis(rows).select("group_id", *PANELS[panel].columns))
-    found = _rows(selected.limit(enough + 1))
-    if len(found) > enough:  # only then is it worth to have Spark rank them
-        of_group = Window.partitionBy("group_id")
-        ranked = selected.withColumns(
-            {
-                "rank": F.row_number().over(of_group.orderBy(F.desc_nulls_last(begin))),
-                "total": F.count("*").over(of_group),
-            }
-        )
-        found = _rows(ranked.where(F.col("rank") <= most))
-    by_group: dict[str, list[Row]] = {}
-    for row in found:
-        by_group.setdefault(row["group_id"], []).append(row)
-    for group in facts.shown:
-        own = by_group.get(group.group_id, [])
-        own.sort(key=lambda row: row[begin] or 0)
-        group.counts[panel] = own[0].get("total", len(own)) if own else 0
-        group.rows[panel] = own[-most:]
+    shown: Test = ("group_id", "in", [group.group_id for group in facts.shown])
+    where: Where = [[shown, (end, "is null", None)], [shown, (end, ">=", _time(since))]]
+    columns = ("group_id", *PANELS[panel].columns, *_BESIDE.get(panel, ()))
+    held = _LAG if panel == "lag" else [_MEMBERS.get(name, name) for name in columns]
+    found = lakehouse.rows(spec, held, where).rename_columns(held if panel == "lag" else columns)
+    prepared = _prepared(panel, found)
+    newest = prepared.sort_by([("group_id", "ascending"), (begin, "descending")])
+    groups = {group.group_id: group for group in facts.shown}
+    start = 0
+    for of_group in pc.value_counts(newest["group_id"]).to_pylist():
+        group, count = groups[of_group["values"]], of_group["counts"]
+        group.counts[panel] = count
+        rows = newest.slice(start, min(count, PANELS[panel].most))
+        group.rows[panel] = _told(panel, _rows(rows))[::-1]
+        start += count
 
 
-def _prepared(panel: str, rows: DataFrame) -> DataFrame:
-    if panel == "generations":
-        names = {
-            new: F.array_join(F.transform(F.slice(spec_column, 1, 8), _name_of), ", ")
-            for new, spec_column in (
-                ("joined", "members_joined"),
-                ("left", "members_left"),
-                ("replaced", "members_replaced"),
-            )
-        }
-        return rows.withColumns(names)
+_LAG = ("group_id", "sampled_at", "lag", "lag_seconds", "status")
+
+
+def _prepared(panel: str, rows: pa.Table) -> pa.Table:
     if panel == "owners":
-        return rows.withColumns(
-            {
-                "topic": F.coalesce("topic", "topic_id"),
-                "client_id": F.coalesce("client_id", "member_id"),
-            }
-        )
-    if panel == "lag":
-        order = F.array_position(F.array(*map(F.lit, STATUSES)), F.col("status"))
-        return rows.groupBy("group_id", "sampled_at").agg(
-            F.sum("lag").alias("lag"),
-            F.count("*").alias("partitions"),
-            F.max("lag_seconds").alias("lag_seconds"),
-            F.max_by("status", order).alias("status"),
-        )
+        for name, other in (("topic", "topic_id"), ("client_id", "member_id")):
+            known = pc.coalesce(rows[name], rows[other])
+            rows = rows.set_column(rows.schema.get_field_index(name), name, known)
+    elif panel == "lag":
+        worst = pc.index_in(rows["status"], pa.array(STATUSES))
+        sums = [("lag", "sum"), ("rank", "max"), ("lag_seconds", "max"), ([], "count_all")]
+        of_sample = rows.append_column("rank", worst).group_by(["group_id", "sampled_at"])
+        named = ("group_id", "sampled_at", "lag", "rank", "lag_seconds", "partitions")
+        rows = of_sample.aggregate(sums).rename_columns(named)
+        rows = rows.append_column("status", pc.take(pa.array(STATUSES), rows["rank"]))
     return rows
 
 
-def _name_of(member: Column) -> Column:
-    return F.coalesce(member["group_instance_id"], member["client_id"], member["member_id"])
+def _told(panel: str, rows: list[Row]) -> list[Row]:
+    if panel == "generations":
+        for row in rows:
+            for name in _MEMBERS:
+                names = map(_name_of, (row[name] or ())[:_NAMED_MEMBERS])
+                row[name] = ", ".join(names)[:_MOST_TEXT]
+    return rows
+
+
+def _name_of(member: Row) -> str:
+    names = (member["group_instance_id"], member["client_id"], member["member_id"])
+    return str(next((name for name in names if name is not None), ""))
 
 
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _time(millis: int) -> Column:
-    return F.timestamp_millis(F.lit(millis))
+def _time(millis: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
 
 
-def _millis(rows: DataFrame) -> DataFrame:
+def _ranked(rows: pa.Table, column: str) -> pa.Table:
+    """Add the place of a severity among all; -1 for none of them, such as ok."""
+    rank = pc.index_in(rows[column], pa.array(SEVERITIES))
+    return rows.append_column("rank", pc.fill_null(rank, -1))
+
+
+def _first(rows: pa.Table, order: Sequence[tuple[str, str]], most: int) -> pa.Table:
+    return rows.sort_by(list(order)).slice(0, most)
+
+
+def _millis(rows: pa.Table) -> pa.Table:
     """Turn times into epoch milliseconds, which no zone can bend."""
-    times = [f.name for f in rows.schema.fields if isinstance(f.dataType, T.TimestampType)]
-    return rows.withColumns({name: F.unix_millis(name) for name in times})
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            millis = rows[field.name].cast(pa.timestamp("ms", "UTC"), safe=False)
+            rows = rows.set_column(at, field.name, millis.cast(pa.int64()))
+    return rows
 
 
-def _short(rows: DataFrame) -> DataFrame:
-    """Cut texts that are longer than a page can show."""
-    texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, T.StringType)]
-    texts.remove("group_id")
-    return rows.withColumns({name: F.substring(name, 1, _MOST_TEXT) for name in texts})
-
-
-def _rows(rows: DataFrame) -> list[Row]:
-    found: list[Row] = rows.toArrow().to_pylist()
+def _rows(rows: pa.Table) -> list[Row]:
+    """Give rows as the page has them; texts that are longer than it can show are cut."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type) and field.name != "group_id":
+            short = pc.utf8_slice_codeunits(rows[field.name], 0, _MOST_TEXT)
+            rows = rows.set_column(at, field.name, short)
+    found: list[Row] = _millis(rows).to_pylist()
     return found
-
-
-def _first(rows: DataFrame, most: int) -> tuple[list[Row], int]:
-    """Give the first rows of ordered ones, and how many there are."""
-    found = _rows(rows.limit(most + 1))
-    return found[:most], len(found) if len(found) <= most else rows.count()

@@ -101,7 +101,7 @@ def shares(paths: Iterable[str], most: int) -> list[list[RowGroups]]:
     """
     sizes: list[tuple[str, int, int]] = []
     for path in paths:
-        with _naming(path):
+        with naming(path):
             footer = pq.read_metadata(path)
         groups = range(footer.num_row_groups)
         sizes += [(path, g, footer.row_group(g).total_byte_size) for g in groups]
@@ -120,14 +120,14 @@ def shares(paths: Iterable[str], most: int) -> list[list[RowGroups]]:
 def read(share: Iterable[RowGroups], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Read what is in some row groups."""
     for part in share:
-        with _naming(part.path), pq.ParquetFile(part.path) as file:
+        with naming(part.path), pq.ParquetFile(part.path) as file:
             yield from file.iter_batches(
                 BATCH_ROWS, row_groups=list(part.groups), columns=list(columns), use_threads=False
             )
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def naming(path: str) -> Iterator[None]:
     """Let what Arrow says of a file that is damaged name the file.
 
     Raises:
@@ -168,7 +168,7 @@ def read_where(
     empty = pa.schema([f for f in fields if f.name not in leaves])
     parts = []
     for path in paths:
-        with _naming(path), pq.ParquetFile(path) as file:
+        with naming(path), pq.ParquetFile(path) as file:
             held = [g for g in range(file.num_row_groups) if _may_have(file.metadata, g, bounds)]
             if not held:
                 continue

@@ -14,13 +14,16 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from storage.conditions import for_arrow
 from storage.errors import LakehouseError
-from storage.files import path_of, text_of
+from storage.files import naming, path_of, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from storage.conditions import Where
     from storage.files import DataFile
 
 _COMMIT = re.compile(r"[0-9]{20}\.json")
@@ -78,6 +81,22 @@ class Log:
             for file in actions
             if all(text_of(file["partition"][name]) == value for name, value in values.items())
         ]
+
+    def rows(self, columns: Sequence[str], where: Where) -> pa.Table:
+        """Read the rows that meet a condition; files that cannot have one are passed over.
+
+        Args:
+            columns: what to read of them; columns that the table lacks are left out.
+            where: the condition, of columns that the table has.
+
+        Raises:
+            LakehouseError: a file cannot be read.
+        """
+        files = SubTreeFileSystem(str(self._folder), LocalFileSystem())
+        dataset = self._table.to_pyarrow_dataset(filesystem=files)
+        held = [name for name in columns if name in dataset.schema.names]
+        with naming(str(self._folder)):
+            return dataset.to_table(held, filter=for_arrow(where))
 
     def add(
         self,

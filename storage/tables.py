@@ -21,18 +21,20 @@ from pyspark.sql import types as T
 
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
+from storage.conditions import for_spark
 from storage.errors import ConflictError, LakehouseError
 from storage.files import FileWriter, read_where, write_files
 from storage.log import damaged, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, SparkSession
 
     from schemas.columns import Column as DeclaredColumn
     from schemas.columns import ColumnType
     from schemas.tables import TableSpec
+    from storage.conditions import Test, Where
     from storage.files import DataFile
     from storage.log import Log
 
@@ -189,6 +191,34 @@ class Lakehouse:
                 rows = self.spark.createDataFrame(_rows_of(spec, found), spark_schema(spec.columns))
             self._small[spec.name] = (log.state, rows)
         return rows
+
+    def rows(self, spec: TableSpec, columns: Sequence[str], where: Where = ()) -> pa.Table:
+        """Read rows of this cluster to here, on this disk without asking Spark.
+
+        Args:
+            spec: the table; one that was not made has no rows.
+            columns: what to read; null where a table of an earlier release lacks them.
+            where: what the rows meet.
+        """
+        declared = arrow_schema(spec.columns)
+        schema = pa.schema([declared.field(name) for name in columns])
+        if not self.exists(spec):
+            return schema.empty_table()
+        log = None if self.local_root is None else self._there(spec)
+        if log is None or log.marks_rows_deleted:
+            found = self.read(spec).where(for_spark(where)).select(*columns).toArrow()
+        else:
+            own: list[list[Test]] = [[("cluster", "==", self.cluster)]]
+            found = log.rows(columns, [[*own[0], *tests] for tests in where] or own)
+        return pa.table(
+            [
+                found[f.name].cast(f.type)
+                if f.name in found.schema.names
+                else pa.nulls(found.num_rows, f.type)
+                for f in schema
+            ],
+            schema=schema,
+        )
 
     def last_write(self, spec: TableSpec, application: str) -> int:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
@@ -552,10 +582,10 @@ class Lakehouse:
         Delta shows a table's transactions to Scala only, and this asks less of Spark than SQL.
         """
         jvm: Any = self.spark._jvm  # noqa: SLF001
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-            self.spark._jsparkSession,  # noqa: SLF001
-            self.path(spec),
-        )
+        session = self.spark._jsparkSession  # noqa: SLF001
+        # Delta looks for it in the JVM's thread, which a thread of Python's has one of its own of.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path(spec))
 
     def _application(self, application: str) -> str:
         return f"groupledger/{application}/{self.cluster}"

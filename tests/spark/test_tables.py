@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,11 +11,12 @@ from pyspark.sql import functions as F
 
 from schemas.tables import GROUP_HEADS, HISTORY_RUNS, all_tables
 from storage.tables import Lakehouse
+from storage.upkeep import stored
 from tests.conftest import RECORDINGS
 from tests.support.jobs import succeed
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -88,3 +91,24 @@ def test_rows_that_delta_marks_as_deleted_stay_away(lakehouse: Lakehouse) -> Non
     lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), "true", "test", 0)
     assert described(by_delta(lakehouse, GROUP_HEADS)) == left
     assert lakehouse.last_write(GROUP_HEADS, "test") == 0
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda lakehouse: stored(lakehouse, HISTORY_RUNS).files,
+        lambda lakehouse: by_delta(lakehouse, HISTORY_RUNS).count(),
+    ],
+)
+def test_delta_is_asked_in_any_thread(
+    spark: SparkSession, tmp_path: Path, look: Callable[[Lakehouse], int]
+) -> None:
+    """Threads that Python starts are none of the session's in the JVM, and checkpoints need it."""
+    lakehouse = Lakehouse(spark, str(tmp_path), "default")
+    row = {"history_run": 0, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
+    writes = 12
+    for number in range(writes):
+        assert lakehouse.append_rows(HISTORY_RUNS, [row | {"history_run": number}], "test", number)
+    assert list(Path(lakehouse.path(HISTORY_RUNS)).glob("_delta_log/*.checkpoint*.parquet"))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(look, lakehouse).result() == writes
