@@ -92,6 +92,8 @@ class Log:
         Raises:
             LakehouseError: a file cannot be read.
         """
+        # By delta-rs's own way to files, Arrow's threads call Python, and about every other process
+        # that had done so died of it at its end.
         files = SubTreeFileSystem(str(self._folder), LocalFileSystem())
         dataset = self._table.to_pyarrow_dataset(filesystem=files)
         held = [name for name in columns if name in dataset.schema.names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from schemas.tables import GROUP_HEADS, HISTORY_RUNS, all_tables
+from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, all_tables
 from storage.tables import Lakehouse
 from storage.upkeep import stored
 from tests.conftest import RECORDINGS
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from schemas.tables import TableSpec
+    from storage.conditions import Where
 
 # What URLs take for something else; of the second, delta-rs would take another path.
 ODD, MISTAKEN = "a b#c?dé", "a%20b"
+# While the recording of the tests was made.
+WITHIN = dt.datetime(2026, 11, 21, 7, 6, tzinfo=dt.timezone.utc)
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +116,25 @@ def test_delta_is_asked_in_any_thread(
     assert list(Path(lakehouse.path(HISTORY_RUNS)).glob("_delta_log/*.checkpoint*.parquet"))
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(look, lakehouse).result() == writes
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        [],
+        [[("state", "==", "Stable")]],
+        [[("ended_at", "is null", None)], [("duration_ms", "<", 1_000)]],
+        [[("state", "in", ["Empty", "Stable"]), ("sequence", ">", 0), ("is_settled", "==", True)]],
+        [[("started_at", ">=", WITHIN)], [("started_at", "<=", WITHIN), ("sequence", "<=", 1)]],
+    ],
+)
+def test_rows_are_read_here_as_spark_reads_them(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, where: Where
+) -> None:
+    names = [c.name for c in GROUP_STATES.columns]
+    here = lakehouse.rows(GROUP_STATES, names, where)
+    monkeypatch.setitem(lakehouse.__dict__, "local_root", None)
+    by_spark = lakehouse.rows(GROUP_STATES, names, where)
+    assert here.schema == by_spark.schema
+    assert sorted(map(repr, here.to_pylist())) == sorted(map(repr, by_spark.to_pylist()))
+    assert here.num_rows
