@@ -180,15 +180,17 @@ def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> N
     columns = ("group_id", *PANELS[panel].columns, *_BESIDE.get(panel, ()))
     held = _LAG if panel == "lag" else [_MEMBERS.get(name, name) for name in columns]
     found = lakehouse.rows(spec, held, where).rename_columns(held if panel == "lag" else columns)
-    prepared = _prepared(panel, found)
-    newest = prepared.sort_by([("group_id", "ascending"), (begin, "descending")])
+    # Of many chunks, Arrow takes rows by putting all of them together, each time.
+    prepared = _prepared(panel, found).combine_chunks()
+    order = pc.sort_indices(prepared, [("group_id", "ascending"), (begin, "descending")])
     groups = {group.group_id: group for group in facts.shown}
     start = 0
-    for of_group in pc.value_counts(newest["group_id"]).to_pylist():
+    for of_group in pc.value_counts(prepared["group_id"].take(order)).to_pylist():
         group, count = groups[of_group["values"]], of_group["counts"]
         group.counts[panel] = count
-        rows = newest.slice(start, min(count, PANELS[panel].most))
-        group.rows[panel] = _told(panel, _rows(rows))[::-1]
+        # Rows are moved only if they are shown.
+        newest = prepared.take(order.slice(start, min(count, PANELS[panel].most)))
+        group.rows[panel] = _told(panel, _rows(newest))[::-1]
         start += count
 
 

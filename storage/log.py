@@ -72,8 +72,8 @@ class Log:
             values: of columns that the table is partitioned by, as the log has them.
 
         Returns:
-            `path`, `size_bytes`, `partition` with its values by column, and `min` and `max` by
-            column, as far as the log has them.
+            `path`, `size_bytes`, `partition` with its values by column, and by column `min`, `max`
+            and `null_count`, as far as the log has them.
         """
         actions = pa.table(self._table.get_add_actions()).to_pylist()
         return [
@@ -105,7 +105,7 @@ class Log:
         files: Collection[DataFile],
         application: str,
         version: int,
-        instead_of: Mapping[str, str] | None,
+        instead_of: Collection[Mapping[str, Any]] = (),
     ) -> bool:
         """Make files in the table's folder part of it.
 
@@ -113,24 +113,30 @@ class Log:
             files: what the rows are in.
             application: see `storage.tables.Lakehouse.append`.
             version: see `storage.tables.Lakehouse.append`.
-            instead_of: the partitions whose files they take the place of, see `files`.
+            instead_of: the files, see `files`, that they take the place of.
 
         Returns:
             False if somebody else's commit came first, and this one has to look at it.
+
+        Raises:
+            ValueError: files are to be replaced of which rows may be marked as deleted, which
+                delta-rs would leave in the table.
         """
-        added: list[AddAction | RemoveAction] = [_added(file) for file in files]
-        # Nobody's commit may come between, whatever it did: delta-rs would have files replaced that
-        # have been put together into larger ones in the meantime, and leave the larger ones.
+        if instead_of and self.marks_rows_deleted:
+            raise ValueError(f"{self._folder} marks rows as deleted")
+        actions: list[AddAction | RemoveAction] = [_added(file) for file in files]
+        actions += [self._removed(file) for file in instead_of]
+        # Nobody's commit may come between, whatever it did: files that are to be replaced may have
+        # been put together into larger ones in the meantime.
         properties = CommitProperties(
             max_commit_retries=0, app_transactions=[Transaction(application, version)]
         )
         try:
             self._table.create_write_transaction(
-                added,
-                "append" if instead_of is None else "overwrite",
+                actions,
+                "append",
                 self._table.schema(),
                 self._table.metadata().partition_columns,
-                partition_filters=[(n, "=", v) for n, v in (instead_of or {}).items()] or None,
                 commit_properties=properties,
                 post_commithook_properties=_NO_HOOKS,
             )
@@ -141,6 +147,15 @@ class Log:
             self._table.create_checkpoint()
             self._table.cleanup_metadata()
         return True
+
+    def _removed(self, file: Mapping[str, Any]) -> RemoveAction:
+        return RemoveAction(
+            path=str(Path(file["path"]).relative_to(self._folder)),
+            data_change=True,
+            deletion_timestamp=time.time_ns() // 1_000_000,
+            size=file["size_bytes"],
+            partition_values={name: text_of(value) for name, value in file["partition"].items()},
+        )
 
 
 def opened(folder: Path) -> Log | None:

@@ -43,7 +43,8 @@ from schemas.tables import (
     QUARANTINE,
     decoded_table,
 )
-from storage.tables import spark_schema, sql_text
+from storage.conditions import EVERY_ROW, OPEN_ROWS
+from storage.tables import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from anomalies.model import Row
     from anomalies.thresholds import Thresholds
     from jobs.runtime.runner import Run
+    from storage.conditions import Test, Where
     from storage.tables import Lakehouse
 
 _APPLICATION = "anomalies"
@@ -238,7 +240,7 @@ def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     if of_log.rows:
         rows = rows.unionByName(_frame(lakehouse, of_log.rows))
     where = _replaced(plan, news)
-    if where == "true" and not plan.is_anew:
+    if not where and not plan.is_anew:
         rest = lakehouse.read(ANOMALIES).where(F.col("is_settled"))
         is_other = F.col("group_id").isNull() | ~F.col("group_id").isin(news.replayed)
         rows = rows.unionByName(rest.where(is_other).select(*names))
@@ -247,16 +249,16 @@ def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     head_rows = found.where(is_head).select("group_id", "state", number)
     own = lakehouse.spark.createDataFrame([(None, of_log.head)], "group_id string, state string")
     head_rows = head_rows.unionByName(own.select("group_id", "state", number))
-    lakehouse.replace(ANOMALY_HEADS, head_rows, "true", _APPLICATION, plan.number)
+    lakehouse.replace(ANOMALY_HEADS, head_rows, EVERY_ROW, _APPLICATION, plan.number)
     found.unpersist()
 
 
-def _replaced(plan: Plan, news: News) -> str:
+def _replaced(plan: Plan, news: News) -> Where:
     if plan.is_anew or len(news.replayed) > _REPLAYED_BY_NAME:
-        return "true"
-    where = "NOT is_settled"
+        return EVERY_ROW
+    where: list[list[Test]] = [*map(list, OPEN_ROWS)]
     if news.replayed:
-        where += f" OR group_id IN ({', '.join(map(sql_text, news.replayed))})"
+        where.append([("group_id", "in", news.replayed)])
     return where
 
 
@@ -305,7 +307,7 @@ def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
         as_of=as_of,
         ignored_groups=limits.ignored_groups,
     )
-    lakehouse.replace(GROUP_HEALTH, health, "true", _APPLICATION, plan.number)
+    lakehouse.replace(GROUP_HEALTH, health, EVERY_ROW, _APPLICATION, plan.number)
 
 
 def _by_kind(lakehouse: Lakehouse) -> dict[str, int]:

@@ -43,12 +43,14 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.tables import spark_schema, sql_text
+from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark
+from storage.tables import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from jobs.runtime.runner import Run
+    from storage.conditions import Test, Where
     from storage.files import DataFile
     from storage.tables import Lakehouse
 
@@ -265,13 +267,15 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
         files[name].append(file)
     number = (_APPLICATION, plan.number)
     for spec in specs:
-        lakehouse.add(spec, files[spec.name], *number, instead_of=_OPEN)
+        lakehouse.add(spec, files[spec.name], *number, instead_of=OPEN_ROWS)
     if COMMITS in found:
         _add_progress(lakehouse, plan, files[OFFSET_PROGRESS.name])
         lakehouse.add(OFFSET_MOVES, files[OFFSET_MOVES.name], *number)
         # From these the next run goes on, and so one that was killed before this.
-        lakehouse.add(COMMITTED_OFFSETS, files[COMMITTED_OFFSETS.name], *number, instead_of={})
-    lakehouse.add(GROUP_HEADS, files[GROUP_HEADS.name], *number, instead_of={})
+        lakehouse.add(
+            COMMITTED_OFFSETS, files[COMMITTED_OFFSETS.name], *number, instead_of=EVERY_ROW
+        )
+    lakehouse.add(GROUP_HEADS, files[GROUP_HEADS.name], *number, instead_of=EVERY_ROW)
     return len(told)
 
 
@@ -282,16 +286,18 @@ def _add_progress(lakehouse: Lakehouse, plan: Plan, files: list[DataFile]) -> No
         return
     later = lakehouse.spark.read.parquet(*(file.path for file in files))
     where = _hours_since(later)
-    hours = offsets.joined_hours(lakehouse.read(OFFSET_PROGRESS).where(where), later)
+    earlier = lakehouse.read(OFFSET_PROGRESS).where(for_spark(where))
+    hours = offsets.joined_hours(earlier, later)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
 
 
-def _hours_since(rows: DataFrame) -> str:
+def _hours_since(rows: DataFrame) -> Where:
     """Give the condition for hours not before the first of some rows."""
-    since = rows.agg(F.min("hour").alias("hour")).first()
-    if since is None or since.hour is None:
-        return "true"
-    return f"hour IS NULL OR hour >= timestamp_micros({_micros(since.hour)})"
+    since = rows.agg(F.unix_micros(F.min("hour")).alias("at")).first()
+    if since is None or since["at"] is None:
+        return EVERY_ROW
+    first = dt.datetime.fromtimestamp(since["at"] / 1_000_000, dt.timezone.utc)
+    return [[("hour", "is null", None)], [("hour", ">=", first)]]
 
 
 def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
@@ -339,7 +345,7 @@ def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, i
     unchanged = former
     unchanged = unchanged.join(changed, "group_id", how="left_anti")
     heads_now = unchanged.select(*head_rows.columns).unionByName(head_rows)
-    lakehouse.replace(GROUP_HEADS, heads_now, "true", _APPLICATION, plan.number)
+    lakehouse.replace(GROUP_HEADS, heads_now, EVERY_ROW, _APPLICATION, plan.number)
     folded.unpersist()
     changed.unpersist()
     return {"groups_changed": groups, "groups_replayed": len(replayed)}
@@ -424,13 +430,13 @@ def _replace_open(
     if lakehouse.last_write(spec, _APPLICATION) >= 0:
         still_open = lakehouse.read(spec).where(~F.col("is_settled")).drop("cluster")
         rows = rows.unionByName(still_open.join(changed, "group_id", how="left_anti"))
-    where = "NOT is_settled"
+    where: list[list[Test]] = [*map(list, OPEN_ROWS)]
     if len(replayed) > _REPLAYED_BY_NAME:
         settled = lakehouse.read(spec).where(F.col("is_settled")).drop("cluster")
         rows = rows.unionByName(settled.join(changed, "group_id", how="left_anti"))
-        where = "true"
+        where = []
     elif replayed:
-        where += f" OR group_id IN ({', '.join(map(sql_text, replayed))})"
+        where.append([("group_id", "in", replayed)])
     lakehouse.replace(spec, rows, where, _APPLICATION, plan.number)
 
 
@@ -445,13 +451,13 @@ def _write_offsets(
         last = None if last is None else last.where(~anew)
     stepped = offsets.steps(commits, last).persist(StorageLevel.MEMORY_AND_DISK)
     hours = offsets.hours(stepped)
-    where = "true"
+    where = EVERY_ROW
     if replayed:
         hours = offsets.joined_hours(progress.where(~F.col("group_id").isin(replayed)), hours)
     else:
         where = _hours_since(stepped)
         if plan.number:
-            hours = offsets.joined_hours(progress.where(where), hours)
+            hours = offsets.joined_hours(progress.where(for_spark(where)), hours)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
     _write_moves(lakehouse, plan, stepped, replayed)
     former = lakehouse.read(COMMITTED_OFFSETS) if last is None else last
@@ -460,7 +466,7 @@ def _write_offsets(
         keys = ["group_id", "topic", "topic_partition"]
         rest = last.join(latest.select(*keys), keys, how="left_anti")
         latest = latest.unionByName(rest.select(*latest.columns))
-    lakehouse.replace(COMMITTED_OFFSETS, latest, "true", _APPLICATION, plan.number)
+    lakehouse.replace(COMMITTED_OFFSETS, latest, EVERY_ROW, _APPLICATION, plan.number)
     stepped.unpersist()
 
 
@@ -471,12 +477,7 @@ def _write_moves(lakehouse: Lakehouse, plan: Plan, stepped: DataFrame, replayed:
         return
     known = lakehouse.read(OFFSET_MOVES).where(~F.col("group_id").isin(replayed)).drop("cluster")
     rows = known.unionByName(moves.select(*known.columns))
-    lakehouse.replace(OFFSET_MOVES, rows, "true", _APPLICATION, plan.number)
-
-
-def _micros(at: dt.datetime) -> int:
-    utc = at.replace(tzinfo=dt.timezone.utc) if at.tzinfo is None else at
-    return round(utc.timestamp()) * 1_000_000
+    lakehouse.replace(OFFSET_MOVES, rows, EVERY_ROW, _APPLICATION, plan.number)
 
 
 # -- what is new, and what is missing -------------------------------------------------------------

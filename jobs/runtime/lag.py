@@ -25,6 +25,7 @@ from schemas.tables import (
 )
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
+from storage.conditions import EVERY_ROW
 from storage.errors import SourceError
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _write(run: Run, committed: DataFrame, found: Sample, known_until: int) -> N
     lags = lags.persist(StorageLevel.MEMORY_AND_DISK)
     lakehouse.append_first(LAG, lags, _APPLICATION, number)
     still_there = logs.where(F.col("problem").isNull() | (F.col("problem") != NO_LOG))
-    lakehouse.replace(LOG_OFFSETS, still_there, "true", _APPLICATION, number)
+    lakehouse.replace(LOG_OFFSETS, still_there, EVERY_ROW, _APPLICATION, number)
     _summarize(run, lags)
     lags.unpersist()
     logs.unpersist()

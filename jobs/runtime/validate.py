@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dq.declared import Check, Suite
     from dq.validation import Found
     from jobs.runtime.runner import Run
+    from storage.conditions import Where
     from storage.tables import Lakehouse
 
 FAILED = 3
@@ -274,7 +275,8 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> 
     else:
         # They are those of a run that was killed before it was noted, which may have seen less.
         again = lakehouse.last_write(RESULTS, _AGAIN) + 1
-        lakehouse.replace(RESULTS, results, f"validation_run = {plan.number}", _AGAIN, again)
+        of_run: Where = [[("validation_run", "==", plan.number)]]
+        lakehouse.replace(RESULTS, results, of_run, _AGAIN, again)
     failed = sum(not f.success for f in found)
     to = plan.to
     run = (

@@ -13,6 +13,7 @@ import pytest
 from jobs.runtime import notify as notify_module
 from jobs.runtime.notify import notify
 from schemas.tables import ALERTS, ANOMALIES, ANOMALY_RUNS
+from storage.conditions import EVERY_ROW
 from storage.tables import Lakehouse, spark_schema
 from tests.support.jobs import run_of, table
 
@@ -72,7 +73,7 @@ def found(lakehouse: Lakehouse, number: int, *rows: dict[str, Any]) -> None:
     schema = spark_schema([c for c in ANOMALIES.columns if c.name != "cluster"])
     values = [tuple(row.get(name) for name in columns) for row in rows]
     frame = lakehouse.spark.createDataFrame(values, schema)
-    lakehouse.replace(ANOMALIES, frame, "true", "anomalies", number)
+    lakehouse.replace(ANOMALIES, frame, EVERY_ROW, "anomalies", number)
     told = ("default", number, "done", NOW, -1, 0, NOW, "x")
     frame = lakehouse.spark.createDataFrame([told], spark_schema(ANOMALY_RUNS.columns))
     lakehouse.append(ANOMALY_RUNS, frame, "anomalies done", number)

@@ -12,6 +12,7 @@ import pytest
 
 from history import offsets
 from schemas.tables import COMMITTED_OFFSETS
+from storage.conditions import EVERY_ROW
 from storage.tables import Lakehouse, spark_schema
 
 if TYPE_CHECKING:
@@ -96,10 +97,10 @@ def test_a_table_of_an_older_release_gets_the_column(
     names = [c.name for c in former.columns]
     row = [{"group_id": "g", "topic": "t", "topic_partition": 0, "committed_offset": 5}]
     rows = spark.createDataFrame(row, spark_schema(former.columns))
-    lakehouse.replace(former, rows.select(names), "true", "history", 0)
+    lakehouse.replace(former, rows.select(names), EVERY_ROW, "history", 0)
     held = lakehouse.read(COMMITTED_OFFSETS)
     assert [r.recent_commits for r in held.collect()] == [None]
     stepped = offsets.steps(spark.createDataFrame(commits(random.Random(1), 9), COLUMNS), held)  # noqa: S311
     latest = offsets.last_commits(stepped, held)
-    lakehouse.replace(COMMITTED_OFFSETS, latest, "true", "history", 1)
+    lakehouse.replace(COMMITTED_OFFSETS, latest, EVERY_ROW, "history", 1)
     assert lakehouse.read(COMMITTED_OFFSETS).where("size(recent_commits) > 0").count() > 0

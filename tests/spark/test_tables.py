@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, all_tables
+from storage.conditions import EVERY_ROW, OPEN_ROWS
 from storage.tables import Lakehouse
 from storage.upkeep import stored
 from tests.conftest import RECORDINGS
@@ -77,7 +78,7 @@ def test_a_path_that_would_be_mistaken(spark: SparkSession, tmp_path: Path) -> N
         lakehouse = Lakehouse(spark, str(folder), "default")
         assert not lakehouse.exists(GROUP_HEADS)
         assert lakehouse.last_write(GROUP_HEADS, "test") == -1
-        lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), "true", "test", 7)
+        lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), EVERY_ROW, "test", 7)
         assert lakehouse.last_write(GROUP_HEADS, "test") == 7
         assert (lakehouse.local_root is None) == (folder.name == MISTAKEN)
 
@@ -92,7 +93,7 @@ def test_rows_that_delta_marks_as_deleted_stay_away(lakehouse: Lakehouse) -> Non
     assert lakehouse.read(GROUP_HEADS).where(F.col("group_id") == group.group_id).isEmpty()
     assert lakehouse.local_files_of(GROUP_HEADS) is None
     left = described(lakehouse.read(GROUP_HEADS))
-    lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), "true", "test", 0)
+    lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), EVERY_ROW, "test", 0)
     assert described(by_delta(lakehouse, GROUP_HEADS)) == left
     assert lakehouse.last_write(GROUP_HEADS, "test") == 0
 
@@ -138,3 +139,32 @@ def test_rows_are_read_here_as_spark_reads_them(
     assert here.schema == by_spark.schema
     assert sorted(map(repr, here.to_pylist())) == sorted(map(repr, by_spark.to_pylist()))
     assert here.num_rows
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        EVERY_ROW,
+        OPEN_ROWS,
+        [*OPEN_ROWS, [("group_id", "in", ["modern-1", "x' OR '1'='1"]), ("sequence", ">", 2)]],
+        [[("ended_at", "is null", None)], [("started_at", ">=", WITHIN)]],
+    ],
+)
+def test_rows_are_replaced_here_as_delta_replaces_them(
+    spark: SparkSession, lakehouse: Lakehouse, tmp_path: Path, where: Where
+) -> None:
+    rows = lakehouse.read(GROUP_STATES).drop("cluster")
+    held = []
+    for number, is_here in enumerate((True, False)):
+        other = Lakehouse(spark, str(tmp_path / str(number)), "default")
+        if not is_here:
+            other.__dict__["local_root"] = None
+        for version, part in enumerate(rows.randomSplit([0.4, 0.3, 0.3], seed=7)):
+            other.append(GROUP_STATES, part, "test", version)
+        new = rows.where("sequence = 1").withColumn("history_run", F.lit(99).cast("bigint"))
+        for _ in range(2):  # the second time it is done
+            other.replace(GROUP_STATES, new, where, "test", 3)
+        held.append(described(by_delta(other, GROUP_STATES)))
+    assert held[0] == held[1]
+    assert any('"history_run":99' in row for row in held[0])
+    assert (len(held[0]) == rows.where("sequence = 1").count()) == (where == EVERY_ROW)

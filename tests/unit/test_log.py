@@ -57,6 +57,13 @@ def log_of(folder: Path) -> Log:
     return log
 
 
+def add(
+    log: Log, files: list[DataFile], application: str, version: int, places: dict[str, str] | None
+) -> bool:
+    """Add files, in the place of those of some partitions if they are given."""
+    return log.add(files, application, version, () if places is None else log.files(places))
+
+
 def held(folder: Path) -> list[tuple[str, str, int, bool]]:
     rows = DeltaTable(folder).to_pyarrow_table().to_pylist()
     return sorted((r["cluster"], r["group_id"], r["number"], r["is_settled"]) for r in rows)
@@ -65,9 +72,9 @@ def held(folder: Path) -> list[tuple[str, str, int, bool]]:
 def test_files_take_the_place_of_those_of_a_partition(folder: Path, tmp_path: Path) -> None:
     for cluster in ("blue", "red"):
         files = written(tmp_path, ("a", 1, True), ("b", 2, False), cluster=cluster)
-        assert log_of(folder).add(files, cluster, 0, None)
+        assert log_of(folder).add(files, cluster, 0)
     files = written(tmp_path, ("b", 3, True), ("c", 4, False))
-    assert log_of(folder).add(files, "blue", 1, OPEN)
+    assert add(log_of(folder), files, "blue", 1, OPEN)
     of_red = [("red", "a", 1, True), ("red", "b", 2, False)]
     of_blue = [("blue", "a", 1, True), ("blue", "b", 3, True), ("blue", "c", 4, False)]
     assert held(folder) == of_blue + of_red
@@ -83,8 +90,8 @@ def test_of_two_writes_of_one_application_one_is_done(
     folder: Path, tmp_path: Path, instead_of: dict[str, str] | None
 ) -> None:
     first, second = log_of(folder), log_of(folder)
-    assert first.add(written(tmp_path, ("a", 1, True)), "history", 0, instead_of)
-    assert not second.add(written(tmp_path, ("a", 2, True)), "history", 0, instead_of)
+    assert add(first, written(tmp_path, ("a", 1, True)), "history", 0, instead_of)
+    assert not add(second, written(tmp_path, ("a", 2, True)), "history", 0, instead_of)
     assert held(folder) == [("blue", "a", 1, True)]
 
 
@@ -93,10 +100,10 @@ def test_a_write_that_another_came_before_is_not_done(
     folder: Path, tmp_path: Path, instead_of: dict[str, str] | None
 ) -> None:
     late = log_of(folder)
-    assert log_of(folder).add(written(tmp_path, ("a", 1, True)), "blue", 0, None)
+    assert log_of(folder).add(written(tmp_path, ("a", 1, True)), "blue", 0)
     files = written(tmp_path, ("a", 1, True), cluster="red")
-    assert not late.add(files, "red", 0, instead_of)
-    assert log_of(folder).add(files, "red", 0, instead_of)
+    assert not add(late, files, "red", 0, instead_of)
+    assert add(log_of(folder), files, "red", 0, instead_of)
     assert [row[0] for row in held(folder)] == ["blue", "red"]
 
 
@@ -104,19 +111,19 @@ def test_files_that_were_put_together_in_between_are_not_replaced_twice(
     folder: Path, tmp_path: Path
 ) -> None:
     for number in range(2):
-        assert log_of(folder).add(written(tmp_path, ("a", number, True)), "history", number, None)
+        assert log_of(folder).add(written(tmp_path, ("a", number, True)), "history", number)
     late = log_of(folder)
     DeltaTable(folder).optimize.compact()
     files = written(tmp_path, ("b", 5, True))
-    assert not late.add(files, "history", 2, {"cluster": "blue"})
-    assert log_of(folder).add(files, "history", 2, {"cluster": "blue"})
+    assert not add(late, files, "history", 2, {"cluster": "blue"})
+    assert add(log_of(folder), files, "history", 2, {"cluster": "blue"})
     assert held(folder) == [("blue", "b", 5, True)]
 
 
 def test_a_long_log_is_summed_up(folder: Path, tmp_path: Path) -> None:
     for number in range(25):
         files = written(tmp_path, ("a", number, False))
-        assert log_of(folder).add(files, "history", number, OPEN)
+        assert add(log_of(folder), files, "history", number, OPEN)
     checkpoints = sorted(p.name[:20] for p in (folder / "_delta_log").glob("*.checkpoint.parquet"))
     assert [int(name) for name in checkpoints] == [10, 20]
     for commit in range(15):
@@ -128,7 +135,7 @@ def test_a_long_log_is_summed_up(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["missing", "first missing", "cut off", "empty", "empty last"])
 def test_a_log_that_is_not_whole(folder: Path, tmp_path: Path, damage: str) -> None:
     for number in range(3):
-        assert log_of(folder).add(written(tmp_path, ("a", number, True)), "history", number, None)
+        assert log_of(folder).add(written(tmp_path, ("a", number, True)), "history", number)
     at = {"first missing": 0, "empty last": 3}.get(damage, 1)
     commit = folder / "_delta_log" / f"{at:020}.json"
     if damage.endswith("missing"):
