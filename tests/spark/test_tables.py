@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, all_tables
+from storage import tables
 from storage.conditions import EVERY_ROW, OPEN_ROWS
 from storage.tables import Lakehouse
 from storage.upkeep import stored
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # What URLs take for something else; of the second, delta-rs would take another path.
 ODD, MISTAKEN = "a b#c?dé", "a%20b"
+# Which is no number.
+OTHER = "007"
 # While the recording of the tests was made.
 WITHIN = dt.datetime(2026, 11, 21, 7, 6, tzinfo=dt.timezone.utc)
 
@@ -34,10 +37,10 @@ WITHIN = dt.datetime(2026, 11, 21, 7, 6, tzinfo=dt.timezone.utc)
 @pytest.fixture(scope="module")
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     root = tmp_path_factory.mktemp("tables") / ODD
-    for cluster in ("default", "other.2"):
+    for cluster in ("default", OTHER):
         argv = ("--records", RECORDINGS / "4.3.1-modern.parquet", "--cluster", cluster)
         succeed("pipeline", *argv, "--lakehouse", root)
-    return Lakehouse(spark, str(root), "other.2")
+    return Lakehouse(spark, str(root), OTHER)
 
 
 def by_delta(lakehouse: Lakehouse, spec: TableSpec) -> DataFrame:
@@ -50,11 +53,17 @@ def described(rows: DataFrame) -> list[str]:
     return sorted(row.j for row in rows.select(F.to_json(F.struct("*")).alias("j")).collect())
 
 
-def test_a_small_table_is_what_delta_says(lakehouse: Lakehouse) -> None:
+@pytest.mark.parametrize("are_small", [True, False])
+def test_a_table_is_what_delta_says(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, *, are_small: bool
+) -> None:
+    if not are_small:
+        monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
     made = [spec for spec in all_tables().values() if lakehouse.exists(spec)]
     assert len(made) > 20
+    anew = Lakehouse(lakehouse.spark, lakehouse.root, lakehouse.cluster)
     for spec in made:
-        read, found = lakehouse.read(spec), by_delta(lakehouse, spec)
+        read, found = anew.read(spec), by_delta(lakehouse, spec)
         assert [(f.name, f.dataType) for f in read.schema] == [
             (f.name, f.dataType) for f in found.schema
         ]
@@ -89,7 +98,7 @@ def test_rows_that_delta_marks_as_deleted_stay_away(lakehouse: Lakehouse) -> Non
     sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
     group = lakehouse.read(GROUP_HEADS).orderBy("group_id").first()
     assert group is not None
-    sql(f"DELETE FROM {table} WHERE cluster = 'other.2' AND group_id = '{group.group_id}'")
+    sql(f"DELETE FROM {table} WHERE cluster = '{OTHER}' AND group_id = '{group.group_id}'")
     assert lakehouse.read(GROUP_HEADS).where(F.col("group_id") == group.group_id).isEmpty()
     assert lakehouse.local_files_of(GROUP_HEADS) is None
     left = described(lakehouse.read(GROUP_HEADS))
