@@ -6,7 +6,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,28 +19,30 @@ from anomalies.group import (
     OPEN_STATE,
     OPEN_STAY,
     STAY,
-    Watch,
 )
 from anomalies.model import MINUTE_MS
-from anomalies.rows import rows_of
-from schemas import gold
-from schemas.columns import Column, array_of_millis, arrow_schema, column
+from anomalies.watching import (
+    GENERATION_COLUMNS,
+    HEAD,
+    MOVE_COLUMNS,
+    OUTPUT,
+    STATE_COLUMNS,
+    STAY_COLUMNS,
+    batch_of,
+    watched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import pyarrow as pa
     from pyspark.sql import Column as Expression
 
     from anomalies.model import Row
     from anomalies.thresholds import Thresholds
 
-_HEAD = "head"
-
-OUTPUT: tuple[Column, ...] = (
-    *gold.ANOMALIES,
-    column("state", "string", "Of a head: what the detectors remember; null of an anomaly."),
-)
-"""The columns of what `watch` returns."""
+# Rows of a batch that a task gives.
+_BATCH_ROWS = 5_000
 
 _EVENTS = T.StructType(
     [
@@ -53,28 +54,6 @@ _EVENTS = T.StructType(
         T.StructField("tie", T.StringType()),
         T.StructField("payload", T.StringType()),
     ]
-)
-_GENERATION = (
-    *("group_type", "generation", "aborted_generations", "aborted_evidence"),
-    *("join_started_at", "join_completed_at", "stable_at", "ended_at"),
-    *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
-    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
-    *("members_joined", "members_left", "members_replaced", "cause"),
-    *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
-    *("record_partition", "record_offset", "record_timestamp"),
-)
-_STATE = (
-    *("state", "generation", "started_at"),
-    *("record_partition", "record_offset", "record_timestamp"),
-)
-_STAY = (
-    *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
-    *("record_partition", "record_offset"),
-)
-_MOVE = (
-    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("committed_offset", "step", "largest_step_before"),
-    *("record_partition", "record_offset", "record_timestamp"),
 )
 
 
@@ -144,14 +123,14 @@ def events(sources: Sources) -> DataFrame:
         "tie": F.col("member_id"),
     }
     parts = [
-        _shaped(sources.heads, _HEAD, payload=F.col("state")),
-        _shaped(generations.where(is_open), OPEN_GENERATION, _GENERATION, turn=1, **place),  # type: ignore[arg-type]
-        _shaped(stays.where(is_open), OPEN_STAY, _STAY, turn=1, **stay),  # type: ignore[arg-type]
-        _shaped(sources.states, OPEN_STATE, _STATE, turn=2),
+        _shaped(sources.heads, HEAD, payload=F.col("state")),
+        _shaped(generations.where(is_open), OPEN_GENERATION, GENERATION_COLUMNS, turn=1, **place),  # type: ignore[arg-type]
+        _shaped(stays.where(is_open), OPEN_STAY, STAY_COLUMNS, turn=1, **stay),  # type: ignore[arg-type]
+        _shaped(sources.states, OPEN_STATE, STATE_COLUMNS, turn=2),
         _shaped(sources.lags, LAG, ("at", "lag"), turn=2),
-        _shaped(generations.where(~is_open), GENERATION, _GENERATION, turn=3, **place),  # type: ignore[arg-type]
-        _shaped(stays.where(~is_open), STAY, _STAY, turn=4, **stay),  # type: ignore[arg-type]
-        _shaped(sources.moves, MOVE, _MOVE, **commits),  # type: ignore[arg-type]
+        _shaped(generations.where(~is_open), GENERATION, GENERATION_COLUMNS, turn=3, **place),  # type: ignore[arg-type]
+        _shaped(stays.where(~is_open), STAY, STAY_COLUMNS, turn=4, **stay),  # type: ignore[arg-type]
+        _shaped(sources.moves, MOVE, MOVE_COLUMNS, **commits),  # type: ignore[arg-type]
         _shaped(
             sources.minutes,
             MINUTE,
@@ -238,59 +217,17 @@ def _watch_batches(
     thresholds: Thresholds, cluster: str, now: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     rows: list[Row] = []
-    group: _Group | None = None
+    for row in watched(_told_rows(batches), thresholds, cluster, now):
+        rows.append(row)
+        if len(rows) >= _BATCH_ROWS:
+            yield batch_of(rows, OUTPUT)
+            rows = []
+    if rows:
+        yield batch_of(rows, OUTPUT)
+
+
+def _told_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row | str]]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("group_id", "kind", "payload"))
         for group_id, kind, payload in zip(*columns, strict=True):
-            if group is None or group.group_id != group_id:
-                if group is not None:
-                    rows += group.rows(cluster, now)
-                group = _Group(group_id, thresholds)
-            group.take(kind, payload)
-            if len(rows) >= _BATCH_ROWS:
-                yield _batch(rows)
-                rows = []
-    if group is not None:
-        rows += group.rows(cluster, now)
-    if rows:
-        yield _batch(rows)
-
-
-_BATCH_ROWS = 5_000
-
-
-class _Group:
-    """One group while its rows pass by."""
-
-    def __init__(self, group_id: str, thresholds: Thresholds) -> None:
-        self.group_id = group_id
-        self._limits = thresholds.of(group_id)
-        self._is_ignored = thresholds.ignores(group_id)
-        self._watch: Watch | None = None
-
-    def take(self, kind: str, payload: str) -> None:
-        if self._is_ignored:
-            return
-        if kind == _HEAD:
-            self._watch = Watch(self._limits, payload)
-            return
-        if self._watch is None:
-            self._watch = Watch(self._limits)
-        self._watch.take(kind, orjson.loads(payload))
-
-    def rows(self, cluster: str, now: int) -> Iterator[Row]:
-        """Give the group's anomalies, and its head."""
-        if self._watch is None:
-            return
-        settled, still_open = self._watch.settled(), self._watch.still_open(now)
-        yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
-        yield {"group_id": self.group_id, "state": self._watch.to_json()}
-
-
-def _batch(rows: list[Row]) -> pa.RecordBatch:
-    schema = arrow_schema(OUTPUT)
-    arrays = [
-        array_of_millis([row.get(told.name) for row in rows], told.type).cast(field.type)
-        for told, field in zip(OUTPUT, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield group_id, kind, payload if kind == HEAD else orjson.loads(payload)

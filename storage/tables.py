@@ -500,7 +500,7 @@ class Lakehouse:
             version: see `append`.
         """
         root = self.local_root
-        if root is not None and not (self.exists(spec) and self._there(spec).marks_rows_deleted):
+        if root is not None and not self._marks_rows_deleted(spec):
             files = self._write_files(spec, rows, root)
             self._replace_files(spec, files, where, application, version)
             return
@@ -516,6 +516,31 @@ class Lakehouse:
                 return
             _refuse(spec, error)
             raise
+
+    def replace_rows(
+        self, spec: TableSpec, rows: pa.Table, where: Where, application: str, version: int
+    ) -> None:
+        """Put rows that are here, not in Spark, in the place of others; see `replace`.
+
+        Args:
+            spec: the table.
+            rows: its columns but for the cluster.
+            where: see `replace`.
+            application: see `replace`.
+            version: see `replace`.
+        """
+        if self.local_root is None or self._marks_rows_deleted(spec):
+            given = self.spark.createDataFrame(rows, spark_schema(spec.of_cluster))
+            self.replace(spec, given, where, application, version)
+            return
+        writer = FileWriter(self.local_root, self.cluster)
+        for batch in rows.to_batches():
+            writer.add(spec, batch)
+        files = [file for _, file in writer.close()]
+        self._replace_files(spec, files, where, application, version)
+
+    def _marks_rows_deleted(self, spec: TableSpec) -> bool:
+        return self.exists(spec) and self._there(spec).marks_rows_deleted
 
     def _replace_files(
         self,

@@ -13,17 +13,21 @@ from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from anomalies import log
+from anomalies import arrow, log
 from anomalies.health import WINDOWS, group_health
 from anomalies.model import Findings
 from anomalies.rows import rows_of
-from anomalies.spark import OUTPUT, Sources, commit_minutes, events, watch
+from anomalies.spark import Sources, commit_minutes, events, watch
+from anomalies.watching import OUTPUT, batch_of, watched
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
+from schemas.columns import arrow_schema
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -63,6 +67,8 @@ _PLAN = "anomalies plan"
 _DONE = "anomalies done"
 _COMMITS = "offset_commits"
 _RECORDS_A_TASK = 100_000
+# So many take this process less than starting Spark's tasks.
+_RECORDS_HERE = 500_000
 _AT_ONCE = 4
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
@@ -215,11 +221,76 @@ def _carry_out(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
 
 def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     news = _news(lakehouse, plan)
-    heads = lakehouse.read(ANOMALY_HEADS).drop("cluster")
+    of_log = _watch_log(lakehouse, plan, news, limits, _log_head(lakehouse, plan))
+    if lakehouse.local_root is not None and sum(news.tables.values()) <= _RECORDS_HERE:
+        _watch_here(lakehouse, plan, news, limits, of_log)
+    else:
+        _watch_by_spark(lakehouse, plan, news, limits, of_log)
+
+
+def _watch_here(
+    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, of_log: _OfLog
+) -> None:
+    """Watch the groups in this process, which takes less than Spark's queries of few rows."""
+    told = arrow.events(_sources_here(lakehouse, plan, news))
+    found = list(watched(told, limits, lakehouse.cluster, plan.as_of))
+    columns = ANOMALIES.of_cluster
+    given = [row for row in found if "anomaly_id" in row]
+    rows = pa.Table.from_batches([batch_of([*given, *of_log.rows], columns)])
+    where = _replaced(plan, news)
+    if not where and not plan.is_anew:
+        names = [c.name for c in columns]
+        rest = lakehouse.rows(ANOMALIES, names, [[("is_settled", "==", True)]])
+        is_other = pc.invert(pc.is_in(rest["group_id"], pa.array(news.replayed, pa.string())))
+        rows = pa.concat_tables([rows, rest.filter(is_other)])
+    lakehouse.replace_rows(ANOMALIES, rows, where, _APPLICATION, plan.number)
+    heads = [row for row in found if "anomaly_id" not in row]
+    heads.append({"group_id": None, "state": of_log.head})
+    numbered = [head | {"anomalies_run": plan.number} for head in heads]
+    told_heads = pa.Table.from_pylist(numbered, arrow_schema(ANOMALY_HEADS.of_cluster))
+    lakehouse.replace_rows(ANOMALY_HEADS, told_heads, EVERY_ROW, _APPLICATION, plan.number)
+
+
+def _sources_here(lakehouse: Lakehouse, plan: Plan, news: News) -> arrow.Sources:
+    of_runs: list[Test] = [("history_run", "<=", plan.to)]
+    is_new: list[list[Test]] = [[("history_run", ">", plan.after), *of_runs]]
+    of_replayed: list[Test] = [("group_id", "in", news.replayed)]
+    if news.replayed:
+        is_new.append([*of_replayed, *of_runs])
+    is_told: Where = [*OPEN_ROWS, *is_new]
+    after, to = news.decode_runs
+    decoded: list[list[Test]] = [[("decode_run", ">", after), ("decode_run", "<=", to)]]
+    if news.replayed and plan.after >= 0:
+        decoded.append([*of_replayed, ("decode_run", "<=", to)])
+    heads = lakehouse.rows(ANOMALY_HEADS, ("group_id", "state"))
+    is_kept = pc.and_(
+        pc.is_valid(heads["group_id"]),
+        pc.invert(pc.is_in(heads["group_id"], pa.array(news.replayed, pa.string()))),
+    )
+    newest = lakehouse.last_write(LAG, "lag")
+    lags = lakehouse.rows(LAG, ("group_id", "sampled_at", "lag"), [[("lag_run", "==", newest)]])
+    at = lags["sampled_at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    by_group = lags.append_column("at", at).group_by(["group_id"])
+    of_group = by_group.aggregate([("at", "max"), ("lag", "sum")])
+    return arrow.Sources(
+        generations=lakehouse.rows(GROUP_GENERATIONS, arrow.GENERATIONS, is_told),
+        states=lakehouse.rows(
+            GROUP_STATES, arrow.STATES, [[*OPEN_ROWS[0], ("ended_at", "is null", None)]]
+        ),
+        stays=lakehouse.rows(MEMBER_SESSIONS, arrow.STAYS, is_told),
+        moves=lakehouse.rows(OFFSET_MOVES, arrow.MOVES, is_new),
+        commits=lakehouse.rows(decoded_table(_COMMITS), arrow.COMMITS, decoded),
+        lags=of_group.rename_columns(["group_id", "at", "lag"]),
+        heads=heads.slice(0, 0) if plan.is_anew else heads.filter(is_kept),
+    )
+
+
+def _watch_by_spark(
+    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, of_log: _OfLog
+) -> None:
+    of_groups = lakehouse.read(ANOMALY_HEADS).drop("cluster").where(F.col("group_id").isNotNull())
     if plan.is_anew:
-        heads = heads.limit(0)
-    of_log = _watch_log(lakehouse, plan, news, limits, _log_head(heads))
-    of_groups = heads.where(F.col("group_id").isNotNull())
+        of_groups = of_groups.limit(0)
     if news.replayed:
         of_groups = of_groups.where(~F.col("group_id").isin(news.replayed))
     commits = _new(lakehouse, _COMMITS, news.decode_runs, plan, news.replayed)
@@ -238,7 +309,10 @@ def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     names = [c.name for c in ANOMALIES.of_cluster]
     rows = found.where(~is_head).select(*names)
     if of_log.rows:
-        rows = rows.unionByName(_frame(lakehouse, of_log.rows))
+        batch = batch_of(of_log.rows, ANOMALIES.of_cluster)
+        of_the_log = pa.Table.from_batches([batch])
+        in_spark = lakehouse.spark.createDataFrame(of_the_log, spark_schema(ANOMALIES.of_cluster))
+        rows = rows.unionByName(in_spark)
     where = _replaced(plan, news)
     if not where and not plan.is_anew:
         rest = lakehouse.read(ANOMALIES).where(F.col("is_settled"))
@@ -369,9 +443,11 @@ class _OfLog(NamedTuple):
     head: str
 
 
-def _log_head(heads: DataFrame) -> dict[str, list[Row]]:
-    own = heads.where(F.col("group_id").isNull()).first()
-    kept: dict[str, list[Row]] = {} if own is None else orjson.loads(own.state)
+def _log_head(lakehouse: Lakehouse, plan: Plan) -> dict[str, list[Row]]:
+    if plan.is_anew:
+        return {}
+    own = lakehouse.rows(ANOMALY_HEADS, ("state",), [[("group_id", "is null", None)]])
+    kept: dict[str, list[Row]] = orjson.loads(own["state"][0].as_py()) if own.num_rows else {}
     return kept
 
 
@@ -461,17 +537,3 @@ def _pairs(
         for r in counted.collect()
         if r["group_id"] is not None and r["at"] is not None
     ]
-
-
-def _frame(lakehouse: Lakehouse, rows: list[Row]) -> DataFrame:
-    columns = ANOMALIES.of_cluster
-    values = [
-        tuple(
-            _time(row[c.name])
-            if c.type.sql() == "TIMESTAMP" and row[c.name] is not None
-            else row[c.name]
-            for c in columns
-        )
-        for row in rows
-    ]
-    return lakehouse.spark.createDataFrame(values, spark_schema(columns))

@@ -1,0 +1,115 @@
+"""Watches groups one after the other, as their rows pass by; knows neither Spark nor tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anomalies.group import Watch
+from anomalies.rows import rows_of
+from schemas import gold
+from schemas.columns import Column, array_of_millis, arrow_schema, column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from anomalies.model import Row
+    from anomalies.thresholds import Thresholds
+
+HEAD = "head"
+"""The kind of what a watch remembers of a group."""
+
+OUTPUT: tuple[Column, ...] = (
+    *gold.ANOMALIES,
+    column("state", "string", "Of a head: what the detectors remember; null of an anomaly."),
+)
+"""The columns of what `watched` gives."""
+
+GENERATION_COLUMNS = (
+    *("group_type", "generation", "aborted_generations", "aborted_evidence"),
+    *("join_started_at", "join_completed_at", "stable_at", "ended_at"),
+    *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
+    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
+    *("members_joined", "members_left", "members_replaced", "cause"),
+    *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+STATE_COLUMNS = (
+    *("state", "generation", "started_at"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+STAY_COLUMNS = (
+    *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
+    *("record_partition", "record_offset"),
+)
+MOVE_COLUMNS = (
+    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
+    *("committed_offset", "step", "largest_step_before"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+
+
+def watched(
+    told: Iterable[tuple[str, str, Row | str]], thresholds: Thresholds, cluster: str, now: int
+) -> Iterator[Row]:
+    """Watch groups.
+
+    Args:
+        told: what became known: group id, kind, and the row, its times in epoch milliseconds, or
+            the text of a head. Those of a group follow each other, the head first, then in the
+            order of `anomalies.group.Watch.take`.
+        thresholds: the thresholds in force.
+        cluster: name of the cluster, which is part of the anomalies' ids.
+        now: time of the log in epoch milliseconds.
+
+    Returns:
+        Rows with columns of `OUTPUT`: the anomalies that are settled now, all open ones, and heads.
+    """
+    group: _Group | None = None
+    for group_id, kind, row in told:
+        if group is None or group.group_id != group_id:
+            if group is not None:
+                yield from group.rows(cluster, now)
+            group = _Group(group_id, thresholds)
+        group.take(kind, row)
+    if group is not None:
+        yield from group.rows(cluster, now)
+
+
+class _Group:
+    """One group while its rows pass by."""
+
+    def __init__(self, group_id: str, thresholds: Thresholds) -> None:
+        self.group_id = group_id
+        self._limits = thresholds.of(group_id)
+        self._is_ignored = thresholds.ignores(group_id)
+        self._watch: Watch | None = None
+
+    def take(self, kind: str, row: Row | str) -> None:
+        if self._is_ignored:
+            return
+        if isinstance(row, str):
+            self._watch = Watch(self._limits, row)
+            return
+        if self._watch is None:
+            self._watch = Watch(self._limits)
+        self._watch.take(kind, row)
+
+    def rows(self, cluster: str, now: int) -> Iterator[Row]:
+        """Give the group's anomalies, and its head."""
+        if self._watch is None:
+            return
+        settled, still_open = self._watch.settled(), self._watch.still_open(now)
+        yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
+        yield {"group_id": self.group_id, "state": self._watch.to_json()}
+
+
+def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:
+    """Make a batch of rows whose times are epoch milliseconds."""
+    schema = arrow_schema(columns)
+    arrays = [
+        array_of_millis([row.get(told.name) for row in rows], told.type).cast(field.type)
+        for told, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
