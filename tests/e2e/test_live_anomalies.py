@@ -36,7 +36,7 @@ mixed_subscriptions = {least_ms = 1000}
 slow_rebalance = {sync_ms = 2000}
 leader_rejoin_loop = {rejoins_an_hour = 2}
 commit_stall = {pause_ms = 4000}
-commit_storm = {a_partition_and_minute = 100, least_ms = 0}
+commit_storm = {a_partition_and_minute = 50, least_ms = 0}
 no_progress = {least_commits = 10}
 hot_partition = {least_records = 100, share = 0.4}
 stale_group = {idle_ms = 5000}
@@ -113,6 +113,7 @@ def _offsets(at: str, one: TopicPartition, other: TopicPartition) -> None:
             stuck.commit({one: 3, other: offset})
         steady.commit({one: 60_000})
         steady.commit({one: 30})
+        # So many that half of them are a storm, too, where a minute ends among them.
         for offset in range(31, 331):
             steady.commit({one: offset})
         # The clock of the log is that of its records.
