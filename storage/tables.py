@@ -351,14 +351,13 @@ class Lakehouse:
             files: what its rows are in.
             application: see `append`.
             version: see `append`.
-            instead_of: which rows of this cluster they take the place of, whole partitions.
+            instead_of: which rows of this cluster they take the place of.
 
         Returns:
             False if another run's write was seen to come first; what was to be added is there.
 
         Raises:
             LakehouseError: others write to the table all the time.
-            ValueError: the condition is met by a part of a file.
         """
         self.ensure(spec)
         self._widen(spec)
@@ -367,12 +366,14 @@ class Lakehouse:
             log = self._there(spec)
             if log.last_write(name) >= version:
                 return False
-            replaced, kept = self._replaced(log, instead_of)
-            if kept:
-                raise ValueError(f"{instead_of} is no condition of whole files")
-            if log.add(files, name, version, replaced):
+            replaced, parted = self._replaced(log, instead_of)
+            kept = self._kept(spec, parted, instead_of or ())
+            if log.add([*files, *kept], name, version, replaced):
                 return True
-        raise _overtaken(self.path(spec))
+        raise LakehouseError(
+            f"{self.path(spec)}: other writes came first {_TRIES} times; nothing was written. Let "
+            "one run end before the next starts"
+        )
 
     def _replaced(
         self, log: Log, where: Where | None
@@ -502,7 +503,7 @@ class Lakehouse:
         root = self.local_root
         if root is not None and not self._marks_rows_deleted(spec):
             files = self._write_files(spec, rows, root)
-            self._replace_files(spec, files, where, application, version)
+            self.add(spec, files, application, version, instead_of=where)
             return
         self.ensure(spec)
         condition = f"cluster = {sql_text(self.cluster)} AND ({_sql(where)})"
@@ -537,30 +538,10 @@ class Lakehouse:
         for batch in rows.to_batches():
             writer.add(spec, batch)
         files = [file for _, file in writer.close()]
-        self._replace_files(spec, files, where, application, version)
+        self.add(spec, files, application, version, instead_of=where)
 
     def _marks_rows_deleted(self, spec: TableSpec) -> bool:
         return self.exists(spec) and self._there(spec).marks_rows_deleted
-
-    def _replace_files(
-        self,
-        spec: TableSpec,
-        files: Collection[DataFile],
-        where: Where,
-        application: str,
-        version: int,
-    ) -> None:
-        self.ensure(spec)
-        self._widen(spec)
-        name = self._application(application)
-        for _ in range(_TRIES):
-            log = self._there(spec)
-            if log.last_write(name) >= version:
-                return
-            replaced, parted = self._replaced(log, where)
-            if log.add([*files, *self._kept(spec, parted, where)], name, version, replaced):
-                return
-        raise _overtaken(self.path(spec))
 
     def _kept(
         self, spec: TableSpec, files: Collection[dict[str, Any]], where: Where
@@ -731,13 +712,6 @@ def _sql_value(value: object) -> str:
     if isinstance(value, dt.datetime):
         return f"timestamp_micros({round(value.timestamp() * 1_000_000)})"
     return str(value).lower()
-
-
-def _overtaken(path: str) -> LakehouseError:
-    return LakehouseError(
-        f"{path}: other writes came first {_TRIES} times; nothing was written. Let one run end "
-        "before the next starts"
-    )
 
 
 def _refuse_damaged(path: str, error: Exception) -> None:
