@@ -24,7 +24,9 @@ from anomalies.watching import (
     MOVE_COLUMNS,
     STATE_COLUMNS,
     STAY_COLUMNS,
+    TURNS,
 )
+from schemas.columns import in_millis, millis_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +41,6 @@ COMMITS = (
     *("group_id", "record_partition", "record_offset", "topic", "topic_partition"),
     *("is_tombstone", "record_timestamp", "commit_timestamp"),
 )
-_MILLIS = pa.timestamp("ms", "UTC")
 
 
 class Sources(NamedTuple):
@@ -79,7 +80,7 @@ class _Event(NamedTuple):
 def commit_minutes(commits: pa.Table) -> pa.Table:
     """Sum up commits by group and minute, as `anomalies.spark.commit_minutes` does."""
     at = pc.coalesce(commits["record_timestamp"], commits["commit_timestamp"])
-    millis = at.cast(_MILLIS, safe=False).cast(pa.int64())
+    millis = millis_of(at)
     minute = pc.divide(millis, MINUTE_MS)
     timed = commits.append_column("at", millis).append_column("minute", minute)
     timed = timed.filter(pc.and_(pc.invert(commits["is_tombstone"]), pc.is_valid(millis)))
@@ -105,29 +106,30 @@ def events(sources: Sources) -> Iterator[tuple[str, str, Row | str]]:
 
 def _events(sources: Sources) -> Iterator[_Event]:
     for head in sources.heads.to_pylist():
-        yield _Event(head["group_id"], 0, 0, 0, HEAD, "", head["state"])
+        yield _event(head["group_id"], HEAD, head["state"])
     for group, row in _rows(sources.generations):
-        is_settled = row.pop("is_settled")
-        turn, kind = (3, GENERATION) if is_settled else (1, OPEN_GENERATION)
-        yield _Event(group, turn, row["record_offset"], 0, kind, "", row)
+        kind = GENERATION if row.pop("is_settled") else OPEN_GENERATION
+        yield _event(group, kind, row, row["record_offset"])
     for group, row in _told(sources.stays):
-        is_settled, member, offset = (
-            row.pop("is_settled"),
-            row.pop("member_id"),
-            row["record_offset"],
-        )
-        turn, kind = (4, STAY) if is_settled else (1, OPEN_STAY)
+        kind = STAY if row.pop("is_settled") else OPEN_STAY
+        member = row.pop("member_id") or ""
         # Null stands before all others.
-        place = -1 if offset is None else offset
-        yield _Event(group, turn, row["left_at"], place, kind, member or "", row)
+        offset = -1 if row["record_offset"] is None else row["record_offset"]
+        yield _event(group, kind, row, row["left_at"], second_place=offset, tie=member)
     for group, row in _rows(sources.states):
-        yield _Event(group, 2, 0, 0, OPEN_STATE, "", row)
+        yield _event(group, OPEN_STATE, row)
     for group, row in _rows(sources.lags):
-        yield _Event(group, 2, 0, 0, LAG, "", row)
+        yield _event(group, LAG, row)
     for group, row in _rows(sources.moves):
-        yield _Event(group, 5, row["record_offset"], 0, MOVE, "", row)
+        yield _event(group, MOVE, row, row["record_offset"])
     for group, row in _rows(commit_minutes(sources.commits)):
-        yield _Event(group, 5, row["first_offset"], 0, MINUTE, "", row)
+        yield _event(group, MINUTE, row, row["first_offset"])
+
+
+def _event(
+    group: str, kind: str, row: Row | str, place: int = 0, *, second_place: int = 0, tie: str = ""
+) -> _Event:
+    return _Event(group, TURNS[kind], place, second_place, kind, tie, row)
 
 
 def _told(stays: pa.Table) -> Iterator[tuple[str, Row]]:
@@ -145,9 +147,5 @@ def _told(stays: pa.Table) -> Iterator[tuple[str, Row]]:
 
 def _rows(table: pa.Table) -> Iterator[tuple[str, Row]]:
     """Give rows with their groups, times as epoch milliseconds."""
-    for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            millis = table[field.name].cast(_MILLIS, safe=False).cast(pa.int64())
-            table = table.set_column(at, field.name, millis)
-    for row in table.to_pylist():
+    for row in in_millis(table).to_pylist():
         yield row.pop("group_id"), row

@@ -28,6 +28,7 @@ from anomalies.watching import (
     OUTPUT,
     STATE_COLUMNS,
     STAY_COLUMNS,
+    TURNS,
     batch_of,
     watched,
 )
@@ -115,7 +116,6 @@ def events(sources: Sources) -> DataFrame:
     """Bring all that a watch looks at into one shape and order."""
     generations, stays = sources.generations, _told(sources.stays)
     is_open = ~F.col("is_settled")
-    commits = {"turn": 5, "place": "record_offset", "tie": F.lit(None)}
     place = {"place": "record_offset"}
     stay = {
         "place": F.unix_millis("left_at"),
@@ -124,18 +124,18 @@ def events(sources: Sources) -> DataFrame:
     }
     parts = [
         _shaped(sources.heads, HEAD, payload=F.col("state")),
-        _shaped(generations.where(is_open), OPEN_GENERATION, GENERATION_COLUMNS, turn=1, **place),  # type: ignore[arg-type]
-        _shaped(stays.where(is_open), OPEN_STAY, STAY_COLUMNS, turn=1, **stay),  # type: ignore[arg-type]
-        _shaped(sources.states, OPEN_STATE, STATE_COLUMNS, turn=2),
-        _shaped(sources.lags, LAG, ("at", "lag"), turn=2),
-        _shaped(generations.where(~is_open), GENERATION, GENERATION_COLUMNS, turn=3, **place),  # type: ignore[arg-type]
-        _shaped(stays.where(~is_open), STAY, STAY_COLUMNS, turn=4, **stay),  # type: ignore[arg-type]
-        _shaped(sources.moves, MOVE, MOVE_COLUMNS, **commits),  # type: ignore[arg-type]
+        _shaped(generations.where(is_open), OPEN_GENERATION, GENERATION_COLUMNS, **place),  # type: ignore[arg-type]
+        _shaped(stays.where(is_open), OPEN_STAY, STAY_COLUMNS, **stay),  # type: ignore[arg-type]
+        _shaped(sources.states, OPEN_STATE, STATE_COLUMNS),
+        _shaped(sources.lags, LAG, ("at", "lag")),
+        _shaped(generations.where(~is_open), GENERATION, GENERATION_COLUMNS, **place),  # type: ignore[arg-type]
+        _shaped(stays.where(~is_open), STAY, STAY_COLUMNS, **stay),  # type: ignore[arg-type]
+        _shaped(sources.moves, MOVE, MOVE_COLUMNS, **place),  # type: ignore[arg-type]
         _shaped(
             sources.minutes,
             MINUTE,
             tuple(c for c in sources.minutes.columns if c != "group_id"),
-            **(commits | {"place": "first_offset"}),  # type: ignore[arg-type]
+            place="first_offset",
         ),
     ]
     return reduce(DataFrame.unionByName, parts)
@@ -154,7 +154,6 @@ def _shaped(
     kind: str,
     columns: Iterable[str] = (),
     *,
-    turn: int = 0,
     place: Expression | str | None = None,
     second_place: str | None = None,
     tie: Expression | None = None,
@@ -169,7 +168,7 @@ def _shaped(
         payload = F.to_json(F.struct(*plain), {"ignoreNullFields": "false"})
     given: dict[str, Expression] = {
         "group_id": F.col("group_id"),
-        "turn": F.lit(turn),
+        "turn": F.lit(TURNS[kind]),
         "place": _expression(place),
         "second_place": _expression(second_place),
         "kind": F.lit(kind),

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anomalies.group import Watch
+from anomalies.group import (
+    GENERATION,
+    LAG,
+    MINUTE,
+    MOVE,
+    OPEN_GENERATION,
+    OPEN_STATE,
+    OPEN_STAY,
+    STAY,
+    Watch,
+)
 from anomalies.rows import rows_of
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
@@ -19,6 +29,16 @@ if TYPE_CHECKING:
 
 HEAD = "head"
 """The kind of what a watch remembers of a group."""
+
+TURNS = {
+    HEAD: 0,
+    **dict.fromkeys((OPEN_GENERATION, OPEN_STAY), 1),
+    **dict.fromkeys((OPEN_STATE, LAG), 2),
+    GENERATION: 3,
+    STAY: 4,
+    **dict.fromkeys((MOVE, MINUTE), 5),
+}
+"""When rows of a kind have their turn; those of one turn come in the order of their places."""
 
 OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,

@@ -14,7 +14,7 @@ from history.commits import NO_TIME
 from history.fold import GROUP_METADATA
 from history.model import Member, partition_hash, partition_key
 from history.spark import BEGIN_MODERN, COMMITS, MODERN_TYPES
-from schemas.columns import arrow_schema
+from schemas.columns import arrow_schema, in_millis, millis_of
 from schemas.silver import decoded_columns
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _position(rows: pa.Table, names: pa.Array, kind: int) -> dict[str, np.ndarra
     at = rows["record_timestamp"]
     if "commit_timestamp" in rows.schema.names:
         at = pc.coalesce(at, rows["commit_timestamp"])
-    millis = at.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    millis = millis_of(at)
     return {
         "group": pc.index_in(rows["group_id"], names).to_numpy(),
         "partition": rows["record_partition"].to_numpy(),
@@ -233,9 +233,7 @@ class _GroupMetadata:
         lists = rows["members"].combine_chunks()
         members = self._members(_values(lists))
         own = rows.select([*_OWN, "is_tombstone"])
-        time = own["current_state_timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
-        at = own.schema.get_field_index("current_state_timestamp")
-        own = own.set_column(at, "current_state_timestamp", time.cast(pa.int64()))
+        own = in_millis(own)
         made: list[tuple[str | None, Row | None]] = []
         for row, bounds in zip(own.to_pylist(), _bounds(lists), strict=True):
             is_tombstone = row.pop("is_tombstone")

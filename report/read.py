@@ -21,6 +21,7 @@ from report.model import (
     Facts,
     Group,
 )
+from schemas.columns import in_millis
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,
@@ -96,7 +97,7 @@ def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
 def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     columns = ("group_id", "join_started_at")
     where: Where = [[("join_started_at", ">=", _time(since))]]
-    found = _millis(lakehouse.rows(GROUP_GENERATIONS, columns, where))
+    found = in_millis(lakehouse.rows(GROUP_GENERATIONS, columns, where))
     if not found.num_rows:
         return
     begun = found["join_started_at"]
@@ -116,7 +117,7 @@ def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
 def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
     quality = facts.quality
     columns = ("topic", "record_partition", "next_offset", "record_count", "observed_at", "holes")
-    covered = _millis(lakehouse.rows(COVERAGE, columns))
+    covered = in_millis(lakehouse.rows(COVERAGE, columns))
     sums = [("next_offset", "max"), ("record_count", "sum")]
     ends = covered.group_by(["topic", "record_partition"]).aggregate(sums).to_pylist()
     quality.offsets = sum(row["next_offset_max"] for row in ends)
@@ -141,7 +142,7 @@ def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
 
 def _read_findings(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     quality = facts.quality
-    runs = _millis(lakehouse.rows(VALIDATION_RUNS, ("at",)))
+    runs = in_millis(lakehouse.rows(VALIDATION_RUNS, ("at",)))
     quality.last_validation_at = pc.max(runs["at"]).as_py()
     columns = (
         *("table_name", "expectation", "meaning", "severity", "rows_unexpected", "at"),
@@ -168,6 +169,7 @@ _TABLES = {
 }
 # Columns that panels are made of, beside their own.
 _BESIDE = {"owners": ("topic_id", "member_id")}
+_OF_LAG = ("group_id", "sampled_at", "lag", "lag_seconds", "status")
 _MEMBERS = {"joined": "members_joined", "left": "members_left", "replaced": "members_replaced"}
 
 
@@ -178,8 +180,10 @@ def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> N
     shown: Test = ("group_id", "in", [group.group_id for group in facts.shown])
     where: Where = [[shown, (end, "is null", None)], [shown, (end, ">=", _time(since))]]
     columns = ("group_id", *PANELS[panel].columns, *_BESIDE.get(panel, ()))
-    held = _LAG if panel == "lag" else [_MEMBERS.get(name, name) for name in columns]
-    found = lakehouse.rows(spec, held, where).rename_columns(held if panel == "lag" else columns)
+    if panel == "lag":  # made of many rows each
+        columns = _OF_LAG
+    held = [_MEMBERS.get(name, name) for name in columns]
+    found = lakehouse.rows(spec, held, where).rename_columns(columns)
     # Of many chunks, Arrow takes rows by putting all of them together, each time.
     prepared = _prepared(panel, found).combine_chunks()
     order = pc.sort_indices(prepared, [("group_id", "ascending"), (begin, "descending")])
@@ -192,9 +196,6 @@ def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> N
         newest = prepared.take(order.slice(start, min(count, PANELS[panel].most)))
         group.rows[panel] = _told(panel, _rows(newest))[::-1]
         start += count
-
-
-_LAG = ("group_id", "sampled_at", "lag", "lag_seconds", "status")
 
 
 def _prepared(panel: str, rows: pa.Table) -> pa.Table:
@@ -243,20 +244,11 @@ def _first(rows: pa.Table, order: Sequence[tuple[str, str]], most: int) -> pa.Ta
     return rows.sort_by(list(order)).slice(0, most)
 
 
-def _millis(rows: pa.Table) -> pa.Table:
-    """Turn times into epoch milliseconds, which no zone can bend."""
-    for at, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type):
-            millis = rows[field.name].cast(pa.timestamp("ms", "UTC"), safe=False)
-            rows = rows.set_column(at, field.name, millis.cast(pa.int64()))
-    return rows
-
-
 def _rows(rows: pa.Table) -> list[Row]:
     """Give rows as the page has them; texts that are longer than it can show are cut."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_string(field.type) and field.name != "group_id":
             short = pc.utf8_slice_codeunits(rows[field.name], 0, _MOST_TEXT)
             rows = rows.set_column(at, field.name, short)
-    found: list[Row] = _millis(rows).to_pylist()
+    found: list[Row] = in_millis(rows).to_pylist()
     return found

@@ -28,6 +28,7 @@ _ARROW = {
     "double": pa.float64(),
     "timestamp": pa.timestamp("us", "UTC"),
 }
+_MILLIS = pa.timestamp("ms", "UTC")
 # What Kafka's types become; Spark has no unsigned numbers, so a uint16 takes an INT.
 _KAFKA = {
     "bool": "boolean",
@@ -121,8 +122,21 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
 def array_of_millis(values: list[object], kind: ColumnType) -> pa.Array:
     """Make an array of plain values of a column, whose times are epoch milliseconds."""
     if isinstance(kind, Primitive) and kind.name == "timestamp":
-        return pa.array(values, pa.timestamp("ms", "UTC"))
+        return pa.array(values, _MILLIS)
     return pa.array(values, kind.arrow())
+
+
+def millis_of(times: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Give times as epoch milliseconds, which no zone can bend."""
+    return times.cast(_MILLIS, safe=False).cast(pa.int64())
+
+
+def in_millis(rows: pa.Table) -> pa.Table:
+    """Give rows whose times, but for those within structs, are epoch milliseconds."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(at, field.name, millis_of(rows[field.name]))
+    return rows
 
 
 @cache

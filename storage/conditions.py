@@ -27,6 +27,12 @@ EVERY_ROW: Where = ()
 OPEN_ROWS: Where = [[("is_settled", "==", False)]]
 """The rows that a later run may replace."""
 
+
+def open_rows_and_of(groups: Sequence[str]) -> Where:
+    """Give the condition for rows that a later run may replace, and all of some groups."""
+    return [*OPEN_ROWS, [("group_id", "in", groups)]] if groups else OPEN_ROWS
+
+
 # Statistics tell times in milliseconds, cut off.
 _CUT_OFF = dt.timedelta(milliseconds=1)
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

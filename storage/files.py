@@ -275,6 +275,11 @@ def text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def texts_of(values: Mapping[str, object]) -> dict[str, str]:
+    """Write the values of a partition, by column, as Delta's log does."""
+    return {name: text_of(value) for name, value in values.items()}
+
+
 def path_of(values: Mapping[str, str]) -> str:
     """Give the folder of a partition, as Delta names it; values need no escaping here."""
     return "/".join(f"{name}={value}" for name, value in values.items())
@@ -292,13 +297,14 @@ def write_files(rows: DataFrame, spec: TableSpec, root: str, cluster: str) -> li
     Raises:
         LakehouseError: in a task, and so within Spark's error: a column of the key is null.
     """
-    task = partial(_write_task, spec, root, cluster)
+    task = partial(write_batches, spec, root, cluster)
     return [file for files in in_tasks_of(rows, task) for file in files]
 
 
-def _write_task(
+def write_batches(
     spec: TableSpec, root: str, cluster: str, batches: Iterable[pa.RecordBatch]
 ) -> list[DataFile]:
+    """Write rows of one table that are here, see `write_files`."""
     writer = FileWriter(root, cluster)
     for batch in batches:
         writer.add(spec, batch)

@@ -18,7 +18,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from storage.conditions import for_arrow
 from storage.errors import LakehouseError
-from storage.files import naming, path_of, text_of
+from storage.files import naming, path_of, text_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -154,7 +154,7 @@ class Log:
             data_change=True,
             deletion_timestamp=time.time_ns() // 1_000_000,
             size=file["size_bytes"],
-            partition_values={name: text_of(value) for name, value in file["partition"].items()},
+            partition_values=dict(texts_of(file["partition"])),
         )
 
 

@@ -25,7 +25,7 @@ from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
 from storage.conditions import Met, for_arrow, for_spark, in_file
 from storage.errors import ConflictError, LakehouseError
-from storage.files import FileWriter, path_of, read_where, text_of, write_files
+from storage.files import path_of, read_where, texts_of, write_batches, write_files
 from storage.log import damaged, opened
 
 if TYPE_CHECKING:
@@ -196,16 +196,15 @@ class Lakehouse:
         is_small = sum(file["size_bytes"] for file in files) <= _SMALL_BYTES
         if is_small and len(files) <= _SMALL_FILES:
             return self.spark.createDataFrame(_rows_of(spec, files), schema)
-        folder = f"{self.local_root}/{spec.name.replace('.', '/')}"
+        folder = self._folder(spec)
         paths = [file["path"] for file in files]
         placed = [
-            f"{folder}/{path_of({n: text_of(v) for n, v in file['partition'].items()})}"
-            f"/{Path(file['path']).name}"
+            str(folder / path_of(texts_of(file["partition"])) / Path(file["path"]).name)
             for file in files
         ]
         if len(files) > _MANY_FILES or paths != placed:
             return None
-        reader = self.spark.read.schema(schema).option("basePath", folder)
+        reader = self.spark.read.schema(schema).option("basePath", str(folder))
         # As Delta has it: a name is not a pattern, whatever is in it.
         rows = reader.option("__globPaths__", "false").parquet(*paths)
         return rows.select(*schema.names)
@@ -264,7 +263,10 @@ class Lakehouse:
         return None if path is None or re.search(_MISTAKEN, path) else path
 
     def _local_log(self, spec: TableSpec) -> Log | None:
-        return opened(Path(self.local_root or "", *spec.name.split(".")))
+        return opened(self._folder(spec))
+
+    def _folder(self, spec: TableSpec) -> Path:
+        return Path(self.local_root or "", *spec.name.split("."))
 
     def _there(self, spec: TableSpec) -> Log:
         """Read the log of a table that was made.
@@ -330,9 +332,8 @@ class Lakehouse:
         if root is None:
             given = self.spark.createDataFrame(rows, spark_schema(spec.of_cluster))
             return self.append(spec, given, application, version)
-        writer = FileWriter(root, self.cluster)
-        writer.add(spec, pa.RecordBatch.from_pylist(rows, arrow_schema(spec.of_cluster)))
-        files = [file for _, file in writer.close()]
+        batch = pa.RecordBatch.from_pylist(rows, arrow_schema(spec.of_cluster))
+        files = write_batches(spec, root, self.cluster, [batch])
         return self.add(spec, files, application, version)
 
     def add(
@@ -415,13 +416,8 @@ class Lakehouse:
         files = self._local_files(spec, {}) if self.exists(spec) else None
         if files is None:
             return None
-        bounds = [[(f.get(of) or {}).get(column) for of in ("min", "max")] for f in files]
-        return [
-            file["path"]
-            for file, (least, most) in zip(files, bounds, strict=True)
-            # A file without statistics may have any row.
-            if least is None or most is None or (most > after and least <= to)
-        ]
+        in_range: Where = [[(column, ">", after), (column, "<=", to)]]
+        return [file["path"] for file in files if in_file(file, in_range) is not Met.BY_NONE]
 
     def local_files_of(
         self, spec: TableSpec, values: Mapping[str, str] | None = None
@@ -534,10 +530,7 @@ class Lakehouse:
             given = self.spark.createDataFrame(rows, spark_schema(spec.of_cluster))
             self.replace(spec, given, where, application, version)
             return
-        writer = FileWriter(self.local_root, self.cluster)
-        for batch in rows.to_batches():
-            writer.add(spec, batch)
-        files = [file for _, file in writer.close()]
+        files = write_batches(spec, self.local_root, self.cluster, rows.to_batches())
         self.add(spec, files, application, version, instead_of=where)
 
     def _marks_rows_deleted(self, spec: TableSpec) -> bool:
@@ -551,10 +544,7 @@ class Lakehouse:
             return []
         is_met = pc.coalesce(for_arrow(where), pc.scalar(False))  # noqa: FBT003
         rows = _rows_of(spec, files).filter(~is_met).drop_columns(["cluster"])
-        writer = FileWriter(self.local_root, self.cluster)
-        for batch in rows.to_batches():
-            writer.add(spec, batch)
-        return [file for _, file in writer.close()]
+        return write_batches(spec, self.local_root, self.cluster, rows.to_batches())
 
     def append_first(self, spec: TableSpec, rows: DataFrame, application: str, version: int) -> int:
         """Append rows to a table if nobody else has written this `version` of `application`.

@@ -27,7 +27,7 @@ from anomalies.spark import Sources, commit_minutes, events, watch
 from anomalies.watching import OUTPUT, batch_of, watched
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
-from schemas.columns import arrow_schema
+from schemas.columns import arrow_schema, in_millis
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -47,7 +47,7 @@ from schemas.tables import (
     QUARANTINE,
     decoded_table,
 )
-from storage.conditions import EVERY_ROW, OPEN_ROWS
+from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, open_rows_and_of
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ _RECORDS_A_TASK = 100_000
 # So many take this process less than starting Spark's tasks.
 _RECORDS_HERE = 500_000
 _AT_ONCE = 4
+# The rows of the states that groups are in.
+_NEWEST: Where = [[*OPEN_ROWS[0], ("ended_at", "is null", None)]]
 # More groups than this are replaced by replacing all.
 _REPLAYED_BY_NAME = 1_000
 
@@ -252,16 +254,9 @@ def _watch_here(
 
 
 def _sources_here(lakehouse: Lakehouse, plan: Plan, news: News) -> arrow.Sources:
-    of_runs: list[Test] = [("history_run", "<=", plan.to)]
-    is_new: list[list[Test]] = [[("history_run", ">", plan.after), *of_runs]]
-    of_replayed: list[Test] = [("group_id", "in", news.replayed)]
-    if news.replayed:
-        is_new.append([*of_replayed, *of_runs])
-    is_told: Where = [*OPEN_ROWS, *is_new]
-    after, to = news.decode_runs
-    decoded: list[list[Test]] = [[("decode_run", ">", after), ("decode_run", "<=", to)]]
-    if news.replayed and plan.after >= 0:
-        decoded.append([*of_replayed, ("decode_run", "<=", to)])
+    is_new = _of_runs("history_run", plan.after, plan.to, news.replayed)
+    is_told = [*OPEN_ROWS, *is_new]
+    decoded = _of_runs("decode_run", *news.decode_runs, news.replayed)
     heads = lakehouse.rows(ANOMALY_HEADS, ("group_id", "state"))
     is_kept = pc.and_(
         pc.is_valid(heads["group_id"]),
@@ -269,14 +264,11 @@ def _sources_here(lakehouse: Lakehouse, plan: Plan, news: News) -> arrow.Sources
     )
     newest = lakehouse.last_write(LAG, "lag")
     lags = lakehouse.rows(LAG, ("group_id", "sampled_at", "lag"), [[("lag_run", "==", newest)]])
-    at = lags["sampled_at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    by_group = lags.append_column("at", at).group_by(["group_id"])
-    of_group = by_group.aggregate([("at", "max"), ("lag", "sum")])
+    by_group = in_millis(lags).group_by(["group_id"])
+    of_group = by_group.aggregate([("sampled_at", "max"), ("lag", "sum")])
     return arrow.Sources(
         generations=lakehouse.rows(GROUP_GENERATIONS, arrow.GENERATIONS, is_told),
-        states=lakehouse.rows(
-            GROUP_STATES, arrow.STATES, [[*OPEN_ROWS[0], ("ended_at", "is null", None)]]
-        ),
+        states=lakehouse.rows(GROUP_STATES, arrow.STATES, _NEWEST),
         stays=lakehouse.rows(MEMBER_SESSIONS, arrow.STAYS, is_told),
         moves=lakehouse.rows(OFFSET_MOVES, arrow.MOVES, is_new),
         commits=lakehouse.rows(decoded_table(_COMMITS), arrow.COMMITS, decoded),
@@ -293,8 +285,8 @@ def _watch_by_spark(
         of_groups = of_groups.limit(0)
     if news.replayed:
         of_groups = of_groups.where(~F.col("group_id").isin(news.replayed))
-    commits = _new(lakehouse, _COMMITS, news.decode_runs, plan, news.replayed)
-    minutes = commit_minutes(commits)
+    of_runs = for_spark(_of_runs("decode_run", *news.decode_runs, news.replayed))
+    minutes = commit_minutes(lakehouse.read(decoded_table(_COMMITS)).where(of_runs))
     ordered = events(_sources(lakehouse, plan, news, minutes, of_groups))
     schema = spark_schema(OUTPUT)
     found = watch(
@@ -330,27 +322,19 @@ def _watch_by_spark(
 def _replaced(plan: Plan, news: News) -> Where:
     if plan.is_anew or len(news.replayed) > _REPLAYED_BY_NAME:
         return EVERY_ROW
-    where: list[list[Test]] = [*map(list, OPEN_ROWS)]
-    if news.replayed:
-        where.append([("group_id", "in", news.replayed)])
-    return where
+    return open_rows_and_of(news.replayed)
 
 
 def _sources(
     lakehouse: Lakehouse, plan: Plan, news: News, minutes: DataFrame, heads: DataFrame
 ) -> Sources:
-    run, is_settled = F.col("history_run"), F.col("is_settled")
-    is_new = run > plan.after
-    if news.replayed:
-        is_new |= F.col("group_id").isin(news.replayed)
-    is_new &= run <= plan.to
+    is_new = _of_runs("history_run", plan.after, plan.to, news.replayed)
+    is_told = for_spark([*OPEN_ROWS, *is_new])
     return Sources(
-        generations=lakehouse.read(GROUP_GENERATIONS).where(~is_settled | is_new),
+        generations=lakehouse.read(GROUP_GENERATIONS).where(is_told),
         states=_states_now(lakehouse),
-        stays=lakehouse.read(MEMBER_SESSIONS).where(
-            F.col("left_at").isNotNull() & (~is_settled | is_new)
-        ),
-        moves=lakehouse.read(OFFSET_MOVES).where(is_new),
+        stays=lakehouse.read(MEMBER_SESSIONS).where(F.col("left_at").isNotNull() & is_told),
+        moves=lakehouse.read(OFFSET_MOVES).where(for_spark(is_new)),
         minutes=minutes,
         lags=_lag_now(lakehouse)
         .groupBy("group_id")
@@ -360,8 +344,7 @@ def _sources(
 
 
 def _states_now(lakehouse: Lakehouse) -> DataFrame:
-    is_newest = ~F.col("is_settled") & F.col("ended_at").isNull()
-    return lakehouse.read(GROUP_STATES).where(is_newest)
+    return lakehouse.read(GROUP_STATES).where(for_spark(_NEWEST))
 
 
 def _lag_now(lakehouse: Lakehouse) -> DataFrame:
@@ -419,15 +402,11 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     return News((after, to), ingested, tables, replayed)
 
 
-def _new(
-    lakehouse: Lakehouse, table: str, runs: tuple[int, int], plan: Plan, replayed: list[str]
-) -> DataFrame:
-    run = F.col("decode_run")
-    known = lakehouse.read(decoded_table(table)).where(run <= runs[1])
-    is_new = run > runs[0]
-    if replayed and plan.after >= 0:
-        is_new |= F.col("group_id").isin(replayed)
-    return known.where(is_new)
+def _of_runs(column: str, after: int, to: int, replayed: list[str]) -> Where:
+    """Give the condition for rows of the runs behind one, and for all of groups told anew."""
+    until: Test = (column, "<=", to)
+    is_new: list[Test] = [(column, ">", after), until]
+    return [is_new, [("group_id", "in", replayed), until]] if replayed else [is_new]
 
 
 _GROUP = "="

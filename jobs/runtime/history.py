@@ -43,14 +43,14 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark
+from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, open_rows_and_of
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from jobs.runtime.runner import Run
-    from storage.conditions import Test, Where
+    from storage.conditions import Where
     from storage.files import DataFile
     from storage.tables import Lakehouse
 
@@ -430,13 +430,11 @@ def _replace_open(
     if lakehouse.last_write(spec, _APPLICATION) >= 0:
         still_open = lakehouse.read(spec).where(~F.col("is_settled")).drop("cluster")
         rows = rows.unionByName(still_open.join(changed, "group_id", how="left_anti"))
-    where: list[list[Test]] = [*map(list, OPEN_ROWS)]
+    where = open_rows_and_of(replayed)
     if len(replayed) > _REPLAYED_BY_NAME:
         settled = lakehouse.read(spec).where(F.col("is_settled")).drop("cluster")
         rows = rows.unionByName(settled.join(changed, "group_id", how="left_anti"))
-        where = []
-    elif replayed:
-        where.append([("group_id", "in", replayed)])
+        where = EVERY_ROW
     lakehouse.replace(spec, rows, where, _APPLICATION, plan.number)
 
 

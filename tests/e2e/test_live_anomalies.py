@@ -36,7 +36,7 @@ mixed_subscriptions = {least_ms = 1000}
 slow_rebalance = {sync_ms = 2000}
 leader_rejoin_loop = {rejoins_an_hour = 2}
 commit_stall = {pause_ms = 4000}
-commit_storm = {a_partition_and_minute = 50, least_ms = 0}
+commit_storm = {a_partition_and_minute = 100, least_ms = 0}
 no_progress = {least_commits = 10}
 hot_partition = {least_records = 100, share = 0.4}
 stale_group = {idle_ms = 5000}
@@ -114,11 +114,11 @@ def _offsets(at: str, one: TopicPartition, other: TopicPartition) -> None:
         steady.commit({one: 60_000})
         steady.commit({one: 30})
         # So many that half of them are a storm, too, where a minute ends among them.
-        for offset in range(31, 331):
+        for offset in range(31, 631):
             steady.commit({one: offset})
         # The clock of the log is that of its records.
         time.sleep(max(0, 5 - (time.monotonic() - silenced)))
-        steady.commit({one: 331})
+        steady.commit({one: 631})
     clients.wait_until(lambda: clients.group_state(at, "steady") == "Empty")
     clients.commit(at, "steady", {one: 100, other: 7})
 
