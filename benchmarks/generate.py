@@ -117,6 +117,7 @@ class Shape:
         records: how many records.
         groups: how many groups.
         members: least and greatest number of members of a group.
+        topic_partitions: numbers of partitions that a topic may have.
         partitions: partitions of the topic.
         skew: share of the records that the busiest group has.
         commits: share of offset commits.
@@ -128,6 +129,7 @@ class Shape:
     records: int = 1_000_000
     groups: int = 400
     members: tuple[int, int] = (3, 50)
+    topic_partitions: tuple[int, ...] = (3, 6, 12, 12, 24, 48)
     partitions: int = 50
     skew: float = 0.1
     commits: float = 0.92
@@ -176,7 +178,7 @@ def groups(shape: Shape) -> tuple[Group, ...]:
     """Make the groups: the busiest first, the others by Zipf's law."""
     rng = random.Random(shape.seed)  # noqa: S311 - to be the same in every run
     topics = [
-        (f"{area}.{task}.{event}", rng.choice((3, 6, 12, 12, 24, 48)))
+        (f"{area}.{task}.{event}", rng.choice(shape.topic_partitions))
         for area in _AREAS
         for task in _TASKS[:4]
         for event in rng.sample(_EVENTS, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -49,6 +50,7 @@ _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _REASONS = ("compacted", "truncated", "not read")
 _NAMED_MEMBERS = 8
+_AT_ONCE = 2
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
@@ -64,8 +66,9 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
         facts.shown = [Group(row["group_id"]) for row in facts.groups[:SHOWN_GROUPS]]
         _read_anomalies(lakehouse, facts, since)
         _read_rebalances(lakehouse, facts, since)
-        for panel in PANELS:
-            _read_panel(lakehouse, facts, panel, since)
+        # Arrow leaves Python alone while it reads.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(lambda panel: _read_panel(lakehouse, facts, panel, since), PANELS))
     return facts
 
 

@@ -162,7 +162,7 @@ def report_path(options: Options) -> str | None:
     """Tell where the report goes; None if the lakehouse is elsewhere and no file was named."""
     if options.output is not None:
         return options.output
-    root = _local_path(options.lakehouse)
+    root = local_path(options.lakehouse)
     if root is None:
         return None
     # A lakehouse holds many clusters.
@@ -170,8 +170,8 @@ def report_path(options: Options) -> str | None:
     return f"{root.rstrip('/')}/{name}.html"
 
 
-def _local_path(text: str) -> str | None:
-    """Give the path on this machine that a path or URI names; None if it is elsewhere."""
+def local_path(text: str) -> str | None:
+    """Returns the path on this machine that a path or URI names; None if it is elsewhere."""
     if text.startswith("file:"):
         return unquote(urlsplit(text).path)
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) else text
@@ -461,7 +461,7 @@ def _check(options: Options) -> None:
             f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
             "underscores, a letter or digit first"
         )
-    root = _local_path(options.lakehouse)
+    root = local_path(options.lakehouse)
     if root is not None and Path(root).exists() and not Path(root).is_dir():
         _fail(f"--lakehouse {options.lakehouse}: is a file; name a folder")
     if options.job == "sql":

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import subprocess
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from jobs.runtime import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +29,8 @@ _ARROW_BATCH = {
     "spark.sql.execution.arrow.maxBytesPerBatch": ("67108864", str(8 * 2**20)),
 }
 
-# The JVM says so at every start, because Spark asks for the module, and Hive, which finds a file of
-# ours; nobody can do anything with it.
-_NO_NEWS = (b"Using incubator modules", b"ivysettings.xml file not found")
+# The JVM says so at every start, because Spark asks for the module; nobody can do anything with it.
+_NO_NEWS = b"Using incubator modules"
 
 # Of the process: sys.stderr may be something else for a while, as in tests.
 _STDERR = 2
@@ -49,17 +52,24 @@ def session(options: Options) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.ERROR)
     for name in _LOUD_LOGGERS:
         logging.getLogger(name).disabled = True
+    jvm = None
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started the JVM otherwise
-        _start_jvm()
+        jvm = _start_jvm()
+    new = os.environ.get(classes.NEW)
     name = f"groupledger {options.job} {options.cluster}"
     spark = SparkSession.builder.appName(name).getOrCreate()
     for key, (default, ours) in _ARROW_BATCH.items():
         if _number(spark.conf.get(key)) == default:
             spark.conf.set(key, ours)
+    is_done = False
     try:
         yield spark
+        is_done = True
     finally:
         spark.stop()
+        if jvm is not None and new is not None:
+            # Writing takes seconds: first all is said. A job that failed may have loaded few.
+            atexit.register(classes.keep, jvm, Path(new)) if is_done else jvm.kill()
 
 
 def _number(value: str | None) -> str:
@@ -67,14 +77,16 @@ def _number(value: str | None) -> str:
     return (value or "").rstrip("bB")
 
 
-def _start_jvm() -> None:
+def _start_jvm() -> subprocess.Popen[bytes]:
     gateway: Any = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
     stderr = gateway.proc.stderr
     threading.Thread(target=_pass_on, args=(stderr,), daemon=True).start()
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - pyspark has no public way
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    return jvm
 
 
 def _pass_on(lines: IO[bytes]) -> None:
     for line in lines:
-        if not any(text in line for text in _NO_NEWS):
+        if _NO_NEWS not in line:
             os.write(_STDERR, line)

@@ -1,0 +1,163 @@
+"""Brings topics of awkward shapes through the pipeline, and looks at memory and stragglers.
+
+Each is one ``./spark-submit.sh pipeline`` in a process of its own, with the settings that a user
+has on one machine. A straggler is a task that takes far longer than the median of its stage.
+
+Run it by ``benchmarks/run.sh shapes --work /data/shapes``; ``--only usual --records 50000000`` is
+the usual mix, as much of it as asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks import generate
+from benchmarks.generate import Shape
+from benchmarks.ingest_decode import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[1]
+_GIB = 2**30
+
+SHAPES = {
+    "usual": Shape(records=5_000_000),
+    "one partition has half": Shape(records=2_000_000, skew=0.5),
+    "2,000 members of 10,000 partitions": Shape(
+        records=200_000,
+        groups=1,
+        skew=1,
+        members=(2_000, 2_000),
+        commits=0.95,
+        group_metadata=0.002,
+        topic_partitions=(10_000,),
+    ),
+    "100,000 groups": Shape(records=2_000_000, groups=100_000, members=(1, 3)),
+    "group metadata of 1 MB": Shape(
+        records=2_000, groups=20, members=(3_500, 3_500), commits=0.5, group_metadata=0.45
+    ),
+}
+
+
+class Stage(NamedTuple):
+    """The tasks of a stage: how many, and seconds of the median and of the longest."""
+
+    name: str
+    tasks: int
+    median: float
+    longest: float
+
+    @property
+    def ratio(self) -> float:
+        """The longest task in medians."""
+        return self.longest / self.median if self.median else 1.0
+
+
+class Told(NamedTuple):
+    """What a run of the pipeline took, and said."""
+
+    seconds: float
+    peak: int
+    summary: dict[str, Any]
+    stages: list[Stage]
+
+
+def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Told:
+    """Bring records into a new lakehouse below `work`, and watch.
+
+    Args:
+        records: The topic.
+        work: Folder for the lakehouse and Spark's event log.
+        spark: More options, such as the master.
+
+    Raises:
+        SystemExit: The pipeline failed.
+    """
+    lakehouse, events = work / "lakehouse", work / "events"
+    shutil.rmtree(lakehouse, ignore_errors=True)
+    shutil.rmtree(events, ignore_errors=True)
+    events.mkdir(parents=True)
+    command = [str(ROOT / "spark-submit.sh"), "pipeline", "--records", str(records)]
+    command += ["--lakehouse", str(lakehouse), "--json", *spark]
+    conf = {"enabled": "true", "dir": events.as_uri()}
+    conf |= {"compress": "false", "rolling.enabled": "false"}  # one file of text
+    for key, value in conf.items():
+        command += ["--conf", f"spark.eventLog.{key}={value}"]
+    memory = Memory()
+    threading.Thread(target=memory.watch, daemon=True).start()
+    started = time.monotonic()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    took = time.monotonic() - started
+    memory.stop()
+    if done.returncode:
+        sys.exit(f"pipeline of {records} failed: {done.stderr[-2000:]}")
+    summary = json.loads(done.stdout.splitlines()[-1])
+    return Told(took, memory.peak, summary, stages(next(events.iterdir())))
+
+
+def stages(log: Path) -> list[Stage]:
+    """Read the stages of an event log, those with several tasks."""
+    names: dict[int, str] = {}
+    seconds: dict[int, list[float]] = defaultdict(list)
+    with log.open() as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerStageSubmitted":
+                info = event["Stage Info"]
+                names[info["Stage ID"]] = info["Stage Name"]
+            elif event["Event"] == "SparkListenerTaskEnd":
+                run = event["Task Info"]["Finish Time"] - event["Task Info"]["Launch Time"]
+                seconds[event["Stage ID"]].append(run / 1000)
+    return [
+        Stage(names[number], len(taken), statistics.median(taken), max(taken))
+        for number, taken in sorted(seconds.items())
+        if len(taken) > 1
+    ]
+
+
+def main(argv: list[str]) -> None:
+    """Measure, and print a paragraph for each shape."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", choices=SHAPES, action="append", help="this shape, none else")
+    parser.add_argument("--records", type=int, help="so many, whatever the shape has")
+    parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouse")
+    options = parser.parse_args(argv)
+    for name in options.only or SHAPES:
+        shape = SHAPES[name]
+        if options.records:
+            shape = replace(shape, records=options.records)
+        work = options.work / name.replace(" ", "-").replace(",", "")
+        topic = work / "topic"
+        if not topic.exists():
+            generate.generate(shape, topic)
+        _print(name, shape, pipeline(topic, work))
+        shutil.rmtree(work / "lakehouse")
+
+
+def _print(name: str, shape: Shape, told: Told) -> None:
+    peak = told.peak / _GIB
+    print(f"\n{name}: {shape.records:,} records, {told.seconds:.0f} s, peak {peak:.1f} GiB")
+    for step, spent in told.summary["seconds"].items():
+        print(f"  {step:32}{spent:>8.1f}s")
+    longest = sorted(told.stages, key=lambda stage: stage.longest - stage.median, reverse=True)
+    for stage in longest[:3]:
+        took = f"median {stage.median:.1f} s, longest {stage.longest:.1f} s"
+        print(f"  {stage.tasks} tasks, {took}, x {stage.ratio:.1f}: {stage.name}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

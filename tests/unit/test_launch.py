@@ -1,0 +1,108 @@
+"""How a job's process is started: what the JVM is told, and the archive of classes it may use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs.runtime import classes, launch, options
+
+# As Spark's JVM: it ends when its standard input does, and writes its archive then.
+_WRITER = "cat >/dev/null; [ -z {content} ] || echo {content} >{part}; exit {status}"
+
+
+def keep(cache: Path, content: str, status: int) -> None:
+    part = classes.unfinished(cache, "classes-1")
+    script = _WRITER.format(content=content or "''", part=part, status=status)
+    with subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE) as jvm:
+        classes.keep(jvm, part)
+
+
+def test_an_archive_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    keep(tmp_path, "half", status=1)
+    keep(tmp_path, "", status=0)
+    assert list(tmp_path.iterdir()) == []
+    assert classes.kept(tmp_path, "classes-1") is None
+    keep(tmp_path, "whole", status=0)
+    (archive,) = tmp_path.iterdir()
+    assert classes.kept(tmp_path, "classes-1") == archive
+    assert classes.kept(tmp_path, "classes-2") is None
+    archive.write_text("who")
+    assert classes.kept(tmp_path, "classes-1") is None
+
+
+def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
+    old, young = (tmp_path / f"classes-1.{n}.part" for n in (1, 2))
+    for part in (old, young):
+        part.touch()
+    os.utime(old, (0, 0))
+    classes.unfinished(tmp_path, "classes-1")
+    assert [p.name for p in tmp_path.iterdir()] == [young.name]
+
+
+def test_an_archive_is_of_one_jvm_and_one_class_path(tmp_path: Path) -> None:
+    jar, java = tmp_path / "a.jar", tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    for file in (jar, java):
+        file.touch()
+        os.utime(file, (1, 1))
+    env = {"JAVA_HOME": str(tmp_path)}
+    names = {classes.key([jar], env), classes.key([], env)}
+    for file in (jar, java):  # another release in the same place
+        os.utime(file, (2, 2))
+        names.add(classes.key([jar], env))
+    assert len(names) == 4
+    assert classes.key([jar], env) in names
+    assert classes.key([jar], {}) is None
+
+
+def test_only_a_job_that_does_everything_makes_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPLEDGER_CACHE", str(tmp_path))
+    env = {"JAVA_HOME": str(tmp_path)}
+    assert launch.shared_classes([], "sql", env) == ([], {})
+    made, new = launch.shared_classes([], "pipeline", env)
+    part = Path(new[classes.NEW])
+    assert made[0] == f"-XX:ArchiveClassesAtExit={part}"
+    archive = part.with_name(f"{part.name.partition('.')[0]}.0.jsa")
+    archive.touch()
+    for job in ("sql", "pipeline"):
+        used, new = launch.shared_classes([], job, env)
+        assert (used[0], new) == (f"-XX:SharedArchiveFile={archive}", {})
+
+
+@pytest.mark.parametrize(
+    ("line", "has_tables", "is_brief"),
+    [
+        ("pipeline --records x", True, True),
+        ("pipeline --records x", False, False),
+        ("history", True, True),
+        ("sql --query x", True, True),
+        ("sql --serve", True, False),
+        ("maintain", True, False),
+    ],
+)
+def test_a_run_after_others_is_brief(
+    tmp_path: Path, line: str, *, has_tables: bool, is_brief: bool
+) -> None:
+    if has_tables:
+        (tmp_path / "bronze" / "records").mkdir(parents=True)
+    chosen = options.parse([*line.split(), "--lakehouse", str(tmp_path)])
+    assert launch.is_brief(chosen) is is_brief
+
+
+def test_on_this_machine_jars_are_where_the_jvm_shares_classes() -> None:
+    conf = {"spark.driver.extraClassPath": "/their.jar", "spark.jars": "/more.jar"}
+    here = launch.Target("local[*]", None)
+    line = launch.spark_arguments(here, conf, [Path("/a.jar"), Path("/b.jar")], None, ["-Xa"])
+    assert "spark.driver.extraClassPath=/a.jar:/b.jar:/their.jar" in line
+    assert line[line.index("--jars") + 1] == "/more.jar"
+    assert any(word.startswith("spark.driver.extraJavaOptions=-Xa ") for word in line)
+    cluster = launch.Target("spark://somewhere:7077", None)
+    line = launch.spark_arguments(cluster, {}, [Path("/a.jar")], None)
+    assert line[line.index("--jars") + 1] == "/a.jar"
+    assert not any("extraClassPath" in word for word in line)
