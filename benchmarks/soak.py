@@ -4,7 +4,8 @@ All runs share one driver process, with its JVM and its Python workers: what lea
 scheduler starts a process for each run, which hides leaks and adds the start of Spark; so does
 ``--processes``. What the growth of the tables costs shows in both.
 
-Each run brings what an hour may bring. At the end `maintain` is run, and the number of files and
+Each run brings what an hour may bring, and `maintain` comes once a day, as docs/operations.md says;
+``--maintain-every 0`` leaves it out. At the end it is run once more, and the number of files and
 the time of three queries are taken before and after it. A year has 8,760 hours, which take a day
 here: ``--runs 500`` is the simulation of one, and its figures are those of 500 runs, no more.
 
@@ -71,6 +72,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--runs", type=int, default=200, help="runs of the pipeline")
     parser.add_argument("--records", type=int, default=2_000, help="new records of each run")
     parser.add_argument("--groups", type=int, default=100)
+    parser.add_argument("--maintain-every", type=int, default=24, metavar="RUNS")
     parser.add_argument("--processes", action="store_true", help="a process for each run")
     parser.add_argument("--broker", action="store_true", help="bring the records by a real broker")
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouse")
@@ -109,6 +111,8 @@ def _run(
         memory.append(_memory(broker))
         figures = "".join(f"{mib:>9,}" for mib in memory[-1])
         print(f"{number:>5}{seconds[-1]:>9.1f}{figures}", flush=True)
+        if options.maintain_every and (number + 1) % options.maintain_every == 0:
+            job("maintain", ["--lakehouse", str(lakehouse)])
     _print_growth(seconds, memory)
     spark = spark or stack.enter_context(spark_session())
     group = generate.groups(shape)[0].name

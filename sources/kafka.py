@@ -94,6 +94,9 @@ class Topic:
     kafka_cluster_id: str | None = None
 
 
+_OFFSETS_A_TASK = 100_000
+
+
 def read_properties(path: str) -> dict[str, str]:
     """Read Kafka client properties from a file: key=value lines, as Java's but without escapes.
 
@@ -356,7 +359,10 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
     properties = {f"kafka.{key}": value for key, value in client.items()}
     planned = spark.read.format("kafka").options(**{**properties, **options}).load()
     rows = _planned_once(planned, cluster) if ranges else planned
-    return _in_shape(rows)
+    # Spark's source has a task for each partition, and each would write a file, however small.
+    offsets = sum(end - start for ps in by_topic.values() for start, end in ps.values())
+    tasks = max(spark.sparkContext.defaultParallelism, offsets // _OFFSETS_A_TASK)
+    return _in_shape(rows.coalesce(tasks))
 
 
 def _in_shape(rows: DataFrame) -> DataFrame:

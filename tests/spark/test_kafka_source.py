@@ -9,9 +9,12 @@ from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
 from sources import kafka
+from tests.support import clients
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.support.broker import Broker
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,16 @@ def test_times(
     shaped = kafka._in_shape(rows)
     found = shaped.select(F.unix_millis("record_timestamp"), "timestamp_type").first()
     assert found == expected
+
+
+def test_few_records_of_many_partitions_make_few_tasks(spark: SparkSession, broker: Broker) -> None:
+    partitions = 12
+    clients.create_topic(broker.bootstrap, "many", partitions=partitions)
+    for partition in range(partitions):
+        clients.produce(broker.bootstrap, "many", 5, partition=partition)
+    cluster = kafka.Cluster(broker.bootstrap, {}, "read_committed")
+    ranges = kafka.new_ranges(kafka.describe(spark, cluster, "many"), cluster, {})
+    rows = kafka.read(spark, cluster, ranges)
+    assert rows.rdd.getNumPartitions() == spark.sparkContext.defaultParallelism
+    counts = dict(rows.groupBy("record_partition").count().collect())
+    assert counts == dict.fromkeys(range(partitions), 5)
