@@ -51,7 +51,7 @@ def main(argv: list[str]) -> None:
     for name in ("short", "long"):
         lakehouse = work / f"lakehouse-{name}"
         if not lakehouse.exists():
-            took, told = _pipeline(work / name, lakehouse)
+            took, told = pipeline(work / name, lakehouse)
             print(f"{name} history brought in: {took:.1f} s", flush=True)
             for step, spent in told["seconds"].items():
                 print(f"  {step:32}{spent:>8.1f}s", flush=True)
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
             shutil.rmtree(copy, ignore_errors=True)
             # Delta never changes a file, so that links are as good as copies.
             shutil.copytree(work / f"lakehouse-{name}", copy, copy_function=os.link)
-            took, told = _pipeline(work / "hour", copy)
+            took, told = pipeline(work / "hour", copy)
             seconds.setdefault(name, []).append(took)
             for step, spent in told["seconds"].items():
                 steps.setdefault(step, {}).setdefault(name, []).append(spent)
@@ -95,9 +95,14 @@ def _cut(work: Path, share: float) -> None:
     shutil.rmtree(work / "topic")
 
 
-def _pipeline(records: Path, lakehouse: Path) -> tuple[float, dict[str, Any]]:
+def pipeline(records: Path, lakehouse: Path, *more: str) -> tuple[float, dict[str, Any]]:
+    """Run the pipeline in a process of its own, and give its seconds and its summary.
+
+    Raises:
+        SystemExit: it failed.
+    """
     command = [ROOT / "spark-submit.sh", "pipeline", "--records", records]
-    command += ["--lakehouse", lakehouse, "--json"]
+    command += ["--lakehouse", lakehouse, "--json", *more]
     started = time.monotonic()
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     took = time.monotonic() - started

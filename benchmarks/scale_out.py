@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from benchmarks import generate
 from benchmarks.shapes import pipeline
 from jobs.runtime.jars import pyspark_home
+from tests.support.broker import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,12 +42,11 @@ def standalone(workers: int, work: Path) -> Iterator[str]:
         SystemExit: One of them did not come up.
     """
     with ExitStack() as stack:
-        port = _free_port()
+        port, *own_ports = free_ports(1 + workers)
         _start(stack, work, "master.Master", "--port", str(port))
         _wait(port)
         address = f"spark://{_HOST}:{port}"
-        for number in range(workers):
-            own = _free_port()
+        for number, own in enumerate(own_ports):
             folder = ["--work-dir", str(work / f"worker-{number}")]
             size = ["--cores", "1", "--memory", _MEMORY]
             _start(stack, work, "worker.Worker", "--port", str(own), *size, *folder, address)
@@ -63,12 +63,6 @@ def _start(stack: ExitStack, work: Path, name: str, *arguments: str) -> None:
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
     stack.callback(process.wait)
     stack.callback(process.terminate)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind((_HOST, 0))
-        return int(free.getsockname()[1])
 
 
 def _wait(port: int) -> None:

@@ -13,23 +13,20 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks import generate
+from benchmarks import generate, growth
 from benchmarks.generate import Shape
 from benchmarks.ingest_decode import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT = Path(__file__).parents[1]
 _GIB = 2**30
 
 SHAPES = {
@@ -89,21 +86,15 @@ def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Told:
     shutil.rmtree(lakehouse, ignore_errors=True)
     shutil.rmtree(events, ignore_errors=True)
     events.mkdir(parents=True)
-    command = [str(ROOT / "spark-submit.sh"), "pipeline", "--records", str(records)]
-    command += ["--lakehouse", str(lakehouse), "--json", *spark]
+    more = list(spark)
     conf = {"enabled": "true", "dir": events.as_uri()}
     conf |= {"compress": "false", "rolling.enabled": "false"}  # one file of text
     for key, value in conf.items():
-        command += ["--conf", f"spark.eventLog.{key}={value}"]
+        more += ["--conf", f"spark.eventLog.{key}={value}"]
     memory = Memory()
     threading.Thread(target=memory.watch, daemon=True).start()
-    started = time.monotonic()
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    took = time.monotonic() - started
+    took, summary = growth.pipeline(records, lakehouse, *more)
     memory.stop()
-    if done.returncode:
-        sys.exit(f"pipeline of {records} failed: {done.stderr[-2000:]}")
-    summary = json.loads(done.stdout.splitlines()[-1])
     return Told(took, memory.peak, summary, stages(next(events.iterdir())))
 
 

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--runs", type=int, default=200, help="runs of the pipeline")
     parser.add_argument("--records", type=int, default=2_000, help="new records of each run")
     parser.add_argument("--groups", type=int, default=100)
-    parser.add_argument("--maintain-every", type=int, default=24, metavar="RUNS")
+    parser.add_argument("--maintain-every", type=int, default=24, metavar="RUNS", help="0: never")
     parser.add_argument("--processes", action="store_true", help="a process for each run")
     parser.add_argument("--broker", action="store_true", help="bring the records by a real broker")
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouse")

@@ -35,6 +35,7 @@ _FETCH_TIMEOUT_S = 20.0
 _PLANNING_TIMEOUT_S = 60.0
 # How long a task waits for the broker of its partition.
 _POLL_TIMEOUT_MS = 30_000
+_OFFSETS_A_TASK = 100_000
 # Spark's source asks for a log's ends behind each fetch, and a broker answers the requests of a
 # connection one by one: behind a fetch at the end of a log, which it holds back by 500 ms for
 # records to come. None that come are wanted, so half a second of each partition is saved.
@@ -92,9 +93,6 @@ class Topic:
     topic_id: str | None
     logs: dict[int, Log]
     kafka_cluster_id: str | None = None
-
-
-_OFFSETS_A_TASK = 100_000
 
 
 def read_properties(path: str) -> dict[str, str]:

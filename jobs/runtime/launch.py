@@ -89,21 +89,21 @@ def main(argv: Sequence[str]) -> NoReturn:
     chosen = options.parse(list(argv))
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
-        command, env = job_process(target, argv, chosen.spark_conf)
+        command, env = job_process(target, argv, chosen)
         os.execve(command[0], command, env)  # noqa: S606 - the module says why
     except (jars.JarsError, OSError) as error:
         sys.exit(f"groupledger: cannot start {chosen.job}: {error}")
 
 
 def job_process(
-    target: Target, argv: Sequence[str], user_conf: Mapping[str, str]
+    target: Target, argv: Sequence[str], chosen: options.Options
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the command line and the environment that run a job.
 
     Args:
         target: The Spark to run it on.
         argv: The job and its options, which the job parses again.
-        user_conf: Spark properties that win over ours.
+        chosen: The same, parsed; its Spark properties win over ours.
 
     Raises:
         JarsError: JARs are missing and could not be fetched.
@@ -113,16 +113,15 @@ def job_process(
     script = [str(jars.CHECKOUT / "jobs" / "runtime" / "boot.py"), *argv]
     found_jars = jars.fetch(jars.spark_jars())
     if target.sees_checkout:
-        chosen = options.parse(list(argv))
         java_options, new = shared_classes(found_jars, chosen.job, env)
         env |= new
         if is_brief(chosen):
             java_options.append(_QUICK_COMPILER)
-        arguments = spark_arguments(target, user_conf, found_jars, None, java_options)
+        arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)
         env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
         return [sys.executable, *script], env
     archive = build_archive(jars.cache_folder())
-    arguments = spark_arguments(target, user_conf, found_jars, archive)
+    arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive)
     submit = target.home / "bin" / "spark-submit"
     if not submit.is_file():
         raise FileNotFoundError(f"no {submit}; set SPARK_HOME to a Spark 4.1, or unset it")

@@ -68,8 +68,10 @@ def session(options: Options) -> Iterator[SparkSession]:
     finally:
         spark.stop()
         if jvm is not None and new is not None:
-            # Writing takes seconds: first all is said. A job that failed may have loaded few.
-            atexit.register(classes.keep, jvm, Path(new)) if is_done else jvm.kill()
+            if is_done:  # writing takes seconds: first all is said
+                atexit.register(classes.keep, jvm, Path(new))
+            else:  # it may have loaded few
+                jvm.kill()
 
 
 def _number(value: str | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime import jars, launch
+from jobs.runtime import jars, launch, options
 
 ROOT = Path(__file__).parents[2]
 RECORDING = ROOT / "examples" / "recordings" / "4.3.1-storm.parquet"
@@ -26,7 +26,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    command, env = launch.job_process(launch.choose_target(None, {}), argv, {})
+    chosen = options.parse(list(argv))
+    command, env = launch.job_process(launch.choose_target(None, {}), argv, chosen)
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 

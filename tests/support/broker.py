@@ -89,7 +89,7 @@ class Broker:
         names = ["PLAINTEXT", "CONTROLLER"]
         names += ["SASL"] if self.credentials else []
         names += ["SSL"] if self.tls else []
-        self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.truststore_password = secrets.token_hex(8)  # keytool insists on one
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] | None = None
@@ -409,7 +409,7 @@ def _tool(name: str) -> str:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Find ports that nothing listens on."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []

@@ -26,8 +26,8 @@ class Job:
     def __init__(self, *argv: object, env: Mapping[str, str] | None = None) -> None:
         """Start it as ./spark-submit.sh does, without the set-up."""
         arguments = [str(a) for a in argv]
-        conf = options.parse(arguments).spark_conf
-        command, own = launch.job_process(launch.choose_target(None, {}), arguments, conf)
+        chosen = options.parse(arguments)
+        command, own = launch.job_process(launch.choose_target(None, {}), arguments, chosen)
         self.started = time.monotonic()
         self.lines: list[tuple[float, str]] = []
         self._process = subprocess.Popen(
