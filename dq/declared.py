@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from schemas import toml
 from schemas.silver import silver_tables
-from schemas.tables import all_tables, decoded_table
+from schemas.tables import RECORDS, all_tables, decoded_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from schemas.tables import TableSpec
 
@@ -140,36 +140,41 @@ def suites() -> tuple[Suite, ...]:
             about.setdefault(declared["table"], []).append(declared)
         else:
             own[declared["table"]] = declared
+    # What holds of all decoded tables is held of them together, and that bronze has a record once.
     decoded = {decoded_table(name).name for name in silver_tables()}
+    counted = decoded | {RECORDS.name}
     found = [_about_table(declared) for declared in about.pop(EVERY_DECODED)]
     for name, spec in all_tables().items():
-        # What holds of all decoded tables is held of them together.
         if name in own or name not in _BOOKKEEPING | decoded:
-            found.append(_of_table(spec, own.pop(name, {}), is_decoded=name in decoded))
+            by_key = () if name in decoded else _by_key(spec, is_counted=name in counted)
+            found.append(_of_table(spec, own.pop(name, {}), by_key))
         found += [_about_table(declared) for declared in about.pop(name, ())]
     if own or about:
         raise ValueError(f"dq/suites names tables that are not ours: {sorted({*own, *about})}")
     return tuple(found)
 
 
-def _of_table(spec: TableSpec, declared: dict[str, Any], *, is_decoded: bool) -> Suite:
+def _by_key(spec: TableSpec, *, is_counted: bool) -> tuple[Check, ...]:
+    """Give what is expected of each table's key; `is_counted` if another suite counts its rows."""
+    any_null = " OR ".join(f"{column} IS NULL" for column in spec.required)
+    whole = Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", any_null)
+    unique = Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies > 1")
+    return (whole,) if is_counted else (unique, whole)
+
+
+def _of_table(spec: TableSpec, declared: dict[str, Any], by_key: Sequence[Check]) -> Suite:
     """Give the suite of a table's own rows: what its declaration says, and its suite."""
     new = next((_NEW[c.name] for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
-    key = ", ".join(spec.key)
     facts = list(declared.get("facts", ()))
-    if not is_decoded:
+    if any("copies" in check.bad for check in by_key):
+        # The column that tells most rows apart comes first: Spark's sort compares the others for
+        # what is equal in it, and all rows are of one cluster.
+        key = ", ".join(reversed(spec.key))
         facts.insert(0, f"count(*) OVER (PARTITION BY {key}) AS copies")
     rows = f"SELECT {f',{chr(10)}  '.join(['*', *facts])}\nFROM (\n{source}\n)"
-    any_null = " OR ".join(f"{column} IS NULL" for column in spec.required)
-    checks = [
-        Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies > 1"),
-        Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", any_null),
-    ]
-    if is_decoded:
-        checks.clear()
-    checks += [Check(**check) for check in declared.get("check", ())]
+    checks = [*by_key, *(Check(**check) for check in declared.get("check", ()))]
     own_key = tuple(column for column in spec.key if column != "cluster")
     return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))
 
