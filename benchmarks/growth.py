@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
             seconds.setdefault(name, []).append(took)
             for step, spent in told["seconds"].items():
                 steps.setdefault(step, {}).setdefault(name, []).append(spent)
-    _print(options, seconds, steps)
+    if seconds:
+        _print(options, seconds, steps)
 
 
 def _cut(work: Path, share: float) -> None:
