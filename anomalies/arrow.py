@@ -134,15 +134,13 @@ def _event(
 
 def _told(stays: pa.Table) -> Iterator[tuple[str, Row]]:
     """Give the stays that a detector asks for, and of all others the time of the last."""
-    last: dict[tuple[str, bool], int] = {}
-    for group, row in _rows(stays.filter(pc.is_valid(stays["left_at"]))):
-        key = group, row["is_settled"]
-        last[key] = max(last.get(key, row["left_at"]), row["left_at"])
-        if row["end_cause"] == "static_member_replaced" and row["group_instance_id"] is not None:
-            yield group, row
+    ended = stays.filter(pc.is_valid(stays["left_at"]))
+    is_replaced = pc.equal(ended["end_cause"], "static_member_replaced")
+    yield from _rows(ended.filter(pc.and_(is_replaced, pc.is_valid(ended["group_instance_id"]))))
+    last = ended.group_by(["group_id", "is_settled"]).aggregate([("left_at", "max")])
     nothing = dict.fromkeys(STAYS[1:])
-    for (group, is_settled), left_at in last.items():
-        yield group, nothing | {"is_settled": is_settled, "left_at": left_at}
+    for group, row in _rows(last.rename_columns(["group_id", "is_settled", "left_at"])):
+        yield group, nothing | row
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[str, Row]]:

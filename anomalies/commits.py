@@ -220,7 +220,7 @@ def minute(
         hit = _paused(memory, limits, part, presences)
         if hit is not None:
             findings.hit(hit)
-            findings.end_others("commit_stall", ())
+            findings.end_others({"commit_stall": ()})
     memory["minute"] = {n: part[n] for n in _MINUTE}
 
 

@@ -87,17 +87,20 @@ class _Places:
         since = at - _WINDOW_MS
         self._places: dict[str, Row] = memory.setdefault("places", {})
         for name, place in list(self._places.items()):
-            # In order, so that no more is looked at than goes.
-            del place["restarts"][: bisect_left(place["restarts"], since)]
+            # In order, so that no more is looked at than goes, which mostly is nothing.
+            restarts = place["restarts"]
+            if restarts and restarts[0] < since:
+                del restarts[: bisect_left(restarts, since)]
             if place["left"] is not None and place["left"] < since:
                 del self._places[name]
         self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
         self._gone = {c: t for c, t in memory.get("gone", {}).items() if t >= since}
         self.came_back: dict[str, list[list[Any]]] = memory.setdefault("came_back", {})
         for client, times in list(self.came_back.items()):
-            del times[: bisect_left(times, [since])]
-            if not times:
-                del self.came_back[client]
+            if times[0][0] < since:
+                del times[: bisect_left(times, [since])]
+                if not times:
+                    del self.came_back[client]
         memory["gone"] = self._gone
 
     def forget(self) -> None:

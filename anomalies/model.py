@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterator, Mapping
 
 Row: TypeAlias = dict[str, Any]
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
+_RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -107,15 +108,17 @@ class Episode:
 
     def extend(self, hit: Hit) -> None:
         """Take a further finding."""
-        if SEVERITIES.index(hit.severity) >= SEVERITIES.index(self.severity):
+        if hit.severity == self.severity or _RANKS[hit.severity] > _RANKS[self.severity]:
             self.severity, self.label = hit.severity, hit.label
+        # A storm has thousands of them.
         self.ended_at = max(self.ended_at, hit.ended_at)
         self.last = list(hit.last)
         known = self.evidence
         for name, value in hit.add.items():
             known[name] = known.get(name, 0) + value
         for name, value in hit.most.items():
-            known[name] = max(known.get(name, value), value)
+            if name not in known or value > known[name]:
+                known[name] = value
         known.update(hit.note)
         for name, values in hit.lists.items():
             seen = known.setdefault(name, [])
@@ -148,10 +151,10 @@ class Findings:
             self.done.append(known)
         self.current[key] = Episode.begun(hit)
 
-    def end_others(self, kind: str, subjects: Container[str]) -> None:
-        """Let a kind of condition be over but for some subjects."""
-        for (of_kind, subject), episode in self.current.items():
-            if of_kind == kind and subject not in subjects:
+    def end_others(self, lasting: Mapping[str, Container[str]]) -> None:
+        """Let kinds of conditions be over but for some subjects of each."""
+        for (kind, subject), episode in self.current.items():
+            if kind in lasting and subject not in lasting[kind]:
                 episode.is_over = True
 
     def settle(self, clock: int | None) -> list[Episode]:

@@ -431,8 +431,7 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
         for hit in _conditions_of(limits, generation, start, max(start, end)):
             findings.hit(hit)
             found[hit.kind].append(hit.subject)
-    for kind, subjects in found.items():
-        findings.end_others(kind, subjects)
+    findings.end_others(found)
 
 
 def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Iterator[Hit]:

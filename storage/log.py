@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,11 @@ from storage.errors import LakehouseError
 from storage.files import naming, path_of, text_of, texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from storage.conditions import Where
+    from pyarrow.dataset import Dataset
+
+    from storage.conditions import Test, Where
     from storage.files import DataFile
 
 _COMMIT = re.compile(r"[0-9]{20}\.json")
@@ -31,6 +34,67 @@ _DELETION_VECTORS = "deletionVectors"
 # As Spark does, which takes longer to read a log with more commits behind the last checkpoint.
 _CHECKPOINT_EVERY = 10
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows of one version of a table on this disk, for whichever process reads them.
+
+    Attributes:
+        folder: of the table.
+        dataset: its files; None of a table that was not made, which has no rows.
+        schema: what to read, and as what; null stands for columns that the table lacks.
+        where: what the rows meet.
+    """
+
+    folder: str
+    dataset: Dataset | None
+    schema: pa.Schema
+    where: Where
+
+    def read(self, tests: Sequence[Test] = (), *, threads: bool = True) -> pa.Table:
+        """Read the rows, or those that meet some tests, too.
+
+        Args:
+            tests: the tests.
+            threads: whether to use all cores, which a task does not have.
+
+        Raises:
+            LakehouseError: a file cannot be read.
+        """
+        if self.dataset is None:
+            return self.schema.empty_table()
+        met = for_arrow([[*tests, *own] for own in self.where or [[]] if tests or own])
+        with naming(self.folder):
+            rows = self.dataset.to_table(self._held(self.dataset), met, use_threads=threads)
+        return with_schema(rows, self.schema)
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Read the rows, some at a time.
+
+        Raises:
+            LakehouseError: a file cannot be read.
+        """
+        if self.dataset is None:
+            return
+        scanner = self.dataset.scanner(self._held(self.dataset), for_arrow(self.where))
+        with naming(self.folder):
+            for batch in scanner.to_batches():
+                yield with_schema(pa.Table.from_batches([batch]), self.schema)
+
+    def _held(self, dataset: Dataset) -> list[str]:
+        return [name for name in self.schema.names if name in dataset.schema.names]
+
+
+def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give rows the columns of a schema, and their types; null stands for what they lack."""
+    arrays = [
+        rows[f.name].cast(f.type)
+        if f.name in rows.schema.names
+        else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.table(arrays, schema=schema)
 
 
 class Log:
@@ -82,23 +146,18 @@ class Log:
             if all(text_of(file["partition"][name]) == value for name, value in values.items())
         ]
 
-    def rows(self, columns: Sequence[str], where: Where) -> pa.Table:
-        """Read the rows that meet a condition; files that cannot have one are passed over.
+    def selection(self, schema: pa.Schema, where: Where) -> Selection:
+        """Select the rows that meet a condition; files that cannot have one are passed over.
 
         Args:
-            columns: what to read of them; columns that the table lacks are left out.
+            schema: what to read of them.
             where: the condition, of columns that the table has.
-
-        Raises:
-            LakehouseError: a file cannot be read.
         """
         # By delta-rs's own way to files, Arrow's threads call Python, and about every other process
         # that had done so died of it at its end.
         files = SubTreeFileSystem(str(self._folder), LocalFileSystem())
         dataset = self._table.to_pyarrow_dataset(filesystem=files)
-        held = [name for name in columns if name in dataset.schema.names]
-        with naming(str(self._folder)):
-            return dataset.to_table(held, filter=for_arrow(where))
+        return Selection(str(self._folder), dataset, schema, where)
 
     def add(
         self,

@@ -26,7 +26,7 @@ from schemas.tables import FORMAT_VERSION
 from storage.conditions import Met, for_arrow, for_spark, in_file
 from storage.errors import ConflictError, LakehouseError
 from storage.files import path_of, read_where, texts_of, write_batches, write_files
-from storage.log import damaged, opened
+from storage.log import Selection, damaged, opened, with_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -217,25 +217,26 @@ class Lakehouse:
             columns: what to read; null where a table of an earlier release lacks them.
             where: what the rows meet.
         """
-        declared = arrow_schema(spec.columns)
-        schema = pa.schema([declared.field(name) for name in columns])
+        selected = self.selection(spec, columns, where)
+        if selected is not None:
+            return selected.read()
+        found = self.read(spec).where(for_spark(where)).select(*columns).toArrow()
+        return with_schema(found, _schema_of(spec, columns))
+
+    def selection(
+        self, spec: TableSpec, columns: Sequence[str], where: Where = ()
+    ) -> Selection | None:
+        """Select rows of this cluster for tasks to read, see `rows`; None if only Spark can."""
+        if self.local_root is None:
+            return None
+        schema = _schema_of(spec, columns)
         if not self.exists(spec):
-            return schema.empty_table()
-        log = None if self.local_root is None else self._there(spec)
-        if log is None or log.marks_rows_deleted:
-            found = self.read(spec).where(for_spark(where)).select(*columns).toArrow()
-        else:
-            own: list[list[Test]] = [[("cluster", "==", self.cluster)]]
-            found = log.rows(columns, [[*own[0], *tests] for tests in where] or own)
-        return pa.table(
-            [
-                found[f.name].cast(f.type)
-                if f.name in found.schema.names
-                else pa.nulls(found.num_rows, f.type)
-                for f in schema
-            ],
-            schema=schema,
-        )
+            return Selection(str(self._folder(spec)), None, schema, where)
+        log = self._there(spec)
+        if log.marks_rows_deleted:
+            return None
+        own: list[list[Test]] = [[("cluster", "==", self.cluster)]]
+        return log.selection(schema, [[*own[0], *tests] for tests in where] or own)
 
     def last_write(self, spec: TableSpec, application: str) -> int:
         """Give the version of this cluster's last write of `application` to a table, or -1."""
@@ -659,6 +660,11 @@ def _rows_of(spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> pa.Table:
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         parts.append(rows.select(schema.names))
     return pa.concat_tables(parts)
+
+
+def _schema_of(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
+    declared = arrow_schema(spec.columns)
+    return pa.schema([declared.field(name) for name in columns])
 
 
 def _holds(held: T.DataType, wanted: T.DataType) -> bool:

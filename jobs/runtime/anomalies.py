@@ -24,9 +24,11 @@ from anomalies.health import WINDOWS, group_health
 from anomalies.model import Findings
 from anomalies.rows import rows_of
 from anomalies.spark import Sources, commit_minutes, events, watch
-from anomalies.watching import OUTPUT, batch_of, watched
+from anomalies.watching import OUTPUT, batch_of
+from jobs.runtime import watch_files
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
+from jobs.runtime.watch_files import Place
 from schemas.columns import arrow_schema, in_millis
 from schemas.tables import (
     ANOMALIES,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from anomalies.model import Row
     from anomalies.thresholds import Thresholds
     from jobs.runtime.runner import Run
+    from schemas.tables import TableSpec
     from storage.conditions import Test, Where
     from storage.tables import Lakehouse
 
@@ -223,40 +226,36 @@ def _carry_out(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
 
 def _watch(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
     news = _news(lakehouse, plan)
-    of_log = _watch_log(lakehouse, plan, news, limits, _log_head(lakehouse, plan))
-    if lakehouse.local_root is not None and sum(news.tables.values()) <= _RECORDS_HERE:
-        _watch_here(lakehouse, plan, news, limits, of_log)
+    places = _places(lakehouse, news)
+    of_log = _watch_log(lakehouse, plan, news, limits, places)
+    source = _source(lakehouse, plan, news)
+    how = watch_files.Watch(limits, lakehouse.cluster, plan.as_of)
+    if source is not None and sum(news.tables.values()) <= _RECORDS_HERE:
+        _write(lakehouse, plan, news, how.here(source), of_log)
+    elif source is not None and watch_files.is_shareable(source, places):
+        _write(lakehouse, plan, news, how.in_tasks(lakehouse.spark, source, places), of_log)
     else:
         _watch_by_spark(lakehouse, plan, news, limits, of_log)
 
 
-def _watch_here(
-    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, of_log: _OfLog
-) -> None:
-    """Watch the groups in this process, which takes less than Spark's queries of few rows."""
-    told = arrow.events(_sources_here(lakehouse, plan, news))
-    found = list(watched(told, limits, lakehouse.cluster, plan.as_of))
-    columns = ANOMALIES.of_cluster
-    given = [row for row in found if "anomaly_id" in row]
-    rows = pa.Table.from_batches([batch_of([*given, *of_log.rows], columns)])
-    where = _replaced(plan, news)
-    if not where and not plan.is_anew:
-        names = [c.name for c in columns]
-        rest = lakehouse.rows(ANOMALIES, names, [[("is_settled", "==", True)]])
-        is_other = pc.invert(pc.is_in(rest["group_id"], pa.array(news.replayed, pa.string())))
-        rows = pa.concat_tables([rows, rest.filter(is_other)])
-    lakehouse.replace_rows(ANOMALIES, rows, where, _APPLICATION, plan.number)
-    heads = [row for row in found if "anomaly_id" not in row]
-    heads.append({"group_id": None, "state": of_log.head})
-    numbered = [head | {"anomalies_run": plan.number} for head in heads]
-    told_heads = pa.Table.from_pylist(numbered, arrow_schema(ANOMALY_HEADS.of_cluster))
-    lakehouse.replace_rows(ANOMALY_HEADS, told_heads, EVERY_ROW, _APPLICATION, plan.number)
-
-
-def _sources_here(lakehouse: Lakehouse, plan: Plan, news: News) -> arrow.Sources:
+def _source(lakehouse: Lakehouse, plan: Plan, news: News) -> watch_files.Source | None:
+    """Give what to look at where tables are files that tasks may read; None elsewhere."""
     is_new = _of_runs("history_run", plan.after, plan.to, news.replayed)
     is_told = [*OPEN_ROWS, *is_new]
     decoded = _of_runs("decode_run", *news.decode_runs, news.replayed)
+    wanted: dict[str, tuple[TableSpec, tuple[str, ...], Where]] = {
+        "generations": (GROUP_GENERATIONS, arrow.GENERATIONS, is_told),
+        "states": (GROUP_STATES, arrow.STATES, _NEWEST),
+        "stays": (MEMBER_SESSIONS, arrow.STAYS, is_told),
+        "moves": (OFFSET_MOVES, arrow.MOVES, is_new),
+        "commits": (decoded_table(_COMMITS), arrow.COMMITS, decoded),
+    }
+    selections = {}
+    for name, of_table in wanted.items():
+        selection = lakehouse.selection(*of_table)
+        if selection is None:
+            return None
+        selections[name] = selection
     heads = lakehouse.rows(ANOMALY_HEADS, ("group_id", "state"))
     is_kept = pc.and_(
         pc.is_valid(heads["group_id"]),
@@ -266,15 +265,33 @@ def _sources_here(lakehouse: Lakehouse, plan: Plan, news: News) -> arrow.Sources
     lags = lakehouse.rows(LAG, ("group_id", "sampled_at", "lag"), [[("lag_run", "==", newest)]])
     by_group = in_millis(lags).group_by(["group_id"])
     of_group = by_group.aggregate([("sampled_at", "max"), ("lag", "sum")])
-    return arrow.Sources(
-        generations=lakehouse.rows(GROUP_GENERATIONS, arrow.GENERATIONS, is_told),
-        states=lakehouse.rows(GROUP_STATES, arrow.STATES, _NEWEST),
-        stays=lakehouse.rows(MEMBER_SESSIONS, arrow.STAYS, is_told),
-        moves=lakehouse.rows(OFFSET_MOVES, arrow.MOVES, is_new),
-        commits=lakehouse.rows(decoded_table(_COMMITS), arrow.COMMITS, decoded),
+    return watch_files.Source(
+        selections,
         lags=of_group.rename_columns(["group_id", "at", "lag"]),
         heads=heads.slice(0, 0) if plan.is_anew else heads.filter(is_kept),
+        partitions=lakehouse.rows(GROUP_HEADS, ("group_id", watch_files.PARTITION)),
     )
+
+
+def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: pa.Table, of_log: _OfLog) -> None:
+    """Write what was found, and the heads among it."""
+    columns = ANOMALIES.of_cluster
+    names = [c.name for c in columns]
+    is_head = pc.is_null(found["anomaly_id"])
+    of_the_log = pa.Table.from_batches([batch_of(of_log.rows, columns)])
+    rows = pa.concat_tables([found.filter(pc.invert(is_head)).select(names), of_the_log])
+    where = _replaced(plan, news)
+    if not where and not plan.is_anew:
+        rest = lakehouse.rows(ANOMALIES, names, [[("is_settled", "==", True)]])
+        is_other = pc.invert(pc.is_in(rest["group_id"], pa.array(news.replayed, pa.string())))
+        rows = pa.concat_tables([rows, rest.filter(is_other)])
+    lakehouse.replace_rows(ANOMALIES, rows, where, _APPLICATION, plan.number)
+    schema = arrow_schema(ANOMALY_HEADS.of_cluster)
+    own = {"group_id": None, "state": of_log.head}
+    heads = [*found.filter(is_head).select(["group_id", "state"]).to_pylist(), own]
+    numbered = [head | {"anomalies_run": plan.number} for head in heads]
+    told = pa.Table.from_pylist(numbered, schema)
+    lakehouse.replace_rows(ANOMALY_HEADS, told, EVERY_ROW, _APPLICATION, plan.number)
 
 
 def _watch_by_spark(
@@ -431,10 +448,10 @@ def _log_head(lakehouse: Lakehouse, plan: Plan) -> dict[str, list[Row]]:
 
 
 def _watch_log(
-    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, head: dict[str, list[Row]]
+    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, places: list[Place]
 ) -> _OfLog:
     """Look at the log as a whole; the findings of each group, and of the log, are kept apart."""
-    by_key = {key: Findings(kept) for key, kept in head.items()}
+    by_key = {key: Findings(kept) for key, kept in _log_head(lakehouse, plan).items()}
     rows: list[Row] = []
 
     def told(key: str, findings: Findings) -> Iterator[Row]:
@@ -443,7 +460,7 @@ def _watch_log(
         settled, still_open = findings.settle(plan.as_of), findings.open()
         yield from rows_of(settled, still_open, lakehouse.cluster, group, of_group, now=plan.as_of)
 
-    for group, hit in _log_findings(lakehouse, plan, news, limits):
+    for group, hit in _log_findings(lakehouse, plan, news, limits, places):
         if group is not None and limits.ignores(group):
             continue
         if hit.kind in log.PASSING:
@@ -459,7 +476,7 @@ def _watch_log(
 
 
 def _log_findings(
-    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds
+    lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, places: list[Place]
 ) -> list[Finding]:
     run = F.col("ingest_run")
     ingested = (run > news.ingest_runs[0]) & (run <= news.ingest_runs[1])
@@ -469,7 +486,9 @@ def _log_findings(
     detectors: list[Callable[[], Iterable[Finding]]] = [
         lambda: log.coverage_gaps(lakehouse.read(COVERAGE).where(ingested)),
         lambda: log.undecodable(lakehouse.read(QUARANTINE).where(decoded)),
-        lambda: log.misplaced(_pairs(lakehouse, news.tables, decoded)),
+        lambda: log.misplaced(
+            (p.group_id, p.partition, p.records, p.at) for p in places if p.at is not None
+        ),
         lambda: log.oversized(lakehouse.read(metadata).where(decoded), limits),
         lambda: _of_commits(lakehouse, plan, decoded, limits),
         lambda: log.stale_groups(
@@ -496,23 +515,20 @@ def _of_commits(
     yield from log.no_progress(progress, limits)
 
 
-def _pairs(
-    lakehouse: Lakehouse, tables: Iterable[str], decoded: Column
-) -> list[tuple[str, int, int, int]]:
-    """Tell which groups have records in which partitions."""
-    parts = []
-    for name in tables:
-        spec = decoded_table(name)
-        if any(c.name == "group_id" for c in spec.columns):
-            at = F.unix_millis("record_timestamp").alias("at")
-            rows = lakehouse.read(spec).where(decoded)
-            parts.append(rows.select("group_id", "record_partition", at))
-    if not parts:
-        return []
-    by_pair = reduce(DataFrame.unionByName, parts).groupBy("group_id", "record_partition")
-    counted = by_pair.agg(F.count("*").alias("n"), F.max("at").alias("at"))
-    return [
-        (r["group_id"], r["record_partition"], r["n"], r["at"])
-        for r in counted.collect()
-        if r["group_id"] is not None and r["at"] is not None
+def _places(lakehouse: Lakehouse, news: News) -> list[Place]:
+    """Tell which groups have new records in which partitions."""
+    of_runs = _of_runs("decode_run", *news.decode_runs, [])
+    specs = [decoded_table(name) for name in news.tables]
+    specs = [spec for spec in specs if any(c.name == "group_id" for c in spec.columns)]
+    columns = ("group_id", watch_files.PARTITION, "record_timestamp")
+    selections = [lakehouse.selection(spec, columns, of_runs) for spec in specs]
+    here = [selection for selection in selections if selection is not None]
+    if len(here) == len(specs):
+        return watch_files.places(here)
+    at = F.unix_millis("record_timestamp").alias("at")
+    parts = [
+        lakehouse.read(spec).where(for_spark(of_runs)).select(*columns[:2], at) for spec in specs
     ]
+    by_pair = reduce(DataFrame.unionByName, parts).groupBy(*columns[:2])
+    counted = by_pair.agg(F.count("*").alias("records"), F.max("at").alias("at"))
+    return [Place(*row) for row in counted.where("group_id IS NOT NULL").collect()]

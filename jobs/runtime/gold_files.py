@@ -135,18 +135,30 @@ def write(
     """
     cores = spark.sparkContext.defaultParallelism
     share = max(1, min(_A_TASK, sum(weights.values()) // (4 * cores)))
-    shares: list[list[int]] = []
-    room = 0
-    for number in sorted(weights):
-        if room <= 0:
-            shares.append([])
-            room = share
-        shares[-1].append(number)
-        room -= weights[number]
-    # The longest first, so that none of them is alone at the end.
-    shares.sort(key=lambda numbers: -sum(weights[n] for n in numbers))
-    parts = _in_tasks(spark, shares, partial(_write, source, target, holes))
+    parts = _in_tasks(spark, shares(weights, share), partial(_write, source, target, holes))
     return [file for part in parts for file in part]
+
+
+def shares(weights: Mapping[int, int], share: float) -> list[list[int]]:
+    """Share the partitions of a topic out.
+
+    Args:
+        weights: by partition, how long it takes.
+        share: how long a share should take at least.
+
+    Returns:
+        Partitions beside each other; those that take longest first, so that none of them is alone
+        at the end.
+    """
+    found: list[list[int]] = []
+    room = 0.0
+    for partition in sorted(weights):
+        if room <= 0:
+            found.append([])
+            room = share
+        found[-1].append(partition)
+        room -= weights[partition]
+    return sorted(found, key=lambda partitions: -sum(weights[p] for p in partitions))
 
 
 def _write(

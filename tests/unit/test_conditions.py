@@ -84,7 +84,8 @@ def test_a_file_has_as_many_rows_as_its_log_lets_expect(
         assert log is not None
         assert log.add([file for _, file in writer.close()], "test", 0)
         names = [name for name in schema.names if name != "cluster"]
-        met = log.rows(names, where).to_pylist()
+        selected = pa.schema([schema.field(name) for name in names])
+        met = log.selection(selected, where).read().to_pylist()
         for file in log.files({"cluster": "blue"}):
             place = file["partition"]["is_settled"]
             every = sum(row["is_settled"] == place for row in rows)

@@ -1,0 +1,171 @@
+"""Watches groups whose tables are files on a disk that driver and tasks share.
+
+Few records take this process less than starting tasks. Of many, each task takes the groups of some
+partitions of the topic, for which each group has to have its records in one of them, as Kafka
+writes them; `jobs.runtime.anomalies` lets Spark put the rows of others together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anomalies import arrow
+from anomalies.watching import OUTPUT, batch_of, watched
+from jobs.runtime.gold_files import shares
+from schemas.columns import millis_of
+from storage.conditions import for_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from anomalies.thresholds import Thresholds
+    from storage.conditions import Test
+    from storage.log import Selection
+
+PARTITION = "record_partition"
+_TASKS_A_CORE = 4
+# A generation takes a watch as long as so many commits.
+_WEIGHT = 100
+# Of groups that the history does not know: they are taken with those of the first partitions.
+_NOWHERE = -1
+
+_Bounds: TypeAlias = "tuple[int | None, int | None]"
+
+
+class Place(NamedTuple):
+    """A partition that a group has records in, how many, and epoch milliseconds of the last."""
+
+    group_id: str
+    partition: int
+    records: int
+    at: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a watch looks at, see `anomalies.arrow.Sources`.
+
+    Attributes:
+        selections: its rows, by the name that they have there.
+        lags: those of it.
+        heads: those of it.
+        partitions: columns group_id and record_partition, of the groups that the history knows.
+    """
+
+    selections: Mapping[str, Selection]
+    lags: pa.Table
+    heads: pa.Table
+    partitions: pa.Table
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How groups are watched, see `anomalies.watching.watched`."""
+
+    thresholds: Thresholds
+    cluster: str
+    now: int
+
+    def here(self, source: Source) -> pa.Table:
+        """Watch all groups in this process.
+
+        Returns:
+            Columns `OUTPUT`: the anomalies that are settled now, all open ones, and the heads.
+        """
+        read = {name: selection.read() for name, selection in source.selections.items()}
+        return self._watched(arrow.Sources(**read, lags=source.lags, heads=source.heads))
+
+    def in_tasks(self, spark: SparkSession, source: Source, places: Iterable[Place]) -> pa.Table:
+        """Do what `here` does in tasks.
+
+        Args:
+            spark: the session.
+            source: what to look at.
+            places: where the records are that are new.
+        """
+        tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
+        bounds = _bounds(_weights(source, places), tasks)
+        shared = spark.sparkContext.parallelize(bounds, len(bounds))
+        parts = shared.map(partial(self._of_partitions, source)).collect()
+        return pa.concat_tables(parts)
+
+    def _of_partitions(self, source: Source, bounds: _Bounds) -> pa.Table:
+        """Watch the groups of the partitions behind one, up to and with another."""
+        given: list[Test] = [(PARTITION, ">", bounds[0]), (PARTITION, "<=", bounds[1])]
+        tests = [test for test in given if test[2] is not None]
+        read = {
+            name: selection.read(tests, threads=False)
+            for name, selection in source.selections.items()
+        }
+        own = {
+            name: _located(rows, source.partitions).filter(for_arrow([tests])) if tests else rows
+            for name, rows in (("lags", source.lags), ("heads", source.heads))
+        }
+        return self._watched(arrow.Sources(**read, **own))
+
+    def _watched(self, sources: arrow.Sources) -> pa.Table:
+        found = watched(arrow.events(sources), self.thresholds, self.cluster, self.now)
+        return pa.Table.from_batches([batch_of(list(found), OUTPUT)])
+
+
+def places(selections: Iterable[Selection]) -> list[Place]:
+    """Tell where groups have records.
+
+    Args:
+        selections: records, with columns group_id, record_partition and record_timestamp.
+    """
+    key = ["group_id", PARTITION]
+    told = [*key, "records", "at"]
+    parts = []
+    for selection in selections:
+        for rows in selection.parts():
+            timed = rows.append_column("at", millis_of(rows["record_timestamp"]))
+            counts = timed.group_by(key).aggregate([([], "count_all"), ("at", "max")])
+            parts.append(counts.rename_columns(told))
+    if not parts:
+        return []
+    sums = pa.concat_tables(parts).group_by(key).aggregate([("records", "sum"), ("at", "max")])
+    return [Place(*row.values()) for row in sums.to_pylist() if row["group_id"] is not None]
+
+
+def is_shareable(source: Source, places: Iterable[Place]) -> bool:
+    """Tell whether the records of each group are in one partition, and were."""
+    known = {(row["group_id"], row[PARTITION]) for row in source.partitions.to_pylist()}
+    known.update((place.group_id, place.partition) for place in places)
+    return len(known) == len({group for group, _ in known})
+
+
+def _weights(source: Source, places: Iterable[Place]) -> Counter[int]:
+    """Give about how long the groups of each partition take, in commits."""
+    weights: Counter[int] = Counter()
+    for place in places:
+        weights[place.partition] += place.records
+    schema = pa.schema([(PARTITION, pa.int32())])
+    generations = replace(source.selections["generations"], schema=schema).read()
+    for entry in pc.value_counts(generations[PARTITION]).to_pylist():
+        weights[entry["values"]] += _WEIGHT * entry["counts"]
+    return weights
+
+
+def _bounds(weights: Counter[int], most: int) -> list[_Bounds]:
+    """Share all partitions out, also those that have no weight."""
+    shared = shares(weights, sum(weights.values()) / most)
+    ends = sorted(partitions[-1] for partitions in shared)
+    above = dict(zip(ends, [None, *ends], strict=False))
+    to = dict(zip(ends, [*ends[:-1], None], strict=True))
+    return [(above[p[-1]], to[p[-1]]) for p in shared] or [(None, None)]
+
+
+def _located(rows: pa.Table, partitions: pa.Table) -> pa.Table:
+    """Add the partition of each group."""
+    place = pc.index_in(rows["group_id"], partitions["group_id"])
+    known = pc.take(partitions[PARTITION], place).fill_null(_NOWHERE)
+    return rows.append_column(PARTITION, known)
