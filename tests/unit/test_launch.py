@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -93,6 +94,19 @@ def test_a_run_after_others_is_brief(
         (tmp_path / "bronze" / "records").mkdir(parents=True)
     chosen = options.parse([*line.split(), "--lakehouse", str(tmp_path)])
     assert launch.is_brief(chosen) is is_brief
+
+
+def test_a_brief_run_has_as_much_room_for_code_as_any() -> None:
+    rooms = {_room_for_code(given) for given in ((), launch._QUICK_COMPILER)}
+    assert len(rooms) == 1
+
+
+def _room_for_code(given: tuple[str, ...]) -> int:
+    java = Path(os.environ["JAVA_HOME"], "bin", "java")
+    line = [java, *given, "-XX:+PrintFlagsFinal", "-version"]
+    told = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", told)
+    return int(size)
 
 
 def test_on_this_machine_jars_are_where_the_jvm_shares_classes() -> None:
