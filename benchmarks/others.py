@@ -43,7 +43,7 @@ _TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.1")
 _PACKAGE = "org.apache.kafka.tools.consumer"
 _FORMATTERS = ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
-_SOURCE = F.col("partition"), F.col("offset"), F.col("timestamp")
+_SOURCE = ("partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,9 @@ class World:
             command += ["--max-messages", str(self.records)]
             with printed.open("wb") as out:
                 subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL, check=True)
+            # The formatters put all objects on one line, of which Spark reads the first.
+            split = ["sed", "-i", r's/}{"key":/}\n{"key":/g', str(printed)]
+            subprocess.run(split, check=True)
             table = str(self.work / f"{formatter}.delta")
             self.spark.read.json(str(printed)).write.format("delta").save(table)
             rows += self.spark.read.format("delta").load(table).count()
@@ -101,7 +104,7 @@ class World:
             "startingOffsets": "earliest",
         }
         read = self.spark.read.format("kafka").options(**options).load()
-        position = [c.alias(n) for c, n in zip(_SOURCE, _POSITION, strict=True)]
+        position = [F.col(c).alias(n) for c, n in zip(_SOURCE, _POSITION, strict=True)]
         rows = 0
         for name in MAIN_TABLES:
             columns = [c for c in decoded_columns(name) if c.name not in _POSITION]
