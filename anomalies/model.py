@@ -17,7 +17,6 @@ Row: TypeAlias = dict[str, Any]
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
-_RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -108,17 +107,15 @@ class Episode:
 
     def extend(self, hit: Hit) -> None:
         """Take a further finding."""
-        if hit.severity == self.severity or _RANKS[hit.severity] > _RANKS[self.severity]:
+        if SEVERITIES.index(hit.severity) >= SEVERITIES.index(self.severity):
             self.severity, self.label = hit.severity, hit.label
-        # A storm has thousands of them.
         self.ended_at = max(self.ended_at, hit.ended_at)
         self.last = list(hit.last)
         known = self.evidence
         for name, value in hit.add.items():
             known[name] = known.get(name, 0) + value
         for name, value in hit.most.items():
-            if name not in known or value > known[name]:
-                known[name] = value
+            known[name] = max(known.get(name, value), value)
         known.update(hit.note)
         for name, values in hit.lists.items():
             seen = known.setdefault(name, [])

@@ -33,6 +33,11 @@ def open_rows_and_of(groups: Sequence[str]) -> Where:
     return [*OPEN_ROWS, [("group_id", "in", groups)]] if groups else OPEN_ROWS
 
 
+def narrowed(where: Where, tests: Sequence[Test]) -> Where:
+    """Give the condition for the rows that meet some tests, too."""
+    return [[*tests, *own] for own in where or [[]]] if tests else where
+
+
 # Statistics tell times in milliseconds, cut off.
 _CUT_OFF = dt.timedelta(milliseconds=1)
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from storage.conditions import for_arrow
+from storage.conditions import for_arrow, narrowed
 from storage.errors import LakehouseError
 from storage.files import naming, path_of, text_of, texts_of
 
@@ -64,7 +64,7 @@ class Selection:
         """
         if self.dataset is None:
             return self.schema.empty_table()
-        met = for_arrow([[*tests, *own] for own in self.where or [[]] if tests or own])
+        met = for_arrow(narrowed(self.where, tests))
         with naming(self.folder):
             rows = self.dataset.to_table(self._held(self.dataset), met, use_threads=threads)
         return with_schema(rows, self.schema)

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
-from storage.conditions import Met, for_arrow, for_spark, in_file
+from storage.conditions import Met, for_arrow, for_spark, in_file, narrowed
 from storage.errors import ConflictError, LakehouseError
 from storage.files import path_of, read_where, texts_of, write_batches, write_files
 from storage.log import Selection, damaged, opened, with_schema
@@ -235,8 +235,7 @@ class Lakehouse:
         log = self._there(spec)
         if log.marks_rows_deleted:
             return None
-        own: list[list[Test]] = [[("cluster", "==", self.cluster)]]
-        return log.selection(schema, [[*own[0], *tests] for tests in where] or own)
+        return log.selection(schema, narrowed(where, [("cluster", "==", self.cluster)]))
 
     def last_write(self, spec: TableSpec, application: str) -> int:
         """Give the version of this cluster's last write of `application` to a table, or -1."""

@@ -256,6 +256,10 @@ def _source(lakehouse: Lakehouse, plan: Plan, news: News) -> watch_files.Source 
         if selection is None:
             return None
         selections[name] = selection
+    # Read only if groups are shared out.
+    partitions = lakehouse.selection(GROUP_HEADS, ("group_id", watch_files.PARTITION))
+    if partitions is None:
+        return None
     heads = lakehouse.rows(ANOMALY_HEADS, ("group_id", "state"))
     is_kept = pc.and_(
         pc.is_valid(heads["group_id"]),
@@ -269,7 +273,7 @@ def _source(lakehouse: Lakehouse, plan: Plan, news: News) -> watch_files.Source 
         selections,
         lags=of_group.rename_columns(["group_id", "at", "lag"]),
         heads=heads.slice(0, 0) if plan.is_anew else heads.filter(is_kept),
-        partitions=lakehouse.rows(GROUP_HEADS, ("group_id", watch_files.PARTITION)),
+        partitions=partitions,
     )
 
 

@@ -63,7 +63,7 @@ class Source:
     selections: Mapping[str, Selection]
     lags: pa.Table
     heads: pa.Table
-    partitions: pa.Table
+    partitions: Selection
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,15 @@ class Watch:
         """
         tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
         bounds = _bounds(_weights(source, places), tasks)
+        known = source.partitions.read()
+        lags, heads = (_located(rows, known) for rows in (source.lags, source.heads))
+        located = replace(source, lags=lags, heads=heads)
         shared = spark.sparkContext.parallelize(bounds, len(bounds))
-        parts = shared.map(partial(self._of_partitions, source)).collect()
+        parts = shared.map(partial(self._of_partitions, located)).collect()
         return pa.concat_tables(parts)
 
     def _of_partitions(self, source: Source, bounds: _Bounds) -> pa.Table:
-        """Watch the groups of the partitions behind one, up to and with another."""
+        """Watch the groups, located, of the partitions behind one, up to and with another."""
         given: list[Test] = [(PARTITION, ">", bounds[0]), (PARTITION, "<=", bounds[1])]
         tests = [test for test in given if test[2] is not None]
         read = {
@@ -106,7 +109,7 @@ class Watch:
             for name, selection in source.selections.items()
         }
         own = {
-            name: _located(rows, source.partitions).filter(for_arrow([tests])) if tests else rows
+            name: rows.filter(for_arrow([tests])) if tests else rows
             for name, rows in (("lags", source.lags), ("heads", source.heads))
         }
         return self._watched(arrow.Sources(**read, **own))
@@ -138,7 +141,7 @@ def places(selections: Iterable[Selection]) -> list[Place]:
 
 def is_shareable(source: Source, places: Iterable[Place]) -> bool:
     """Tell whether the records of each group are in one partition, and were."""
-    known = {(row["group_id"], row[PARTITION]) for row in source.partitions.to_pylist()}
+    known = {(row["group_id"], row[PARTITION]) for row in source.partitions.read().to_pylist()}
     known.update((place.group_id, place.partition) for place in places)
     return len(known) == len({group for group, _ in known})
 

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 WAYS = {"here": (500_000, True), "in_tasks": (-1, True), "by_spark": (-1, False)}
 
 
-@pytest.mark.parametrize(
-    "name", ["4.3.1-storm", pytest.param("4.3.1-modern", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["4.3.1-storm", "4.3.1-modern"])
 def test_a_watch_finds_the_same_wherever_it_is_done(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
