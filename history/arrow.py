@@ -76,7 +76,7 @@ class _Events:
             rows = tables[kind or ""]
             position = _position(rows, names, number)
             order = np.lexsort(tuple(position[n] for n in ("offset", "partition", "group")))
-            self._rows.append(_Rows(kind or "", rows.take(pa.array(order))))
+            self._rows.append(_Rows(kind or "", rows, order))
             ordered = {name: column[order] for name, column in position.items()}
             parts.append(ordered | {"row": np.arange(len(order))})
         if COMMITS in tables:
@@ -84,7 +84,7 @@ class _Events:
             modern = self._modern(tables, heads)
             self._kinds += [groups.TOPIC_NAME, None]
             named, position = _named(rows, names, modern, len(self._kinds) - 2)
-            self._rows.append(_Rows(groups.TOPIC_NAME, named))
+            self._rows.append(_Rows(groups.TOPIC_NAME, named, np.arange(named.num_rows)))
             parts.append(position)
             parts.append(_commits(rows, names, len(self._kinds) - 1))
         columns = {
@@ -193,25 +193,31 @@ def _named(
 class _Rows:
     """Records of one kind, made into what they say a window at a time, as they are asked for."""
 
-    def __init__(self, kind: str, rows: pa.Table) -> None:
-        self._rows = rows
-        self._make = _GroupMetadata() if kind == GROUP_METADATA else _as_they_are
+    def __init__(self, kind: str, rows: pa.Table, order: np.ndarray) -> None:
+        self._count = len(order)
+        self._make = (_GroupMetadata if kind == GROUP_METADATA else _AsTheyAre)(rows, order)
         self._start = 0
         self._window: list[tuple[str | None, Row | None]] = []
 
     def at(self, row: int) -> tuple[str | None, Row | None]:
-        """Give the member id of a record's key, and its payload."""
+        """Give the member id of a record's key, and its payload; `row` counts by the order."""
         if not self._start <= row < self._start + len(self._window):
             self._start = row
-            self._window = self._make(self._rows.slice(row, _WINDOW))
+            self._window = self._make(row, min(row + _WINDOW, self._count))
         return self._window[row - self._start]
 
 
-def _as_they_are(rows: pa.Table) -> list[tuple[str | None, Row | None]]:
-    return [
-        (row.get("member_id"), None if row.get("is_tombstone") else _plain(row))
-        for row in rows.to_pylist()
-    ]
+class _AsTheyAre:
+    """Makes payloads of what is in the columns."""
+
+    def __init__(self, rows: pa.Table, order: np.ndarray) -> None:
+        self._rows = rows.take(pa.array(order))
+
+    def __call__(self, start: int, end: int) -> list[tuple[str | None, Row | None]]:
+        return [
+            (row.get("member_id"), None if row.get("is_tombstone") else _plain(row))
+            for row in self._rows.slice(start, end - start).to_pylist()
+        ]
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
@@ -226,40 +232,105 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
 class _GroupMetadata:
     """Makes payloads of group_metadata; members that are the same in many are made once."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: pa.Table, order: np.ndarray) -> None:
+        self._own = in_millis(rows.select([*_OWN, "is_tombstone"]).take(pa.array(order)))
+        self._order = order
+        chunks = [chunk for chunk in rows["members"].chunks if len(chunk)]
+        self._rows_before = _before(len(chunk) for chunk in chunks)
+        self._chunks = [_Memberships(chunk) for chunk in chunks]
         self._known: dict[tuple[object, ...], Member] = {}
 
-    def __call__(self, rows: pa.Table) -> list[tuple[str | None, Row | None]]:
-        lists = rows["members"].combine_chunks()
-        members = self._members(_values(lists))
-        own = rows.select([*_OWN, "is_tombstone"])
-        own = in_millis(own)
+    def __call__(self, start: int, end: int) -> list[tuple[str | None, Row | None]]:
+        own = self._own.slice(start, end - start).to_pylist()
         made: list[tuple[str | None, Row | None]] = []
-        for row, bounds in zip(own.to_pylist(), _bounds(lists), strict=True):
+        for row, members in zip(own, self._members(self._order[start:end]), strict=True):
             is_tombstone = row.pop("is_tombstone")
-            row["members"] = members[slice(*(bounds or (0, 0)))]
+            row["members"] = members
             made.append((None, None if is_tombstone else row))
         return made
 
-    def _members(self, structs: pa.StructArray) -> list[Member]:
-        """Make members column by column: by rows that takes several times as long."""
+    def _members(self, rows: np.ndarray) -> list[list[Member]]:
         if len(self._known) > _KNOWN_MEMBERS:
             self._known.clear()
-        columns = [structs.field(name).to_pylist() for name in (*_SCALARS, *_BYTES)]
-        decoded: _Decoded | None = None
-        members = []
-        for i, key in enumerate(zip(*columns, strict=True)):
-            member = self._known.get(key)
-            if member is None:
-                decoded = decoded or _Decoded(structs)
-                scalars = dict(zip(_SCALARS, key, strict=False))
-                assigned = decoded.assigned(i)
-                if assigned is None and key[-1] == b"":
-                    assigned = {}  # Kafka gives a member without partitions no bytes at all
-                member = Member(**scalars, topics=decoded.topics[i], assigned=assigned)
-                self._known[key] = member
-            members.append(member)
+            for memberships in self._chunks:
+                memberships.made.clear()
+        chunk_of = np.searchsorted(self._rows_before, rows, "right") - 1
+        members: list[list[Member]] = [[] for _ in range(len(rows))]
+        for number in np.unique(chunk_of).tolist():
+            here = np.flatnonzero(chunk_of == number)
+            memberships = self._chunks[number]
+            lists = memberships.of((rows[here] - self._rows_before[number]).tolist(), self._known)
+            for at, given in zip(here.tolist(), lists, strict=True):
+                members[at] = given
         return members
+
+
+class _Memberships:
+    """Lists of members beside each other: each has a number for what is the same in many.
+
+    Most generations have the members of the one before, so that there are far fewer numbers than
+    members.
+    """
+
+    def __init__(self, lists: pa.ListArray) -> None:
+        self.made: dict[int, Member] = {}
+        self._structs = _values(lists)
+        self._bounds = _bounds(lists)
+        self._numbers, self._first = _numbered(
+            [self._structs.field(name) for name in (*_SCALARS, *_BYTES)]
+        )
+
+    def of(self, rows: list[int], known: dict[tuple[object, ...], Member]) -> list[list[Member]]:
+        """Give the members of some of the lists; those that are `known` are the same objects."""
+        numbers = [self._numbers[slice(*(self._bounds[row] or (0, 0)))].tolist() for row in rows]
+        missing = sorted({n for given in numbers for n in given}.difference(self.made))
+        if missing:
+            structs = self._structs.take(pa.array(self._first[missing]))
+            self.made.update(zip(missing, _members(structs, known), strict=True))
+        return [[self.made[n] for n in given] for given in numbers]
+
+
+def _before(lengths: Iterable[int]) -> np.ndarray:
+    """Tell how many rows lie before each chunk."""
+    return np.cumsum([0, *lengths])[:-1]
+
+
+def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the rows of some columns, the same rows by the same number.
+
+    Returns:
+        The number of each row; and of each number, the first row that has it.
+    """
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        # A row that is null has no index.
+        codes = coded.indices.fill_null(-1).to_numpy().astype(np.int64) + 1
+        both = pa.array(numbers * (len(coded.dictionary) + 1) + codes).dictionary_encode()
+        numbers = both.indices.to_numpy().astype(np.int64)
+    count = int(numbers.max(initial=-1)) + 1
+    first = np.empty(count, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return numbers, first
+
+
+def _members(structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> list[Member]:
+    """Make members column by column: by rows that takes several times as long."""
+    columns = [structs.field(name).to_pylist() for name in (*_SCALARS, *_BYTES)]
+    decoded: _Decoded | None = None
+    members = []
+    for i, key in enumerate(zip(*columns, strict=True)):
+        member = known.get(key)
+        if member is None:
+            decoded = decoded or _Decoded(structs)
+            scalars = dict(zip(_SCALARS, key, strict=False))
+            assigned = decoded.assigned(i)
+            if assigned is None and key[-1] == b"":
+                assigned = {}  # Kafka gives a member without partitions no bytes at all
+            member = Member(**scalars, topics=decoded.topics[i], assigned=assigned)
+            known[key] = member
+        members.append(member)
+    return members
 
 
 class _Decoded:

@@ -187,7 +187,8 @@ def _generation(
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
-    _follow(state, output, step, is_connect=payload.get("protocol_type") == _CONNECT)
+    is_connect = payload.get("protocol_type") == _CONNECT
+    _follow(state, output, step, changes, is_connect=is_connect)
     state.last_owners = moved.released if members else {}
     state.members = members
 
@@ -302,7 +303,9 @@ def _emptied(changes: Changes) -> tuple[str, str]:
     return cause.MEMBER_LEFT, f"the last member{'s' * (gone > 1)} left or failed: {gone}"
 
 
-def _follow(state: GroupState, output: Output, step: _Step, *, is_connect: bool) -> None:
+def _follow(
+    state: GroupState, output: Output, step: _Step, changes: Changes, *, is_connect: bool
+) -> None:
     """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
     row = state.generation or {}
     follow_sessions(
@@ -314,6 +317,7 @@ def _follow(state: GroupState, output: Output, step: _Step, *, is_connect: bool)
         earliest=row.get("join_started_at_min"),
         generation=step.number,
         end_cause=LEFT if step.members else EMPTIED,
+        replaced=changes.replaced,
     )
     owners = {} if is_connect else step.members
     follow_owners(state, output, owners, step.record, at=step.at, generation=step.number)
@@ -368,6 +372,7 @@ def _replaced(
         earliest=at,
         generation=(record.payload or {})["generation"],
         end_cause=REPLACED,
+        replaced=changes.replaced,
     )
     follow_owners(
         state, output, members, record, at=at, generation=(record.payload or {})["generation"]
@@ -399,7 +404,16 @@ def _converted_back(
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.tell_members(row, changes, members)
-    follow_sessions(state, output, members, record, at=at, earliest=at, generation=number)
+    follow_sessions(
+        state,
+        output,
+        members,
+        record,
+        at=at,
+        earliest=at,
+        generation=number,
+        replaced=changes.replaced,
+    )
     follow_owners(state, output, members, record, at=at, generation=number)
     name = PREPARING if members else EMPTY
     enter(state, output, name, exactly(at), record, generation=number, member_count=len(members))

@@ -45,20 +45,21 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
     """Note when the group committed; cutting commits into chunks changes nothing."""
     commits = state.commits
     owners = _owners(state)
-    last, longest = commits.last, commits.longest_pause
+    last, longest, by_member = commits.last, commits.longest_pause, commits.by_member
     # A rebalance comes between few commits, of which an array is no faster than a list.
     times, partitions = chunk.times.tolist(), chunk.partitions.tolist()
     for time, partition, deletes in zip(times, partitions, chunk.deletes.tolist(), strict=True):
         if deletes or time == NO_TIME:
             continue
-        pause = 0 if last is None else time - last
-        if last is None or pause > _ROUND_MS:
-            commits.rounds += 1
-        longest = max(longest, pause)
-        last = time if last is None or pause > 0 else last
+        if last is None or time > last:
+            pause = 0 if last is None else time - last
+            if last is None or pause > _ROUND_MS:
+                commits.rounds += 1
+            longest = max(longest, pause)
+            last = time
         member = owners.get(partition)
-        if member is not None:
-            commits.by_member[member] = max(time, commits.by_member.get(member, time))
+        if member is not None and time >= by_member.get(member, time):
+            by_member[member] = time
     commits.last, commits.longest_pause = last, longest
 
 

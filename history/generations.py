@@ -94,9 +94,11 @@ def end(state: GroupState, output: Output, at: int | None) -> None:
 
 def tell_members(row: Row, changes: Changes, members: dict[str, Member]) -> None:
     """Put down who is in a generation, and what changed since the one before."""
+    # Most members have the same of each.
+    timeouts = {(m.rebalance_timeout_ms, m.session_timeout_ms) for m in members.values()}
     row["member_count"] = len(members)
-    row["rebalance_timeout_ms"] = _longest(m.rebalance_timeout_ms for m in members.values())
-    row["session_timeout_ms"] = _longest(m.session_timeout_ms for m in members.values())
+    row["rebalance_timeout_ms"] = _longest(rebalance for rebalance, _ in timeouts)
+    row["session_timeout_ms"] = _longest(session for _, session in timeouts)
     subscriptions = {m.subscription for m in members.values()} - {None}
     row["subscriptions"] = len(subscriptions) or None
     row["members_joined"] = [brief(m) for m in changes.joined]
@@ -154,15 +156,11 @@ def moves(before: dict[str, Member], after: dict[str, Member], released: dict[st
 
 def tell_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
     """Put down what a generation assigned; nothing if no assignment can be read."""
-    if members and all(m.assigned is None for m in members.values()):
+    idle = [m for m in members.values() if not m.assigned_topics]
+    if members and len(idle) == len(members) and all(m.assigned is None for m in idle):
         return
     tell_moves(row, moved)
-    # Some assignors name the topics of which a member gets nothing.
-    row["idle_members"] = sorted(
-        m.member_id
-        for m in members.values()
-        if m.assigned is not None and not any(m.assigned.values())
-    )
+    row["idle_members"] = sorted(m.member_id for m in idle if m.assigned is not None)
 
 
 def tell_moves(row: Row, moved: Moves) -> None:
@@ -176,8 +174,10 @@ def tell_moves(row: Row, moved: Moves) -> None:
 
 def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
     """Give subscribed topics of which no partition is assigned; None if that cannot be read."""
-    if any(m.topics is None for m in members.values()):
+    # Of all members there are few subscriptions and few lists of topics.
+    subscriptions = {m.subscription for m in members.values()}
+    if None in subscriptions:
         return None
-    subscribed = {topic for m in members.values() for topic in m.topics or ()}
-    assigned = {t for m in members.values() for t, owned in (m.assigned or {}).items() if owned}
-    return sorted(subscribed - assigned)
+    subscribed = {topic for topics in subscriptions for topic in topics or ()}
+    owned = {m.assigned_topics for m in members.values()}
+    return sorted(subscribed - {topic for topics in owned for topic in topics})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -160,12 +161,18 @@ class _Rows:
         for table, rows in self._rows.items():
             if rows:
                 fields = self._columns[table]
-                arrays = [
-                    array_of_millis([row.get(name) for row in rows], kind)
-                    for name, kind in fields.items()
-                ]
+                columns = _columns(rows, list(fields))
+                arrays = list(map(array_of_millis, columns, fields.values()))
                 yield table, pa.RecordBatch.from_arrays(arrays, names=list(fields))
         self._start()
+
+
+def _columns(rows: list[Row], names: list[str]) -> list[Sequence[Any]]:
+    """Give columns of rows; a row that a former release left open may lack some."""
+    try:
+        return list(zip(*map(itemgetter(*names), rows), strict=True))
+    except KeyError:
+        return [[row.get(name) for row in rows] for name in names]
 
 
 class _Group:

@@ -8,6 +8,8 @@ from history.model import OWNERS, SESSIONS
 from history.timeline import elapsed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from history.model import GroupState, Member, Output, Record, Row
 
 LEFT = "left_or_failed"
@@ -37,16 +39,19 @@ def compare(before: dict[str, Member], after: dict[str, Member]) -> Changes:
     """Compare the members of two generations."""
     gone = {k: m for k, m in before.items() if k not in after}
     new = {k: m for k, m in after.items() if k not in before}
-    replaced = []
-    for place in (_instance, _client):
+    replaced: list[tuple[Member, Member]] = []
+    for place_of in (_instance, _client):
+        if not gone or not new:
+            break
         vacant: dict[object, list[str]] = {}
         for member_id, member in gone.items():
-            if place(member) is not None:
-                vacant.setdefault(place(member), []).append(member_id)
+            place = place_of(member)
+            if place is not None:
+                vacant.setdefault(place, []).append(member_id)
         for member_id, member in list(new.items()):
-            if vacant.get(place(member)):
-                old = gone.pop(vacant[place(member)].pop(0))
-                replaced.append((old, new.pop(member_id)))
+            left = vacant.get(place_of(member))
+            if left:
+                replaced.append((gone.pop(left.pop(0)), new.pop(member_id)))
     return Changes(list(new.values()), list(gone.values()), replaced)
 
 
@@ -70,12 +75,12 @@ def follow_sessions(
     earliest: int | None,
     generation: int | None,
     end_cause: str = LEFT,
-    before: dict[str, Member] | None = None,
+    replaced: Sequence[tuple[Member, Member]] = (),
 ) -> None:
     """End the stays of members that are gone, begin those of members that are new.
 
     Args:
-        state: the group before; its members are not changed here.
+        state: the group before.
         output: takes the stays that ended.
         after: the members now.
         record: the record that tells of them.
@@ -83,17 +88,14 @@ def follow_sessions(
         earliest: the last time that the old members were certain.
         generation: the generation that the new members joined.
         end_cause: why members that nobody replaces are gone.
-        before: the members before, where the state has them no more.
+        replaced: members that are gone and those in their place, see `Changes`.
     """
     gone = [k for k in state.sessions if k not in after]
     new = [k for k in after if k not in state.sessions]
-    causes: dict[str, str] = {}
-    if gone and new:
-        known = state.members if before is None else before
-        changes = compare({k: known[k] for k in gone if k in known}, {k: after[k] for k in new})
-        for old, _ in changes.replaced:
-            is_static = old.group_instance_id is not None
-            causes[old.member_id] = REPLACED if is_static else RESTARTED
+    causes = {
+        old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
+        for old, _ in replaced
+    }
     for member_id in gone:
         row = state.sessions.pop(member_id)
         row |= {
@@ -148,8 +150,15 @@ def follow_owners(
     A member of which the assignment cannot be read owns nothing here.
     """
     has_ids = state.group_type in ("consumer", "share")
-    owned = {key: member for member in after.values() for key in member.ownerships}
-    for key in [k for k in state.owners if k not in owned]:
+    before = state.owning
+    state.owning = after
+    # Most members are as they were; what these own is left alone.
+    changed = [m for k, m in (before or {}).items() if after.get(k) is not m]
+    told = state.owners if before is None else [key for m in changed for key in m.ownerships]
+    same = before or {}
+    new = [m for k, m in after.items() if same.get(k) is not m]
+    owned = {key: member for member in new for key in member.ownerships}
+    for key in [k for k in told if k not in owned]:
         row = state.owners.pop(key)
         _name(state, row)
         row["valid_to"] = at

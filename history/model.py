@@ -104,6 +104,11 @@ class Member:
         return [partition_hash(key) for key in self.partitions]
 
     @cached_property
+    def assigned_topics(self) -> tuple[str, ...]:
+        """The topics of which it owns a partition; some assignors name others, too."""
+        return tuple(topic for topic, owned in (self.assigned or {}).items() if owned)
+
+    @cached_property
     def subscription(self) -> tuple[str, ...] | None:
         """What it subscribes to, in order."""
         return None if self.topics is None else tuple(sorted(self.topics))
@@ -150,6 +155,8 @@ class GroupState:
         classic_since: since when the classic group was stable, while it is of the new protocol.
         initial_delay_ms: length of the group's own first join, where the log tells it.
         live: hashes of the partitions with an offset, of a group that has no record of its own.
+        owning: the members that `owners` tells of; None if that is not known, and never written
+            down.
     """
 
     group_id: str
@@ -172,10 +179,11 @@ class GroupState:
     initial_delay_ms: int | None = None
     live: list[int] = field(default_factory=list)
     classic_since: int | None = None
+    owning: dict[str, Member] | None = None
 
     def to_json(self) -> str:
         """Write the state down."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "owning"}
         given["members"] = {k: asdict(m) for k, m in self.members.items()}
         given["epochs"] = asdict(self.epochs)
         given["commits"] = asdict(self.commits)

@@ -106,7 +106,7 @@ def read(state: GroupState, output: Output, batch: list[Record], *, is_complete:
         earliest=when.earliest,
         generation=number,
         end_cause=CONVERTED if was_type == "classic" else LEFT,
-        before=before,
+        replaced=compare(before, state.members).replaced if is_first else changes.replaced,
     )
     follow_owners(state, output, state.members, last, at=at, generation=number)
 

@@ -61,8 +61,8 @@ def enter(
     """
     before = state.interval
     if before is not None:
-        same = (name, generation, state.group_type)
-        if same == tuple(before[k] for k in ("state", "generation", "group_type")):
+        same = before["state"] == name and before["generation"] == generation
+        if same and before["group_type"] == state.group_type:
             before["member_count"] = member_count
             return
         when = _not_before(when, before["started_at"])
@@ -103,7 +103,7 @@ def elapsed(start: object, end: object) -> int | None:
     """Give the milliseconds between two times, None unless both are known, never negative."""
     if not isinstance(start, int) or not isinstance(end, int):
         return None
-    return max(0, end - start)
+    return end - start if end > start else 0
 
 
 def _not_before(when: Moment, start: int | None) -> Moment:

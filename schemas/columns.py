@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from schemas.messages import Field, Message, RecordType, Struct
 
@@ -119,7 +119,7 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type.arrow()) for c in columns])
 
 
-def array_of_millis(values: list[object], kind: ColumnType) -> pa.Array:
+def array_of_millis(values: Sequence[object], kind: ColumnType) -> pa.Array:
     """Make an array of plain values of a column, whose times are epoch milliseconds."""
     if isinstance(kind, Primitive) and kind.name == "timestamp":
         return pa.array(values, _MILLIS)

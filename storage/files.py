@@ -12,7 +12,7 @@ import pickle
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -157,32 +157,51 @@ def read_where(
         fields: the columns to read, null where a file of an earlier release lacks them.
         between: least and greatest value of columns of whole numbers.
         among: values of columns, of which a row has one.
-        leaves: of columns of structs, or of lists of such, what is read of them: paths in it.
+        leaves: of columns that are lists of structs, what is read of them: paths in it. Text and
+            bytes there come by their dictionaries, as they are in the files.
     """
     between, among, leaves = between or {}, among or {}, leaves or {}
     bounds = dict(between)
     bounds |= {n: (min(v), max(v)) for n, v in among.items() if v}
     names = {f.name for f in fields} | bounds.keys() | among.keys()
     wanted = [n for n in names if n not in leaves]
-    wanted += [f"{n}.list.element.{leaf}" for n in leaves for leaf in leaves[n]]
+    wanted += (below := [f"{n}.list.element.{leaf}" for n in leaves for leaf in leaves[n]])
     empty = pa.schema([f for f in fields if f.name not in leaves])
     parts = []
     for path in paths:
-        with naming(path), pq.ParquetFile(path) as file:
-            held = [g for g in range(file.num_row_groups) if _may_have(file.metadata, g, bounds)]
-            if not held:
-                continue
-            rows = file.read_row_groups(held, wanted, use_threads=False)
-        for name, (least, most) in between.items():
-            rows = rows.filter((pc.field(name) >= least) & (pc.field(name) <= most))
-        for name, values in among.items():
-            given = pa.array(list(values), rows.schema.field(name).type)
-            rows = rows.filter(pc.is_in(rows[name], given))
-        if rows.num_rows:
-            parts.append(_with_fields(rows, fields, leaves))
+        with naming(path):
+            footer = pq.read_metadata(path)
+            coded = _texts(footer, below)
+            with pq.ParquetFile(path, metadata=footer, read_dictionary=coded) as file:
+                held = [g for g in range(footer.num_row_groups) if _may_have(footer, g, bounds)]
+                for group in held:  # of several, Arrow gives no nested texts by their dictionaries
+                    rows = file.read_row_group(group, wanted, use_threads=False)
+                    rows = rows.filter(_met(rows, between, among))
+                    if rows.num_rows:
+                        parts.append(_with_fields(rows, fields, leaves))
     if not parts:
         return pa.Table.from_pylist([], pa.schema(empty))
     return pa.concat_tables(parts)
+
+
+def _texts(footer: pq.FileMetaData, below: Sequence[str]) -> list[str]:
+    """Name the columns of text or bytes that are one of some paths, or lie below one."""
+    columns = [footer.schema.column(i) for i in range(footer.num_columns)]
+    paths = [c.path for c in columns if c.physical_type == "BYTE_ARRAY"]
+    return [p for p in paths if any(p == wanted or p.startswith(f"{wanted}.") for wanted in below)]
+
+
+def _met(
+    rows: pa.Table, between: Mapping[str, tuple[int, int]], among: Mapping[str, Collection[Any]]
+) -> pa.ChunkedArray:
+    """Tell which rows meet conditions, see `read_where`."""
+    met = [pa.chunked_array([pa.repeat(pa.scalar(value=True), rows.num_rows)])]
+    for name, (least, most) in between.items():
+        met += [pc.greater_equal(rows[name], least), pc.less_equal(rows[name], most)]
+    for name, values in among.items():
+        given = pa.array(list(values), rows.schema.field(name).type)
+        met.append(pc.is_in(rows[name], given))
+    return reduce(pc.and_, met)
 
 
 def _may_have(footer: pq.FileMetaData, group: int, bounds: Mapping[str, tuple[Any, Any]]) -> bool:

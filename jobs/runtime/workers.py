@@ -34,6 +34,8 @@ def main() -> None:
         importlib.import_module(name)
     # A worker collects garbage after every task; none of this is.
     gc.freeze()
+    # The rows that a task makes by the thousand are none either, until it has handed them on.
+    gc.set_threshold(50_000, 20, 100)
     from pyspark.daemon import manager  # noqa: PLC0415 - from a folder, now
 
     manager()  # type: ignore[no-untyped-call]
