@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,9 +30,12 @@ from anomalies.watching import (
 from schemas.columns import in_millis, millis_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from anomalies.model import Row
+
+_GROUP = "group_id"
+_WINDOW = 2_000
 
 GENERATIONS = ("group_id", "is_settled", *GENERATION_COLUMNS)
 STATES = ("group_id", *STATE_COLUMNS)
@@ -65,16 +69,19 @@ class Sources(NamedTuple):
     heads: pa.Table
 
 
-class _Event(NamedTuple):
-    """A row, and where it stands among those of its group; see `anomalies.spark.events`."""
+class _Part(NamedTuple):
+    """Rows of one kind, and where they stand among those of their groups.
 
-    group_id: str
-    turn: int
-    place: int
-    second_place: int
+    Attributes:
+        rows: as `anomalies.watching.watched` takes them, with their groups.
+        place, second_place, tie: see `anomalies.spark.events`; the same for all unless given.
+    """
+
     kind: str
-    tie: str
-    row: Row | str
+    rows: pa.Table
+    place: pa.ChunkedArray | None = None
+    second_place: pa.ChunkedArray | None = None
+    tie: pa.ChunkedArray | None = None
 
 
 def commit_minutes(commits: pa.Table) -> pa.Table:
@@ -99,51 +106,106 @@ def commit_minutes(commits: pa.Table) -> pa.Table:
 
 
 def events(sources: Sources) -> Iterator[tuple[str, str, Row | str]]:
-    """Bring all that a watch looks at into its order, as `anomalies.watching.watched` takes it."""
-    every = sorted(_events(sources), key=lambda event: event[:-1])
-    return ((event.group_id, event.kind, event.row) for event in every)
+    """Bring all that a watch looks at into its order, as `anomalies.watching.watched` takes it.
+
+    Rows become Python's some at a time: as such they take many times the memory.
+    """
+    parts = [part for part in _parts(sources) if part.rows.num_rows]
+    if not parts:
+        return
+    names = _sorted(pa.chunked_array([c for p in parts for c in p.rows[_GROUP].chunks]))
+    group, part, row = _in_order(parts, names)
+    of_names = names.to_pylist()
+    for start in range(0, len(part), _WINDOW):
+        window = slice(start, start + _WINDOW)
+        given: dict[int, Iterator[Row | str]] = {}
+        for number in np.unique(part[window]).tolist():
+            chosen = row[window][part[window] == number]
+            given[number] = _told_rows(parts[number], chosen)
+        for name, number in zip(group[window].tolist(), part[window].tolist(), strict=True):
+            yield of_names[name], parts[number].kind, next(given[number])
 
 
-def _events(sources: Sources) -> Iterator[_Event]:
-    for head in sources.heads.to_pylist():
-        yield _event(head["group_id"], HEAD, head["state"])
-    for group, row in _rows(sources.generations):
-        kind = GENERATION if row.pop("is_settled") else OPEN_GENERATION
-        yield _event(group, kind, row, row["record_offset"])
-    for group, row in _told(sources.stays):
-        kind = STAY if row.pop("is_settled") else OPEN_STAY
-        member = row.pop("member_id") or ""
+def _parts(sources: Sources) -> list[_Part]:
+    parts = [_Part(HEAD, sources.heads.select([_GROUP, "state"]))]
+    for is_settled, of_generation, of_stay in (
+        (True, GENERATION, STAY),
+        (False, OPEN_GENERATION, OPEN_STAY),
+    ):
+        rows = _where_settled(sources.generations, is_settled=is_settled)
+        parts.append(_Part(of_generation, rows, place=rows["record_offset"]))
+        stays = _where_settled(_told(sources.stays), is_settled=is_settled)
+        tie = pc.fill_null(stays["member_id"], "")
+        rows = stays.drop_columns(["member_id"])
+        place = {"place": rows["left_at"], "second_place": rows["record_offset"]}
+        parts.append(_Part(of_stay, rows, **place, tie=tie))
+    minutes = commit_minutes(sources.commits)
+    parts += [
+        _Part(OPEN_STATE, in_millis(sources.states)),
+        _Part(LAG, sources.lags.select([_GROUP, "at", "lag"])),
+        _Part(MOVE, in_millis(sources.moves), place=sources.moves["record_offset"]),
+        _Part(MINUTE, minutes, place=minutes["first_offset"]),
+    ]
+    # Of many chunks, Arrow takes rows by putting all of them together, each time.
+    return [part._replace(rows=part.rows.combine_chunks()) for part in parts]
+
+
+def _where_settled(rows: pa.Table, *, is_settled: bool) -> pa.Table:
+    chosen = rows.filter(pc.equal(rows["is_settled"], is_settled))
+    return in_millis(chosen.drop_columns(["is_settled"]))
+
+
+def _in_order(parts: list[_Part], names: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give the group of each row, by its place among the names, its part, and its place there."""
+    kinds = sorted({part.kind for part in parts})
+    tied = [part.tie for part in parts if part.tie is not None]
+    ties = _sorted(pa.chunked_array([c for tie in tied for c in tie.chunks], pa.string()))
+    counts = [part.rows.num_rows for part in parts]
+
+    def every(value: Callable[[_Part], pa.ChunkedArray | int | None]) -> np.ndarray:
         # Null stands before all others.
-        offset = -1 if row["record_offset"] is None else row["record_offset"]
-        yield _event(group, kind, row, row["left_at"], second_place=offset, tie=member)
-    for group, row in _rows(sources.states):
-        yield _event(group, OPEN_STATE, row)
-    for group, row in _rows(sources.lags):
-        yield _event(group, LAG, row)
-    for group, row in _rows(sources.moves):
-        yield _event(group, MOVE, row, row["record_offset"])
-    for group, row in _rows(commit_minutes(sources.commits)):
-        yield _event(group, MINUTE, row, row["first_offset"])
+        found = [value(part) for part in parts]
+        return np.concatenate(
+            [
+                np.full(count, v or 0, np.int64)
+                if v is None or isinstance(v, int)
+                else pc.fill_null(v, -1).to_numpy().astype(np.int64)
+                for v, count in zip(found, counts, strict=True)
+            ]
+        )
+
+    group = every(lambda part: pc.index_in(part.rows[_GROUP], names))
+    order = np.lexsort(
+        (
+            every(lambda part: None if part.tie is None else pc.index_in(part.tie, ties)),
+            every(lambda part: kinds.index(part.kind)),
+            every(lambda part: part.second_place),
+            every(lambda part: part.place),
+            every(lambda part: TURNS[part.kind]),
+            group,
+        )
+    )
+    number = np.repeat(np.arange(len(parts)), counts)
+    row = np.concatenate([np.arange(count) for count in counts])
+    return group[order], number[order], row[order]
 
 
-def _event(
-    group: str, kind: str, row: Row | str, place: int = 0, *, second_place: int = 0, tie: str = ""
-) -> _Event:
-    return _Event(group, TURNS[kind], place, second_place, kind, tie, row)
+def _sorted(texts: pa.ChunkedArray) -> pa.Array:
+    """Give each text once, in the order that Python has them in."""
+    known = pc.unique(texts)
+    return known.take(pc.sort_indices(known))
 
 
-def _told(stays: pa.Table) -> Iterator[tuple[str, Row]]:
+def _told_rows(part: _Part, chosen: np.ndarray) -> Iterator[Row | str]:
+    rows = part.rows.drop_columns([_GROUP]).take(pa.array(chosen))
+    yield from rows["state"].to_pylist() if part.kind == HEAD else rows.to_pylist()
+
+
+def _told(stays: pa.Table) -> pa.Table:
     """Give the stays that a detector asks for, and of all others the time of the last."""
     ended = stays.filter(pc.is_valid(stays["left_at"]))
     is_replaced = pc.equal(ended["end_cause"], "static_member_replaced")
-    yield from _rows(ended.filter(pc.and_(is_replaced, pc.is_valid(ended["group_instance_id"]))))
-    last = ended.group_by(["group_id", "is_settled"]).aggregate([("left_at", "max")])
-    nothing = dict.fromkeys(STAYS[1:])
-    for group, row in _rows(last.rename_columns(["group_id", "is_settled", "left_at"])):
-        yield group, nothing | row
-
-
-def _rows(table: pa.Table) -> Iterator[tuple[str, Row]]:
-    """Give rows with their groups, times as epoch milliseconds."""
-    for row in in_millis(table).to_pylist():
-        yield row.pop("group_id"), row
+    asked_for = ended.filter(pc.and_(is_replaced, pc.is_valid(ended["group_instance_id"])))
+    last = ended.group_by([_GROUP, "is_settled"]).aggregate([("left_at", "max")])
+    last = last.rename_columns([_GROUP, "is_settled", "left_at"])
+    return pa.concat_tables([asked_for, last], promote_options="default")

@@ -86,13 +86,18 @@ class _Places:
         self.returned: list[str] = []
         since = at - _WINDOW_MS
         self._places: dict[str, Row] = memory.setdefault("places", {})
+        self._free: list[str] = []
         for name, place in list(self._places.items()):
             # In order, so that no more is looked at than goes, which mostly is nothing.
-            restarts = place["restarts"]
+            restarts, left = place["restarts"], place["left"]
             if restarts and restarts[0] < since:
                 del restarts[: bisect_left(restarts, since)]
-            if place["left"] is not None and place["left"] < since:
+            if left is None:
+                continue
+            if left < since:
                 del self._places[name]
+            else:
+                self._free.append(name)
         self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
         self._gone = {c: t for c, t in memory.get("gone", {}).items() if t >= since}
         self.came_back: dict[str, list[list[Any]]] = memory.setdefault("came_back", {})
@@ -106,21 +111,28 @@ class _Places:
     def forget(self) -> None:
         """Let nobody have been there."""
         self.members.clear()
+        self._clear()
+
+    def _clear(self) -> None:
         self._places.clear()
+        self._free.clear()
 
     def leave(self, member: Row) -> None:
         """Let a member be gone; its place is free."""
         place = self._ended(member["member_id"], member)
         if place is not None:
+            if self._places[place]["left"] is None:
+                self._free.append(place)
             self._places[place]["left"] = self._at
         self._gone[client_of(member)] = self._at
 
     def replace(self, member: Row) -> None:
         """Let a member be in the place of the one it replaces."""
-        place = self._ended(member["replaced_member_id"], member) or self._new(client_of(member))
-        self._restart(place, member)
+        client = client_of(member)
+        place = self._ended(member["replaced_member_id"], member) or self._new(client)
+        self._restart(place, member, client)
         if member.get("group_instance_id") is None:
-            self._returns(client_of(member))
+            self._returns(client)
 
     def join(self, member: Row) -> None:
         """Let a member take its former place, or the one that became free last, or a new one."""
@@ -131,13 +143,13 @@ class _Places:
         if place is None:
             self.members[member["member_id"]] = (self._new(client), self._settled)
         else:
-            self._restart(place, member)
+            self._restart(place, member, client)
 
     def begin_again(self, *, was_empty: bool) -> int:
         """Tell the how many-th time within the hour a group that was empty begins again."""
         if not self.members and not was_empty:
             # Who comes after that begins anew; what counts then is how often that happens.
-            self._places.clear()
+            self._clear()
             self._memory["emptied"] = self._at
         since = self._at - _WINDOW_MS
         again = [t for t in self._memory.get("group_restarts", []) if t >= since]
@@ -162,15 +174,16 @@ class _Places:
         return name
 
     def _vacant(self, client: str) -> str | None:
-        free = {name: p for name, p in self._places.items() if p["left"] is not None}
-        own = [name for name, place in free.items() if place["client"] == client]
+        own = [name for name in self._free if self._places[name]["client"] == client]
         if own:
-            return own[0]
-        return max(free, key=lambda name: (free[name]["left"], int(name)), default=None)
+            return min(own, key=int)
+        return max(self._free, key=lambda n: (self._places[n]["left"], int(n)), default=None)
 
-    def _restart(self, name: str, member: Row) -> None:
+    def _restart(self, name: str, member: Row, client: str) -> None:
         place = self._places[name]
-        place["client"], place["left"] = client_of(member), None
+        if place["left"] is not None:
+            self._free.remove(name)
+        place["client"], place["left"] = client, None
         insort(place["restarts"], self._at)
         self.restarts.append(len(place["restarts"]))
         self.members[member["member_id"]] = (name, self._settled)

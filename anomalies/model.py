@@ -17,6 +17,7 @@ Row: TypeAlias = dict[str, Any]
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
+_RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -107,7 +108,7 @@ class Episode:
 
     def extend(self, hit: Hit) -> None:
         """Take a further finding."""
-        if SEVERITIES.index(hit.severity) >= SEVERITIES.index(self.severity):
+        if _RANKS[hit.severity] >= _RANKS[self.severity]:
             self.severity, self.label = hit.severity, hit.label
         self.ended_at = max(self.ended_at, hit.ended_at)
         self.last = list(hit.last)

@@ -126,7 +126,8 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
     del seen[: bisect_left(seen, clock - HOUR_MS, key=_clock)]
     stays: list[list[int | None]] = memory.setdefault("stays", [])
     stays += [[clock, *stay] for stay in turn.stays]
-    stays[:] = [s for s in stays if (s[0] or 0) >= clock - HOUR_MS][-_STAYS:]
+    # The clock never runs back, so the oldest are the first.
+    del stays[: max(len(stays) - _STAYS, bisect_left(stays, clock - HOUR_MS, key=_since))]
     number = _repetition(memory, generation, turn, clock)
     if number == 0:
         return
@@ -184,6 +185,10 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
             "member_count": generation.get("member_count") or 0,
         },
     )
+
+
+def _since(stay: list[int | None]) -> int:
+    return stay[0] or 0
 
 
 def _clock(event: Row) -> int:

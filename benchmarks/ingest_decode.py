@@ -319,6 +319,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     shape = generate.shape_of(given)
+    if given.work:
+        Path(given.work).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.work) as name, spark_session() as spark:
         memory = Memory()
         threading.Thread(target=memory.watch, daemon=True).start()

@@ -180,6 +180,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--work", metavar="PATH", help="folder for what is written (default: tmp)")
     given = parser.parse_args(argv)
     shape = generate.shape_of(given)
+    if given.work:
+        Path(given.work).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.work) as name, spark_session() as spark:
         for folder, records in (("warm-up", 20_000), ("run", shape.records)):
             work = Path(name) / folder

@@ -8,6 +8,7 @@ from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, or_
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
@@ -46,6 +47,13 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": le,
     ">": gt,
     ">=": ge,
+}
+_OF_ARRAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
 }
 
 
@@ -101,6 +109,20 @@ def _compared(own: object, operator: str, value: Any) -> bool:  # noqa: ANN401 -
 def for_arrow(where: Where) -> pc.Expression | None:
     """Give a condition as Arrow's datasets take it; None if each row meets it."""
     return _put_together(where, _arrow_test)
+
+
+def met(rows: pa.Table, tests: Sequence[Test]) -> pa.ChunkedArray:
+    """Tell which rows meet some tests."""
+    every = pa.chunked_array([pa.repeat(pa.scalar(value=True), rows.num_rows)])
+    return reduce(pc.and_, (_met(rows[name], *how) for name, *how in tests), every)
+
+
+def _met(column: pa.ChunkedArray, operator: str, value: Any) -> pa.ChunkedArray:  # noqa: ANN401
+    if operator == "is null":
+        return column.is_null()
+    if operator == "in":
+        return pc.is_in(column, pa.array(value, column.type))
+    return _OF_ARRAYS[operator](column, pa.scalar(value, column.type))
 
 
 def for_spark(where: Where) -> Column:

@@ -12,7 +12,7 @@ import pickle
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,14 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from storage.conditions import EVERY_ROW, Met, in_file, met, narrowed
 from storage.errors import LakehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from schemas.tables import TableSpec
+    from storage.conditions import Test
 
 _T = TypeVar("_T")
 
@@ -145,25 +147,21 @@ def naming(path: str) -> Iterator[None]:
 def read_where(
     paths: Iterable[str],
     fields: Sequence[pa.Field],
+    tests: Sequence[Test] = (),
     *,
-    between: Mapping[str, tuple[int, int]] | None = None,
-    among: Mapping[str, Collection[Any]] | None = None,
     leaves: Mapping[str, Sequence[str]] | None = None,
 ) -> pa.Table:
-    """Read the rows of some files that meet conditions; what cannot have such a row is passed over.
+    """Read the rows of some files that meet tests; what cannot have such a row is passed over.
 
     Args:
         paths: the files.
         fields: the columns to read, null where a file of an earlier release lacks them.
-        between: least and greatest value of columns of whole numbers.
-        among: values of columns, of which a row has one.
+        tests: what they meet.
         leaves: of columns that are lists of structs, what is read of them: paths in it. Text and
             bytes there come by their dictionaries, as they are in the files.
     """
-    between, among, leaves = between or {}, among or {}, leaves or {}
-    bounds = dict(between)
-    bounds |= {n: (min(v), max(v)) for n, v in among.items() if v}
-    names = {f.name for f in fields} | bounds.keys() | among.keys()
+    leaves = leaves or {}
+    names = {f.name for f in fields} | {name for name, *_ in tests}
     wanted = [n for n in names if n not in leaves]
     wanted += (below := [f"{n}.list.element.{leaf}" for n in leaves for leaf in leaves[n]])
     empty = pa.schema([f for f in fields if f.name not in leaves])
@@ -173,10 +171,10 @@ def read_where(
             footer = pq.read_metadata(path)
             coded = _texts(footer, below)
             with pq.ParquetFile(path, metadata=footer, read_dictionary=coded) as file:
-                held = [g for g in range(footer.num_row_groups) if _may_have(footer, g, bounds)]
+                held = [g for g in range(footer.num_row_groups) if _may_have(footer, g, tests)]
                 for group in held:  # of several, Arrow gives no nested texts by their dictionaries
                     rows = file.read_row_group(group, wanted, use_threads=False)
-                    rows = rows.filter(_met(rows, between, among))
+                    rows = rows.filter(met(rows, tests))
                     if rows.num_rows:
                         parts.append(_with_fields(rows, fields, leaves))
     if not parts:
@@ -191,29 +189,19 @@ def _texts(footer: pq.FileMetaData, below: Sequence[str]) -> list[str]:
     return [p for p in paths if any(p == wanted or p.startswith(f"{wanted}.") for wanted in below)]
 
 
-def _met(
-    rows: pa.Table, between: Mapping[str, tuple[int, int]], among: Mapping[str, Collection[Any]]
-) -> pa.ChunkedArray:
-    """Tell which rows meet conditions, see `read_where`."""
-    met = [pa.chunked_array([pa.repeat(pa.scalar(value=True), rows.num_rows)])]
-    for name, (least, most) in between.items():
-        met += [pc.greater_equal(rows[name], least), pc.less_equal(rows[name], most)]
-    for name, values in among.items():
-        given = pa.array(list(values), rows.schema.field(name).type)
-        met.append(pc.is_in(rows[name], given))
-    return reduce(pc.and_, met)
-
-
-def _may_have(footer: pq.FileMetaData, group: int, bounds: Mapping[str, tuple[Any, Any]]) -> bool:
+def _may_have(footer: pq.FileMetaData, group: int, tests: Sequence[Test]) -> bool:
+    """Tell whether a row group may have rows that meet some tests."""
+    tested = {name for name, *_ in tests}
     columns = footer.row_group(group)
-    for i in range(columns.num_columns):
-        column = columns.column(i)
-        stats = column.statistics if column.path_in_schema in bounds else None
-        if stats is not None and stats.has_min_max:
-            least, most = bounds[column.path_in_schema]
-            if stats.max < least or stats.min > most:
-                return False
-    return True
+    known = (columns.column(i) for i in range(columns.num_columns))
+    stats = {c.path_in_schema: c.statistics for c in known if c.path_in_schema in tested}
+    bounded = {name: s for name, s in stats.items() if s is not None and s.has_min_max}
+    bounds = {
+        "partition": {},
+        "min": {name: s.min for name, s in bounded.items()},
+        "max": {name: s.max for name, s in bounded.items()},
+    }
+    return in_file(bounds, narrowed(EVERY_ROW, tests)) is not Met.BY_NONE
 
 
 def _with_fields(

@@ -28,6 +28,7 @@ from anomalies.watching import OUTPUT, batch_of
 from jobs.runtime import watch_files
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
+from jobs.runtime.shares import PARTITION
 from jobs.runtime.watch_files import Place
 from schemas.columns import arrow_schema, in_millis
 from schemas.tables import (
@@ -257,7 +258,7 @@ def _source(lakehouse: Lakehouse, plan: Plan, news: News) -> watch_files.Source 
             return None
         selections[name] = selection
     # Read only if groups are shared out.
-    partitions = lakehouse.selection(GROUP_HEADS, ("group_id", watch_files.PARTITION))
+    partitions = lakehouse.selection(GROUP_HEADS, ("group_id", PARTITION))
     if partitions is None:
         return None
     heads = lakehouse.rows(ANOMALY_HEADS, ("group_id", "state"))
@@ -524,7 +525,7 @@ def _places(lakehouse: Lakehouse, news: News) -> list[Place]:
     of_runs = _of_runs("decode_run", *news.decode_runs, [])
     specs = [decoded_table(name) for name in news.tables]
     specs = [spec for spec in specs if any(c.name == "group_id" for c in spec.columns)]
-    columns = ("group_id", watch_files.PARTITION, "record_timestamp")
+    columns = ("group_id", PARTITION, "record_timestamp")
     selections = [lakehouse.selection(spec, columns, of_runs) for spec in specs]
     here = [selection for selection in selections if selection is not None]
     if len(here) == len(specs):

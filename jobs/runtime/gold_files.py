@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from history import arrow, groups, offset_arrays
 from history.fold import GROUP_METADATA
 from history.spark import COMMITS
+from jobs.runtime.shares import shared_out
 from schemas import gold
 from schemas.columns import arrow_schema
 from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, OFFSET_MOVES, OFFSET_PROGRESS, all_tables
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from jobs.runtime.shares import Share
     from schemas.tables import TableSpec
+    from storage.conditions import Test
     from storage.files import DataFile
 
 _T = TypeVar("_T")
@@ -101,7 +104,7 @@ def _in_tasks(spark: SparkSession, given: Sequence[_T], task: Callable[[_T], _R]
 def _places(after: int, to: int, given: tuple[str, str]) -> Counter[tuple[str, int]]:
     table, path = given
     fields = [f for f in arrow.fields(table) if f.name in ("group_id", "record_partition")]
-    rows = read_where([path], fields, between={"decode_run": (after + 1, to)})
+    rows = read_where([path], fields, [("decode_run", ">", after), ("decode_run", "<=", to)])
     counts = rows.group_by(["group_id", "record_partition"]).aggregate([([], "count_all")])
     weight = 1 if table == COMMITS else _WEIGHT
     return Counter(
@@ -117,7 +120,7 @@ def write(
     source: Source,
     target: Target,
     holes: dict[int, groups.Holes],
-    weights: dict[int, int],
+    weights: Mapping[tuple[str, int], int],
 ) -> list[tuple[str, DataFile]]:
     """Tell the history of what is new, and write files of it, to be added to their tables.
 
@@ -128,57 +131,35 @@ def write(
         source: what to read.
         target: where to.
         holes: what is missing, by partition.
-        weights: by partition of the topic, about how long its records take, in commits.
+        weights: what `places` gave.
 
     Returns:
         Files with the names of their tables.
     """
     cores = spark.sparkContext.defaultParallelism
-    share = max(1, min(_A_TASK, sum(weights.values()) // (4 * cores)))
-    parts = _in_tasks(spark, shares(weights, share), partial(_write, source, target, holes))
+    least = max(1, min(_A_TASK, sum(weights.values()) // (4 * cores)))
+    shares = [share for share in shared_out(weights, least) if share.weight]
+    parts = _in_tasks(spark, shares, partial(_write, source, target, holes))
     return [file for part in parts for file in part]
 
 
-def shares(weights: Mapping[int, int], share: float) -> list[list[int]]:
-    """Share the partitions of a topic out.
-
-    Args:
-        weights: by partition, how long it takes.
-        share: how long a share should take at least.
-
-    Returns:
-        Partitions beside each other; those that take longest first, so that none of them is alone
-        at the end.
-    """
-    found: list[list[int]] = []
-    room = 0.0
-    for partition in sorted(weights):
-        if room <= 0:
-            found.append([])
-            room = share
-        found[-1].append(partition)
-        room -= weights[partition]
-    return sorted(found, key=lambda partitions: -sum(weights[p] for p in partitions))
-
-
 def _write(
-    source: Source, target: Target, holes: dict[int, groups.Holes], partitions: list[int]
+    source: Source, target: Target, holes: dict[int, groups.Holes], share: Share
 ) -> list[tuple[str, DataFile]]:
-    """Tell of the groups of some partitions of the topic."""
+    """Tell of the groups of a share."""
     tables = {}
     for table, paths in source.silver.items():
         rows = read_where(
             paths,
             arrow.fields(table),
-            between={"decode_run": (source.after + 1, source.to)},
-            among={"record_partition": partitions},
+            [*share.tests(), ("decode_run", ">", source.after), ("decode_run", "<=", source.to)],
             leaves={"members": arrow.LEAVES} if table == GROUP_METADATA else None,
         )
         if rows.num_rows:
             tables[table] = rows
     names = pc.unique(arrow.joined(rows["group_id"] for rows in tables.values()))
-    of_groups = {"group_id": names.to_pylist()}
-    heads = read_where(source.heads, arrow_schema(GROUP_HEADS.in_files), among=of_groups)
+    of_groups: list[Test] = [("group_id", "in", names.to_pylist())]
+    heads = read_where(source.heads, arrow_schema(GROUP_HEADS.in_files), of_groups)
     writer = FileWriter(target.root, target.cluster)
     told_since = dict(zip(*(heads[n].to_pylist() for n in ("group_id", "told_since")), strict=True))
     for table, rows in groups.fold([arrow.events(tables, names, heads)], holes):
@@ -192,7 +173,7 @@ def _write(
         writer.add(spec, _of_run(spec, told, target))
     if COMMITS in source.silver:
         fields = arrow_schema(COMMITTED_OFFSETS.in_files)
-        former = read_where(source.committed, fields, among=of_groups)
+        former = read_where(source.committed, fields, of_groups)
         offsets = {COMMITTED_OFFSETS: former}
         if COMMITS in tables:
             progress = offset_arrays.follow(tables[COMMITS], former)

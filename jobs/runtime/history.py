@@ -7,7 +7,7 @@ killed. Each table is written once a run; the heads, from which the next run goe
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
@@ -248,9 +248,6 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
     if len(told) < len(places):
         return None  # records outside the group's partition
     target = gold_files.Target(root, lakehouse.cluster, plan.number)
-    weights: Counter[int] = Counter()
-    for (_, partition), weight in places.items():
-        weights[partition] += weight
     specs = [all_tables()[f"gold.{table}"] for table in TABLES]
     open_files = {spec.name: lakehouse.local_files_of(spec, _OPEN) for spec in specs}
     replaced = {name: paths or [] for name, paths in open_files.items()}
@@ -261,7 +258,7 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
         return None
     files: dict[str, list[DataFile]] = defaultdict(list)
     for name, file in [
-        *gold_files.write(lakehouse.spark, source, target, news.holes, weights),
+        *gold_files.write(lakehouse.spark, source, target, news.holes, places),
         *gold_files.keep(lakehouse.spark, replaced, told, target),
     ]:
         files[name].append(file)

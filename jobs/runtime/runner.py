@@ -169,6 +169,11 @@ _BROKER_GONE = (
     " is back"
 )
 
+_WORKER_GONE = (
+    "a Python worker was killed, most likely since memory ran out: run again with more of it, or "
+    "with one task at a time (--master 'local[1]')"
+)
+
 # The error that ended a task: the first line of Python's traceback that is not indented.
 _IN_A_TASK = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?:\w+\.)*(?P<error>\w+): (?P<text>.*)"
@@ -198,6 +203,7 @@ _KNOWN = (
         "DELTA_CONCURRENT",
         "another run wrote to the same table at the same time; run again to go on",
     ),
+    ("Python worker exited unexpectedly", _WORKER_GONE),
     (
         "No space left on device",
         "the disk is full; nothing half-written counts: make room and run again",

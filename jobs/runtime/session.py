@@ -71,7 +71,7 @@ def session(options: Options) -> Iterator[SparkSession]:
             if is_done:  # writing takes seconds: first all is said
                 atexit.register(classes.keep, jvm, Path(new))
             else:  # it may have loaded few
-                jvm.kill()
+                atexit.register(jvm.kill)  # but what went wrong is the JVM's to tell
 
 
 def _number(value: str | None) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anomalies import arrow
 from anomalies.watching import OUTPUT, batch_of, watched
-from jobs.runtime.gold_files import shares
+from jobs.runtime.shares import GROUP, PARTITION, shared_out
 from schemas.columns import millis_of
 from storage.conditions import for_arrow
 
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anomalies.thresholds import Thresholds
-    from storage.conditions import Test
+    from jobs.runtime.shares import Share
     from storage.log import Selection
 
-PARTITION = "record_partition"
 _TASKS_A_CORE = 4
+# As much at least, and with that not much more: a task holds all that it looks at.
+_A_TASK = 2_000_000
 # A generation takes a watch as long as so many commits.
 _WEIGHT = 100
 # Of groups that the history does not know: they are taken with those of the first partitions.
 _NOWHERE = -1
-
-_Bounds: TypeAlias = "tuple[int | None, int | None]"
 
 
 class Place(NamedTuple):
@@ -92,18 +91,18 @@ class Watch:
             places: where the records are that are new.
         """
         tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
-        bounds = _bounds(_weights(source, places), tasks)
+        weights = _weights(source, places)
+        shares = shared_out(weights, min(_A_TASK, weights.total() / tasks))
         known = source.partitions.read()
         lags, heads = (_located(rows, known) for rows in (source.lags, source.heads))
         located = replace(source, lags=lags, heads=heads)
-        shared = spark.sparkContext.parallelize(bounds, len(bounds))
-        parts = shared.map(partial(self._of_partitions, located)).collect()
+        shared = spark.sparkContext.parallelize(shares, len(shares))
+        parts = shared.map(partial(self._of_share, located)).collect()
         return pa.concat_tables(parts)
 
-    def _of_partitions(self, source: Source, bounds: _Bounds) -> pa.Table:
-        """Watch the groups, located, of the partitions behind one, up to and with another."""
-        given: list[Test] = [(PARTITION, ">", bounds[0]), (PARTITION, "<=", bounds[1])]
-        tests = [test for test in given if test[2] is not None]
+    def _of_share(self, source: Source, share: Share) -> pa.Table:
+        """Watch the groups, located, of a share."""
+        tests = share.tests()
         read = {
             name: selection.read(tests, threads=False)
             for name, selection in source.selections.items()
@@ -125,7 +124,7 @@ def places(selections: Iterable[Selection]) -> list[Place]:
     Args:
         selections: records, with columns group_id, record_partition and record_timestamp.
     """
-    key = ["group_id", PARTITION]
+    key = [GROUP, PARTITION]
     told = [*key, "records", "at"]
     parts = []
     for selection in selections:
@@ -146,25 +145,17 @@ def is_shareable(source: Source, places: Iterable[Place]) -> bool:
     return len(known) == len({group for group, _ in known})
 
 
-def _weights(source: Source, places: Iterable[Place]) -> Counter[int]:
-    """Give about how long the groups of each partition take, in commits."""
-    weights: Counter[int] = Counter()
+def _weights(source: Source, places: Iterable[Place]) -> Counter[tuple[str, int]]:
+    """Give about how long each group takes, in commits."""
+    weights: Counter[tuple[str, int]] = Counter()
     for place in places:
-        weights[place.partition] += place.records
-    schema = pa.schema([(PARTITION, pa.int32())])
+        weights[place.group_id, place.partition] += place.records
+    schema = pa.schema([(GROUP, pa.string()), (PARTITION, pa.int32())])
     generations = replace(source.selections["generations"], schema=schema).read()
-    for entry in pc.value_counts(generations[PARTITION]).to_pylist():
-        weights[entry["values"]] += _WEIGHT * entry["counts"]
+    counts = generations.group_by([GROUP, PARTITION]).aggregate([([], "count_all")])
+    for row in counts.to_pylist():
+        weights[row[GROUP], row[PARTITION]] += _WEIGHT * row["count_all"]
     return weights
-
-
-def _bounds(weights: Counter[int], most: int) -> list[_Bounds]:
-    """Share all partitions out, also those that have no weight."""
-    shared = shares(weights, sum(weights.values()) / most)
-    ends = sorted(partitions[-1] for partitions in shared)
-    above = dict(zip(ends, [None, *ends], strict=False))
-    to = dict(zip(ends, [*ends[:-1], None], strict=True))
-    return [(above[p[-1]], to[p[-1]]) for p in shared] or [(None, None)]
 
 
 def _located(rows: pa.Table, partitions: pa.Table) -> pa.Table:

@@ -40,6 +40,13 @@ def test_the_first_run_keeps_classes_and_the_next_uses_them(cache: Path, tmp_pat
 
     refused = run("pipeline", "--records", str(tmp_path / "nothing"), "--lakehouse", root)
     assert refused.returncode == 1
+    # What Java tells of an error it tells when the session has ended, too.
+    below = tmp_path / "file"
+    below.touch()
+    nowhere = run("pipeline", "--records", str(RECORDING), "--lakehouse", str(below / "lakehouse"))
+    assert nowhere.returncode == 1
+    assert "lies below a file" in nowhere.stderr
+    assert "Traceback" not in nowhere.stderr
     assert not list(cache.glob("classes-*"))
 
     first = run("pipeline", "--records", str(RECORDING), "--lakehouse", root)

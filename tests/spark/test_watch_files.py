@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import anomalies
+from jobs.runtime import anomalies, watch_files
+from jobs.runtime.shares import shared_out
 from jobs.runtime.watch_files import Place, Watch
 from schemas.tables import ANOMALIES, ANOMALY_HEADS, GROUP_HEALTH
 from tests.conftest import RECORDINGS
@@ -15,9 +16,12 @@ from tests.support.jobs import differences, everything, run_of, succeed
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from jobs.runtime.shares import Share
 
 # How many records are watched here, and whether tasks may read files.
 WAYS = {"here": (500_000, True), "in_tasks": (-1, True), "by_spark": (-1, False)}
@@ -30,6 +34,14 @@ def test_a_watch_finds_the_same_wherever_it_is_done(
     parts = parts_of(RECORDINGS / f"{name}.parquet", tmp_path / "parts", 3)
     told = tmp_path / "told"
     gone: dict[str, set[str]] = {way: set() for way in WAYS}
+    shares: list[Share] = []
+
+    def by_group(weights: Mapping[tuple[str, int], float], _: float) -> list[Share]:
+        # A partition is cut behind each group.
+        found = shared_out(weights, min(weights.values()))
+        shares.extend(found)
+        return found
+
     # The second comes last, so that groups are told of anew.
     for part in (parts[0], parts[2], parts[1]):
         succeed("ingest", "--records", part, "--lakehouse", told)
@@ -41,9 +53,12 @@ def test_a_watch_finds_the_same_wherever_it_is_done(
                 patch.setattr(anomalies, "_RECORDS_HERE", records)
                 if not reads_files:
                     patch.setattr(anomalies, "_source", lambda *_: None)
+                patch.setattr(watch_files, "shared_out", by_group)
                 for step in ("here", "in_tasks"):
                     patch.setattr(Watch, step, _noting(gone[way], step))
                 succeed("anomalies", "--lakehouse", tmp_path / way)
+    # Of the storm, each group has a partition of its own.
+    assert any(share.to is not None for share in shares) == (name != "4.3.1-storm")
     assert gone == {"here": {"here"}, "in_tasks": {"in_tasks"}, "by_spark": set()}
     held = {way: everything(spark, str(tmp_path / way)) for way in WAYS}
     found = {
