@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -92,6 +93,8 @@ def main(argv: list[str]) -> None:
     # The driver takes its Python along, which executors on this machine have, too.
     os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parents[1] / ".venv" / "bin" / "python")
     os.environ["SPARK_LOCAL_IP"] = _HOST
+    # Ended by a signal, Python would leave master and workers behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     told = {}
     for workers in (1, 2):
         with standalone(workers, work) as master:
