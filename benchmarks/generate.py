@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import itertools
 import math
 import random
 import sys
@@ -120,6 +121,7 @@ class Shape:
         topic_partitions: numbers of partitions that a topic may have.
         partitions: partitions of the topic.
         skew: share of the records that the busiest group has.
+        is_crowded: every other group is in one partition, with about half of the records.
         commits: share of offset commits.
         group_metadata: share of metadata of classic groups; the rest are tombstones and records
             of the new protocols.
@@ -132,6 +134,7 @@ class Shape:
     topic_partitions: tuple[int, ...] = (3, 6, 12, 12, 24, 48)
     partitions: int = 50
     skew: float = 0.1
+    is_crowded: bool = False
     commits: float = 0.92
     group_metadata: float = 0.05
     seed: int = 1
@@ -191,8 +194,14 @@ def groups(shape: Shape) -> tuple[Group, ...]:
         kind = rng.choices(("consumer", "connect", "new", "share", "streams"), (75, 5, 15, 2, 3))
         chosen = rng.sample(topics, rng.choice((1, 1, 2, 3)))
         name = f"{'-'.join(parts)}-{number}"
+        if shape.is_crowded and number % 2 == 0:
+            name = next(n for n in _names(name) if partition_for(n, shape.partitions) == 0)
         made.append(Group(number, name, kind[0] if number else "consumer", tuple(chosen), weight))
     return tuple(made)
+
+
+def _names(name: str) -> Iterator[str]:
+    yield from (f"{name}-{number}" for number in itertools.count())
 
 
 def _files(shape: Shape) -> Iterator[list[Chunk]]:

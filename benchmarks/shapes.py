@@ -31,7 +31,8 @@ _GIB = 2**30
 
 SHAPES = {
     "usual": Shape(records=5_000_000),
-    "one partition has half": Shape(records=2_000_000, skew=0.5),
+    "one partition has half": Shape(records=2_000_000, is_crowded=True),
+    "one group has half": Shape(records=2_000_000, skew=0.5),
     "2,000 members of 10,000 partitions": Shape(
         records=200_000,
         groups=1,
