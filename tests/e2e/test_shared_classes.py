@@ -45,7 +45,7 @@ def test_the_first_run_keeps_classes_and_the_next_uses_them(cache: Path, tmp_pat
     below.touch()
     nowhere = run("pipeline", "--records", str(RECORDING), "--lakehouse", str(below / "lakehouse"))
     assert nowhere.returncode == 1
-    assert "lies below a file" in nowhere.stderr
+    assert "no folder can be made there" in nowhere.stderr
     assert "Traceback" not in nowhere.stderr
     assert not list(cache.glob("classes-*"))
 
