@@ -79,8 +79,8 @@ class _Part(NamedTuple):
 
     kind: str
     rows: pa.Table
-    place: pa.ChunkedArray | None = None
-    second_place: pa.ChunkedArray | None = None
+    place: pa.ChunkedArray | int = 0
+    second_place: pa.ChunkedArray | int = 0
     tie: pa.ChunkedArray | None = None
 
 
@@ -162,13 +162,13 @@ def _in_order(parts: list[_Part], names: pa.Array) -> tuple[np.ndarray, np.ndarr
     ties = _sorted(pa.chunked_array([c for tie in tied for c in tie.chunks], pa.string()))
     counts = [part.rows.num_rows for part in parts]
 
-    def every(value: Callable[[_Part], pa.ChunkedArray | int | None]) -> np.ndarray:
+    def every(value: Callable[[_Part], pa.ChunkedArray | int]) -> np.ndarray:
         # Null stands before all others.
         found = [value(part) for part in parts]
         return np.concatenate(
             [
-                np.full(count, v or 0, np.int64)
-                if v is None or isinstance(v, int)
+                np.full(count, v)
+                if isinstance(v, int)
                 else pc.fill_null(v, -1).to_numpy().astype(np.int64)
                 for v, count in zip(found, counts, strict=True)
             ]
@@ -177,7 +177,7 @@ def _in_order(parts: list[_Part], names: pa.Array) -> tuple[np.ndarray, np.ndarr
     group = every(lambda part: pc.index_in(part.rows[_GROUP], names))
     order = np.lexsort(
         (
-            every(lambda part: None if part.tie is None else pc.index_in(part.tie, ties)),
+            every(lambda part: 0 if part.tie is None else pc.index_in(part.tie, ties)),
             every(lambda part: kinds.index(part.kind)),
             every(lambda part: part.second_place),
             every(lambda part: part.place),

@@ -236,7 +236,7 @@ class _GroupMetadata:
         self._own = in_millis(rows.select([*_OWN, "is_tombstone"]).take(pa.array(order)))
         self._order = order
         chunks = [chunk for chunk in rows["members"].chunks if len(chunk)]
-        self._rows_before = _before(len(chunk) for chunk in chunks)
+        self._rows_before = np.cumsum([0, *map(len, chunks)])[:-1]
         self._chunks = [_Memberships(chunk) for chunk in chunks]
         self._known: dict[tuple[object, ...], Member] = {}
 
@@ -288,11 +288,6 @@ class _Memberships:
             structs = self._structs.take(pa.array(self._first[missing]))
             self.made.update(zip(missing, _members(structs, known), strict=True))
         return [[self.made[n] for n in given] for given in numbers]
-
-
-def _before(lengths: Iterable[int]) -> np.ndarray:
-    """Tell how many rows lie before each chunk."""
-    return np.cumsum([0, *lengths])[:-1]
 
 
 def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:

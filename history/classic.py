@@ -323,6 +323,31 @@ def _follow(
     follow_owners(state, output, owners, step.record, at=step.at, generation=step.number)
 
 
+def _follow_at_once(
+    state: GroupState,
+    output: Output,
+    record: Record,
+    members: dict[str, Member],
+    changes: Changes,
+    *,
+    end_cause: str,
+) -> None:
+    """Follow both through a record that tells of other members, and no join phase before it."""
+    at, number = _now(state, record), (record.payload or {})["generation"]
+    follow_sessions(
+        state,
+        output,
+        members,
+        record,
+        at=at,
+        earliest=at,
+        generation=number,
+        end_cause=end_cause,
+        replaced=changes.replaced,
+    )
+    follow_owners(state, output, members, record, at=at, generation=number)
+
+
 def _created(state: GroupState, output: Output, record: Record) -> None:
     """Take the record of an empty new group, which the first JoinGroup writes."""
     state.group_type = "classic"
@@ -355,7 +380,6 @@ def _replaced(
     state: GroupState, output: Output, record: Record, members: dict[str, Member]
 ) -> None:
     """Take the return of a static member: another member id, no rebalance."""
-    at = _now(state, record)
     changes = compare(state.members, members)
     row = state.generation
     if row is not None:
@@ -363,20 +387,7 @@ def _replaced(
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader
-    follow_sessions(
-        state,
-        output,
-        members,
-        record,
-        at=at,
-        earliest=at,
-        generation=(record.payload or {})["generation"],
-        end_cause=REPLACED,
-        replaced=changes.replaced,
-    )
-    follow_owners(
-        state, output, members, record, at=at, generation=(record.payload or {})["generation"]
-    )
+    _follow_at_once(state, output, record, members, changes, end_cause=REPLACED)
     state.members = members
 
 
@@ -404,17 +415,7 @@ def _converted_back(
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.tell_members(row, changes, members)
-    follow_sessions(
-        state,
-        output,
-        members,
-        record,
-        at=at,
-        earliest=at,
-        generation=number,
-        replaced=changes.replaced,
-    )
-    follow_owners(state, output, members, record, at=at, generation=number)
+    _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
     name = PREPARING if members else EMPTY
     enter(state, output, name, exactly(at), record, generation=number, member_count=len(members))
     state.members = members

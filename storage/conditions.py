@@ -48,13 +48,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">": gt,
     ">=": ge,
 }
-_OF_ARRAYS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": pc.equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 class Met(Enum):
@@ -111,18 +104,9 @@ def for_arrow(where: Where) -> pc.Expression | None:
     return _put_together(where, _arrow_test)
 
 
-def met(rows: pa.Table, tests: Sequence[Test]) -> pa.ChunkedArray:
-    """Tell which rows meet some tests."""
-    every = pa.chunked_array([pa.repeat(pa.scalar(value=True), rows.num_rows)])
-    return reduce(pc.and_, (_met(rows[name], *how) for name, *how in tests), every)
-
-
-def _met(column: pa.ChunkedArray, operator: str, value: Any) -> pa.ChunkedArray:  # noqa: ANN401
-    if operator == "is null":
-        return column.is_null()
-    if operator == "in":
-        return pc.is_in(column, pa.array(value, column.type))
-    return _OF_ARRAYS[operator](column, pa.scalar(value, column.type))
+def that_meet(rows: pa.Table, tests: Sequence[Test]) -> pa.Table:
+    """Give the rows that meet some tests."""
+    return rows.filter(for_arrow([tests])) if tests else rows
 
 
 def for_spark(where: Where) -> Column:

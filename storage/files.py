@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.conditions import EVERY_ROW, Met, in_file, met, narrowed
+from storage.conditions import EVERY_ROW, Met, in_file, narrowed, that_meet
 from storage.errors import LakehouseError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def read_where(
                 held = [g for g in range(footer.num_row_groups) if _may_have(footer, g, tests)]
                 for group in held:  # of several, Arrow gives no nested texts by their dictionaries
                     rows = file.read_row_group(group, wanted, use_threads=False)
-                    rows = rows.filter(met(rows, tests))
+                    rows = that_meet(rows, tests)
                     if rows.num_rows:
                         parts.append(_with_fields(rows, fields, leaves))
     if not parts:

@@ -19,7 +19,7 @@ from anomalies import arrow
 from anomalies.watching import OUTPUT, batch_of, watched
 from jobs.runtime.shares import GROUP, PARTITION, shared_out
 from schemas.columns import millis_of
-from storage.conditions import for_arrow
+from storage.conditions import that_meet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -108,7 +108,7 @@ class Watch:
             for name, selection in source.selections.items()
         }
         own = {
-            name: rows.filter(for_arrow([tests])) if tests else rows
+            name: that_meet(rows, tests)
             for name, rows in (("lags", source.lags), ("heads", source.heads))
         }
         return self._watched(arrow.Sources(**read, **own))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.runtime.shares import GROUP, PARTITION, Share, shared_out
-from storage.conditions import met
+from storage.conditions import that_meet
 
 _GROUPS = st.tuples(st.text("ab\u00e9\U0001f600", max_size=3), st.integers(0, 5))
 
@@ -24,8 +24,9 @@ def test_each_group_is_in_one_share(
     rows = [{GROUP: group, PARTITION: partition} for group, partition in [*weights, *others]]
     table = pa.Table.from_pylist(rows, pa.schema([(GROUP, pa.string()), (PARTITION, pa.int32())]))
     shares = shared_out(weights, least)
-    taken = [met(table, share.tests()).to_pylist() for share in shares]
-    assert [sum(of_row) for of_row in zip(*taken, strict=True)] == [1] * len(rows)
+    numbered = table.append_column("row", pa.array(range(len(rows)), pa.int64()))
+    taken = [n for share in shares for n in that_meet(numbered, share.tests())["row"].to_pylist()]
+    assert sorted(taken) == [*range(len(rows))]
     assert sum(share.weight for share in shares) == sum(weights.values())
     assert [s.weight for s in shares] == sorted((s.weight for s in shares), reverse=True)
 
