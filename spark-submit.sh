@@ -24,5 +24,5 @@ if [[ $help == yes ]] && ! venv_is_ready "$venv" "$lock"; then
 fi
 
 if [[ $help == no ]]; then find_java; fi
-ensure_venv "$venv" "$lock" "about 650 MB"
+ensure_venv "$venv" "$lock" "about 670 MB"
 exec "$venv/bin/python" -I -c "$launch" "$root" "$@"

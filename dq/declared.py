@@ -13,7 +13,7 @@ from schemas.silver import silver_tables
 from schemas.tables import RECORDS, all_tables, decoded_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from schemas.tables import TableSpec
 
@@ -22,7 +22,6 @@ WARNING, CRITICAL = "warning", "critical"
 EVERY_DECODED = "silver.*"
 """The table of suites about all tables that records decode into."""
 
-_TABLE = re.compile(r"\b(?:bronze|silver|gold)\.\w+\b(?!')")
 _PLACE = re.compile(r"\{(\w+)\}")
 # The column by which a table's new rows are told, and the place in SQL that stands for them.
 _NEW = {
@@ -103,16 +102,6 @@ def bad_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]
     rows = filled(suite.rows, values).strip()
     # Nothing here is other people's text: options.py says what a cluster's name is made of.
     return f"SELECT * FROM (\n{rows}\n)\nWHERE cluster = '{cluster}' AND ({bad})"  # noqa: S608
-
-
-def tables_of(sql: str) -> set[str]:
-    """Name the tables that some SQL reads."""
-    return set(_TABLE.findall(sql)) & all_tables().keys()
-
-
-def on_views(sql: str, view: Callable[[str], str]) -> str:
-    """Put views into the place of the tables that some SQL reads."""
-    return _TABLE.sub(lambda name: view(name.group()), sql)
 
 
 def decoded_rows(tables: Iterable[str], condition: str) -> str:

@@ -413,7 +413,7 @@ class Lakehouse:
         Returns:
             As `local_files_of`; also None if the table was not made.
         """
-        files = self._local_files(spec, {}) if self.exists(spec) else None
+        files = self.logged_files(spec) if self.exists(spec) else None
         if files is None:
             return None
         in_range: Where = [[(column, ">", after), (column, "<=", to)]]
@@ -432,12 +432,13 @@ class Lakehouse:
             None if the table is not on a disk that driver and tasks share, or if Delta marks rows
             of a file as deleted, which only Spark sees.
         """
-        files = self._local_files(spec, values or {})
+        files = self.logged_files(spec, values)
         return None if files is None else [file["path"] for file in files]
 
-    def _local_files(
-        self, spec: TableSpec, values: Mapping[str, str]
+    def logged_files(
+        self, spec: TableSpec, values: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]] | None:
+        """Give what the log says of the files that `local_files_of` names, see `Log.files`."""
         if self.local_root is None:
             return None
         if not self.exists(spec):
@@ -445,7 +446,7 @@ class Lakehouse:
         log = self._there(spec)
         if log.marks_rows_deleted:
             return None
-        return log.files({"cluster": self.cluster, **values})
+        return log.files({"cluster": self.cluster, **(values or {})})
 
     def _widen(self, spec: TableSpec) -> None:
         """Give a table that an earlier release made the columns that it lacks."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from rich.markup import escape
 
-from dq.declared import bad_rows, decoded_rows, filled, on_views, suites, tables_of
+from dq.declared import bad_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate
 from jobs.runtime.logs import of_every_log
 from schemas.placement import partitions_of
@@ -33,15 +31,15 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
+from storage.queries import queries_of, tables_of
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dq.declared import Check, Suite
+    from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.runner import Run
     from storage.conditions import Where
+    from storage.queries import Queries
     from storage.tables import Lakehouse
 
 FAILED = 3
@@ -50,11 +48,6 @@ FAILED = 3
 _APPLICATION = "validate"
 _AGAIN = "validate again"
 _SAMPLES = 3
-_AT_ONCE = 4
-_VIEW = "expected_of_"
-_DECODED = "expected_of_all_decoded"
-# More rows than this take longer to keep than to read again.
-_KEPT = 500_000
 _OF_ANOMALIES = {"gold.anomalies", "gold.group_health", "gold.anomaly_heads"}
 _OF_LAG = {"gold.lag", "gold.log_offsets"}
 
@@ -106,9 +99,12 @@ def validate(run: Run) -> None:
         return
     with run.step("validating the tables"):
         news = _news(lakehouse, plan)
-        with _given(lakehouse, plan, news) as given:
-            found = evaluate(given, run.options.docs)
-        is_first = _write(lakehouse, plan, news, found)
+        given = _given(lakehouse, plan, news)
+        named = sorted({name for each in given for name in tables_of(each.rows)})
+        with queries_of(lakehouse, [all_tables()[name] for name in named]) as queries:
+            found = evaluate(given, queries, run.options.docs)
+            samples = _samples(lakehouse, queries, found, news)
+        is_first = _write(lakehouse, plan, news, found, samples)
     if not is_first:
         run.say(f"another validate of cluster {lakehouse.cluster} wrote this run's results first")
     failed = [f for f in found if not f.success]
@@ -202,48 +198,19 @@ def _between(column: str, runs: tuple[int, int]) -> str:
 # -- evaluating ------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> Iterator[list[Given]]:
-    """Give the suites that have something new to look at, and their rows."""
-    wanted = [s for s in suites() if _has_news(s, plan, news) and s.places <= news.values.keys()]
-    texts = {s.title: filled(s.rows, news.values) for s in wanted}
-    named = {name for text in texts.values() for name in tables_of(text)}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # the first look at a table reads its log
-        made = {name for name in pool.map(lambda name: _viewed(lakehouse, name), named) if name}
-    decoded = None
-    values = dict(news.values)
-    if "decoded" in values and news.records <= _KEPT:
-        # Two suites ask for it, again and again, and each time it takes a look at every table.
-        decoded = lakehouse.spark.sql(on_views(values["decoded"], _view)).persist()
-        decoded.createOrReplaceTempView(_DECODED)
-        values["decoded"] = f"SELECT * FROM {_DECODED}"  # noqa: S608
+def _given(lakehouse: Lakehouse, plan: Plan, news: News) -> list[Given]:
+    """Give the suites that have something new to look at, as far as their tables have been made."""
     given = [
         Given(
             suite,
-            lakehouse.spark.sql(on_views(filled(suite.rows, values), _view)),
-            [filled(check.bad, values) for check in suite.checks],
+            filled(suite.rows, news.values),
+            [filled(c.bad, news.values) for c in suite.checks],
         )
-        for suite in wanted
-        if tables_of(texts[suite.title]) <= made
+        for suite in suites()
+        if _has_news(suite, plan, news) and suite.places <= news.values.keys()
     ]
-    try:
-        yield given
-    finally:
-        if decoded is not None:
-            decoded.unpersist()
-
-
-def _viewed(lakehouse: Lakehouse, name: str) -> str | None:
-    """Let SQL find a table; give its name, or None if it has not been made."""
-    spec = all_tables()[name]
-    if not lakehouse.exists(spec):
-        return None
-    lakehouse.read(spec).createOrReplaceTempView(_view(name))
-    return name
-
-
-def _view(table: str) -> str:
-    return _VIEW + table.replace(".", "_")
+    made = {name for name, spec in all_tables().items() if lakehouse.exists(spec)}
+    return [each for each in given if tables_of(each.rows) <= made]
 
 
 def _has_news(suite: Suite, plan: Plan, news: News) -> bool:
@@ -263,16 +230,17 @@ def _has_news(suite: Suite, plan: Plan, news: News) -> bool:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> bool:
+def _write(
+    lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found], samples: list[list[str]]
+) -> bool:
     rows = [
         (
             *(lakehouse.cluster, plan.number, f.suite.table, f.check.name, f.check.meaning),
             *(f.check.severity, f.success, f.rows_checked, f.rows_unexpected, f.check.tolerance),
             bad_rows(f.suite, f.check, lakehouse.cluster, news.values),
-            _sample(lakehouse, f.suite, f.check, news) if f.rows_unexpected else [],
-            plan.at,
+            *(sample, plan.at),
         )
-        for f in found
+        for f, sample in zip(found, samples, strict=True)
     ]
     results = lakehouse.spark.createDataFrame(rows, spark_schema(RESULTS.columns))
     if lakehouse.last_write(RESULTS, _APPLICATION) < plan.number:
@@ -292,10 +260,21 @@ def _write(lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found]) -> 
     return lakehouse.append(VALIDATION_RUNS, noted, _APPLICATION, plan.number)
 
 
-def _sample(lakehouse: Lakehouse, suite: Suite, check: Check, news: News) -> list[str]:
-    text = bad_rows(suite, check, lakehouse.cluster, news.values)
-    rows = lakehouse.spark.sql(on_views(text, _view)).select(*suite.key).limit(_SAMPLES).collect()
-    return [json.dumps(row.asDict(), default=str, ensure_ascii=False) for row in rows]
+def _samples(
+    lakehouse: Lakehouse, queries: Queries, found: list[Found], news: News
+) -> list[list[str]]:
+    """Give the keys of some rows that break each expectation, as JSON."""
+    broken = [n for n, f in enumerate(found) if f.rows_unexpected]
+    asked = []
+    for n in broken:
+        suite, check = found[n].suite, found[n].check
+        bad = bad_rows(suite, check, lakehouse.cluster, news.values)
+        asked.append(f"SELECT {', '.join(suite.key)} FROM (\n{bad}\n) LIMIT {_SAMPLES}")  # noqa: S608
+    shown = dict(zip(broken, queries.answers(asked), strict=True))
+    return [
+        [json.dumps(row, default=str, ensure_ascii=False) for row in shown.get(n, ())]
+        for n in range(len(found))
+    ]
 
 
 def _tell(run: Run, found: list[Found], failed: list[Found], news: News) -> None:

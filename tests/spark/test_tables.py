@@ -7,12 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
 from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, all_tables
 from storage import tables
 from storage.conditions import EVERY_ROW, OPEN_ROWS
+from storage.errors import LakehouseError
+from storage.queries import OfDuckDB, OfSpark, queries_of, see
 from storage.tables import Lakehouse
 from storage.upkeep import stored
 from tests.conftest import RECORDINGS
@@ -70,6 +75,37 @@ def test_a_table_is_what_delta_says(
         assert described(read) == described(found), spec.name
 
 
+def test_sql_is_answered_alike_by_duckdb_and_spark(lakehouse: Lakehouse) -> None:
+    made = [spec for spec in all_tables().values() if lakehouse.exists(spec)]
+    asked = [f"SELECT * FROM {spec.name}" for spec in made]
+    with queries_of(lakehouse, made) as here:
+        assert isinstance(here, OfDuckDB)
+        by_duckdb = here.answers(asked)
+    by_spark = OfSpark(lakehouse, made).answers(asked)
+    for spec, given, wanted in zip(made, by_duckdb, by_spark, strict=True):
+        assert sorted(map(repr, given)) == sorted(map(repr, wanted)), spec.name
+
+
+def test_a_file_that_duckdb_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    lakehouse = Lakehouse(spark, str(tmp_path), "default")
+    row = {"history_run": 0, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
+    assert lakehouse.append_rows(HISTORY_RUNS, [row], "test", 0)
+    (path,) = lakehouse.local_files_of(HISTORY_RUNS) or []
+    Path(path).write_bytes(Path(path).read_bytes()[:-1])
+    with pytest.raises(LakehouseError, match=path), queries_of(lakehouse, [HISTORY_RUNS]):
+        pass
+
+
+def test_sql_sees_null_where_an_older_release_wrote_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"step": ["done"], "cluster": ["of another name"]}), path)
+    with duckdb.connect() as connection:
+        see(connection, HISTORY_RUNS, [{"path": str(path), "partition": {"cluster": "it's"}}])
+        asked = ["SELECT cluster, step, at, partitions FROM gold.history_runs"]
+        ((row,),) = OfDuckDB(connection).answers(asked)
+    assert row == {"cluster": "it's", "step": "done", "at": None, "partitions": None}
+
+
 def test_rows_of_a_table_are_read_again_after_each_write(lakehouse: Lakehouse) -> None:
     row = {"history_run": 99, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
     before = lakehouse.read(HISTORY_RUNS).count()
@@ -102,6 +138,9 @@ def test_rows_that_delta_marks_as_deleted_stay_away(lakehouse: Lakehouse) -> Non
     assert lakehouse.read(GROUP_HEADS).where(F.col("group_id") == group.group_id).isEmpty()
     assert lakehouse.local_files_of(GROUP_HEADS) is None
     left = described(lakehouse.read(GROUP_HEADS))
+    with queries_of(lakehouse, [GROUP_HEADS]) as queries:
+        ((row,),) = queries.answers(["SELECT count(*) AS rows FROM gold.group_heads"])
+    assert row["rows"] == len(left)
     lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), EVERY_ROW, "test", 0)
     assert described(by_delta(lakehouse, GROUP_HEADS)) == left
     assert lakehouse.last_write(GROUP_HEADS, "test") == 0

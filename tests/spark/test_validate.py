@@ -9,17 +9,20 @@ import shutil
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from dq.declared import filled, on_views, suites
+from dq.declared import filled, suites
 from dq.validation import Given, evaluate
 from jobs.runtime import validate as job
-from schemas.columns import ArrayOf, StructOf
+from schemas.columns import ArrayOf, StructOf, arrow_schema
+from schemas.placement import partition_for
 from schemas.tables import RESULTS, VALIDATION_RUNS, all_tables
+from storage.queries import OfDuckDB, OfSpark, on_views
 from storage.tables import Lakehouse, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support.jobs import run, succeed, table
@@ -271,11 +274,13 @@ def clean(records: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str,
 
 
 class World:
-    """The tables of a lakehouse in memory, to break one row of at a time."""
+    """The tables of a lakehouse in memory, to break one row of at a time; the same in DuckDB."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
-        lakehouse = Lakehouse(spark, root, "default")
+        self.lakehouse = lakehouse = Lakehouse(spark, root, "default")
+        self.duckdb = duckdb.connect()
+        self.duckdb.execute("SET TimeZone = 'UTC'")
         to, at = job.Reach(0, 0, 0, 0), dt.datetime.now(dt.timezone.utc)
         plan = job.Plan(9, job.Reach(), to, at, is_full=True)
         self.values = job._news(lakehouse, plan).values | {"ingest_runs": "true"}
@@ -285,7 +290,12 @@ class World:
                 made = {"cluster": "default", **MADE_UP[name]}
                 rows = [Row(*(made.get(c.name) for c in spec.columns))]
             frame = spark.createDataFrame(rows, spark_schema(spec.columns))
-            frame.createOrReplaceTempView(view_of(name))
+            self.view(frame, view_of(name))
+
+    def view(self, rows: DataFrame, name: str) -> None:
+        """Make a view, in both."""
+        rows.createOrReplaceTempView(name)
+        self.duckdb.register(name, rows.toArrow())
 
     def broken(self, broken: Broken, view: str) -> None:
         """Make a view of a table with the row that is broken."""
@@ -299,7 +309,7 @@ class World:
             )
             copies = f"LATERAL VIEW explode(sequence(1, {max(1, broken.copies)})) AS copy_number"
             text += f" UNION ALL SELECT {columns} FROM {whole} {copies} WHERE {is_it}"
-        self.spark.sql(text).createOrReplaceTempView(view)
+        self.view(self.spark.sql(text), view)
 
     def given(self, number: int, suite: Suite, check: Check, broken: Broken) -> Given:
         """Give one expectation of a suite, and the rows with one that is broken."""
@@ -310,7 +320,7 @@ class World:
             lambda name: view if name == broken.table else view_of(name),
         )
         one = dataclasses.replace(suite, name=f"{suite.name} {number}", checks=(check,))
-        return Given(one, self.spark.sql(text), [filled(check.bad, self.values)])
+        return Given(one, text, [filled(check.bad, self.values)])
 
 
 def view_of(name: str) -> str:
@@ -339,13 +349,17 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.set(key, known or "")
 
 
-@pytest.fixture(scope="module")
-def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, tuple[Found, bool]]:
-    """Break each expectation, and have all of them evaluated.
+class Case(NamedTuple):
+    """What was found of an expectation, and whether its SQL shows the broken row."""
 
-    By name of the expectation: what was found, and whether the broken row is among what its SQL
-    shows.
-    """
+    by_spark: Found
+    by_duckdb: Found
+    is_shown: bool
+
+
+@pytest.fixture(scope="module")
+def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, Case]:
+    """Break each expectation, and have all of them evaluated; by name of the expectation."""
     spark, world = quick, World(quick, clean[0])
     cases, given = {}, []
     for suite in suites():
@@ -353,7 +367,8 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, t
             name = f"{suite.title}: {check.name}"
             cases[name] = len(given)
             given.append(world.given(len(given), suite, check, EVERY[name]))
-    every = evaluate(given)
+    by_spark = evaluate(given, OfSpark(world.lakehouse, []))
+    by_duckdb = evaluate(given, OfDuckDB(world.duckdb))
     shown, wanted = [], []
     for name, number in cases.items():
         broken, of = EVERY[name], given[number]
@@ -363,12 +378,15 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, t
         if of.suite.table != broken.table or is_gone or broken.is_other:
             continue
         tell = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
-        shown.append(of.rows.where(of.conditions[0]).select(*tell))
+        shown.append(spark.sql(of.rows).where(of.conditions[0]).select(*tell))
         wanted.append(spark.sql(f"SELECT inline(array({first(broken)}))").select(*tell))
     right = reduce(DataFrame.unionByName, wanted).intersect(reduce(DataFrame.unionByName, shown))
     names = {row.name for row in right.collect()}
     told = {row.name for row in reduce(DataFrame.unionByName, wanted).collect()}
-    return {name: (every[n], name in names or name not in told) for name, n in cases.items()}
+    return {
+        name: Case(by_spark[n], by_duckdb[n], name in names or name not in told)
+        for name, n in cases.items()
+    }
 
 
 def test_each_expectation_has_a_case() -> None:
@@ -377,15 +395,32 @@ def test_each_expectation_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_each_expectation_finds_what_breaks_it(
-    name: str, found: dict[str, tuple[Found, bool]]
-) -> None:
-    result, is_shown = found[name]
+def test_each_expectation_finds_what_breaks_it(name: str, found: dict[str, Case]) -> None:
+    result = found[name].by_spark
     assert result.rows_unexpected == EVERY[name].found
     assert result.success == (
         result.rows_unexpected <= result.check.tolerance * result.rows_checked
     )
-    assert is_shown
+    assert found[name].by_duckdb._replace(suite=result.suite) == result
+    assert found[name].is_shown
+
+
+def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
+    ids = ["", "a", "grüße", "\U0001f600" * 3, *("g" * n + "-\u00e9" for n in range(3_000))]
+    rows = pa.table({"group_id": ids, "partition": [partition_for(name, 50) for name in ids]})
+    text = "SELECT 'c' AS cluster, group_id, partition AS record_partition, 0 AS decode_run FROM {}"
+    (suite,) = (s for s in suites() if s.title == "silver.* groups")
+    sql = filled(suite.rows, {"decoded": text.format("ids")}).replace("gold.group_heads", "heads")
+    given = Given(suite, sql, [filled(suite.checks[0].bad, {"partitions": "50"}), "false"])
+    heads = arrow_schema(all_tables()["gold.group_heads"].columns).empty_table()
+    with duckdb.connect() as connection:
+        for name, table_ in {"ids": rows, "heads": heads}.items():
+            connection.register(name, table_)
+            quick.createDataFrame(table_).createOrReplaceTempView(name)
+        lakehouse = Lakehouse(quick, "/nowhere", "c")
+        for queries in (OfDuckDB(connection), OfSpark(lakehouse, [])):
+            found, _ = evaluate([given], queries)
+            assert (found.rows_checked, found.rows_unexpected) == (len(ids), 0)
 
 
 def test_a_clean_recording_passes_and_is_looked_at_once(

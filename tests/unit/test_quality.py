@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dq.declared import EVERY_DECODED, bad_rows, decoded_rows, filled, suites, tables_of
+from dq.declared import EVERY_DECODED, bad_rows, decoded_rows, filled, suites
 from schemas.tables import all_tables
+from storage.queries import tables_of
 
 if TYPE_CHECKING:
     from dq.declared import Suite
