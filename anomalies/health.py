@@ -8,101 +8,102 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from anomalies.model import SEVERITIES
+from anomalies.telling import KINDS
 from lag.burrow import STATUSES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import Column
+
+    from anomalies.model import Row
+    from anomalies.thresholds import Thresholds
 
 WINDOWS = {"1h": dt.timedelta(hours=1), "24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7)}
+# The most important one of the same severity comes last.
+_KINDS = KINDS[::-1]
+_MS = dt.timedelta(milliseconds=1)
+_COUNTS = (
+    *(f"rebalances_{name}" for name in WINDOWS),
+    *(f"rebalancing_{name}_ms" for name in WINDOWS),
+    *("open_anomalies", "anomalies_24h"),
+)
 
 
-def group_health(
-    *,
-    states: DataFrame,
-    generations: DataFrame,
-    anomalies: DataFrame,
-    committed: DataFrame,
-    lag: DataFrame,
-    as_of: dt.datetime,
-    ignored_groups: str | None,
-) -> DataFrame:
-    """Sum up each group.
+def sums_by_group(as_of: int, lag_run: int) -> str:
+    """Give SQL, of Spark's dialect, for what `group_health` is made of: a row for each group.
 
     Args:
-        states: the open rows of group_states.
-        generations: the rows of group_generations that began in the last 7 days.
-        anomalies: the rows of anomalies that ended in the last 24 hours or are open.
-        committed: committed_offsets.
-        lag: the newest run's rows of gold.lag; none if lag was never sampled.
+        as_of: time of the log in epoch milliseconds.
+        lag_run: the newest run of gold.lag; -1 if lag was never sampled.
+    """
+    since = {name: as_of - window // _MS for name, window in WINDOWS.items()}
+    begun = "unix_millis(join_started_at) >= {}"
+    rebalances = ",\n    ".join(
+        f"count_if({begun.format(start)}) AS rebalances_{name},"
+        f" CAST(sum(CASE WHEN {begun.format(start)} THEN rebalance_ms END) AS BIGINT)"
+        f" AS rebalancing_{name}_ms"
+        for name, start in since.items()
+    )
+    severity, status = place_among("severity", SEVERITIES), place_among("status", STATUSES)
+    kind = place_among("kind", _KINDS)
+    return f"""
+SELECT *
+FROM (
+  SELECT group_id, group_type, state, started_at AS since, member_count AS members
+  FROM gold.group_states WHERE NOT is_settled AND ended_at IS NULL
+)
+LEFT JOIN (
+  SELECT group_id,
+    {rebalances}
+  FROM gold.group_generations WHERE {begun.format(since["7d"])} GROUP BY group_id
+) USING (group_id)
+LEFT JOIN (
+  SELECT group_id, count_if(is_open) AS open_anomalies, count(*) AS anomalies_24h,
+    max(CASE WHEN is_open THEN named_struct('rank', {severity}, 'kind', {kind}) END) AS worst
+  FROM gold.anomalies
+  WHERE group_id IS NOT NULL AND (is_open OR unix_millis(ended_at) >= {since["24h"]})
+  GROUP BY group_id
+) USING (group_id)
+LEFT JOIN (
+  SELECT group_id, max(coalesce(committed_at, record_timestamp)) AS last_commit_at
+  FROM gold.committed_offsets GROUP BY group_id
+) USING (group_id)
+LEFT JOIN (
+  SELECT group_id, CAST(sum(lag) AS BIGINT) AS total_lag, max({status}) AS lag_status
+  FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id
+) USING (group_id)"""
+
+
+def place_among(column: str, values: Iterable[str]) -> str:
+    """Give SQL for the place of a text among some, the first is 0; null for none of them."""
+    cases = " ".join(f"WHEN '{value}' THEN {n}" for n, value in enumerate(values))
+    return f"CASE {column} {cases} END"
+
+
+def group_health(sums: Iterable[Row], thresholds: Thresholds, as_of: dt.datetime) -> Iterator[Row]:
+    """Tell how each group is.
+
+    Args:
+        sums: what `sums_by_group` asks for.
+        thresholds: the thresholds in force.
         as_of: time of the log.
-        ignored_groups: regular expression of groups to leave out.
 
     Returns:
-        The columns of group_health.
+        The columns of group_health by name, but for the cluster.
     """
-    now = F.lit(as_of)
-    began = F.col("join_started_at")
-    rebalanced = generations.where(began.isNotNull())
-    sums: list[Column] = []
-    for name, window in WINDOWS.items():
-        is_in = began >= F.lit(as_of - window)
-        sums.append(F.count_if(is_in).alias(f"rebalances_{name}"))
-        sums.append(F.sum(F.when(is_in, F.col("rebalance_ms"))).alias(f"rebalancing_{name}_ms"))
-    rank = severity_rank("severity")
-    is_open = F.col("is_open")
-    wrong = (
-        anomalies.where(F.col("group_id").isNotNull())
-        .groupBy("group_id")
-        .agg(
-            F.count_if(is_open).cast("int").alias("open_anomalies"),
-            F.max(F.when(is_open, rank)).alias("worst"),
-            F.max_by(F.when(is_open, F.col("kind")), F.when(is_open, rank)).alias("worst_anomaly"),
-            F.count("*").alias("anomalies_24h"),
-        )
-    )
-    commits = committed.groupBy("group_id").agg(
-        F.max(F.coalesce("committed_at", "record_timestamp")).alias("last_commit_at")
-    )
-    known = states.select(
-        "group_id",
-        "group_type",
-        "state",
-        F.col("started_at").alias("since"),
-        F.col("member_count").alias("members"),
-    )
-    joined = (
-        known.join(rebalanced.groupBy("group_id").agg(*sums), "group_id", how="left")
-        .join(wrong, "group_id", how="left")
-        .join(commits, "group_id", how="left")
-        .join(_lag_by_group(lag), "group_id", how="left")
-    )
-    if ignored_groups is not None:
-        joined = joined.where(~F.col("group_id").rlike(f"^(?:{ignored_groups})$"))
-    counts = [f"rebalances_{n}" for n in WINDOWS] + [f"rebalancing_{n}_ms" for n in WINDOWS]
-    filled = joined.fillna(0, [*counts, "open_anomalies", "anomalies_24h"])
-    names = F.array(F.lit("ok"), *map(F.lit, SEVERITIES))
-    health = F.element_at(names, F.coalesce(F.col("worst"), F.lit(0)).cast("int") + 1)
-    return filled.select(
-        "group_id",
-        "group_type",
-        health.alias("health"),
-        *("state", "since", "members"),
-        *counts,
-        *("open_anomalies", "worst_anomaly", "anomalies_24h"),
-        *("total_lag", "worst_lag_status", "last_commit_at"),
-        now.alias("as_of"),
-    )
+    for of_group in sums:
+        if thresholds.ignores(of_group["group_id"]):
+            continue
+        row = of_group | {name: of_group[name] or 0 for name in _COUNTS}
+        worst, lag_status = row.pop("worst"), row.pop("lag_status")
+        row["health"] = "ok" if worst is None else SEVERITIES[worst["rank"]]
+        row["worst_anomaly"] = None if worst is None else _KINDS[worst["kind"]]
+        row["worst_lag_status"] = None if lag_status is None else STATUSES[lag_status]
+        row["as_of"] = as_of
+        yield row
 
 
 def severity_rank(column: str) -> Column:
     """Give the place of a severity among all, from 1 for info; 0 for none of them, such as ok."""
     return F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col(column))
-
-
-def _lag_by_group(lag: DataFrame) -> DataFrame:
-    statuses = F.array(*map(F.lit, STATUSES))
-    worst = F.max(F.array_position(statuses, F.col("status")))
-    return lag.groupBy("group_id").agg(
-        F.sum("lag").alias("total_lag"),
-        F.when(worst > 0, F.element_at(statuses, worst.cast("int"))).alias("worst_lag_status"),
-    )

@@ -1,38 +1,37 @@
 """What is wrong with the log itself, and with groups that no record of their own tells of.
 
-Each detector gives findings from a few aggregated rows; the window of each is what is new, or the
-hours that are.
+Each detector asks in SQL, Spark's dialect, for a few aggregated rows, and gives findings from them;
+the window of each is what is new, or the hours that are. What is new is told by conditions in SQL.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import defaultdict
-from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from anomalies.model import HOUR_MS, INFO, WARNING, Hit, Position
 from schemas.placement import partition_for, partitions_of
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark.sql import DataFrame, Row
-
+    from anomalies.model import Row
     from anomalies.thresholds import Thresholds, Values
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = 24 * HOUR_MS
-_LARGE_EMBEDDED = 20
+# What a member takes beside its texts and bytes, about.
+_MEMBER_BYTES = 20
 _EMBEDDED = {
-    "subscription_bytes": F.length,
-    "assignment_bytes": F.length,
-    "member_id": F.octet_length,
-    "client_id": F.octet_length,
+    "subscription_bytes": "octet_length(one)",
+    "assignment_bytes": "octet_length(one)",
+    "member_id": "bit_length(one) DIV 8",
+    "client_id": "bit_length(one) DIV 8",
 }
+_FIRST_AND_LAST = """
+    min(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS first,
+    max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
 
 
 PASSING = frozenset({"stale_group"})
@@ -46,47 +45,81 @@ class Finding(NamedTuple):
     hit: Hit
 
 
-def coverage_gaps(coverage: DataFrame) -> Iterator[Finding]:
-    """Find offsets that were lost before they could be read.
+class Question(NamedTuple):
+    """SQL, and what the rows that answer it tell."""
+
+    sql: str
+    found: Callable[[list[Row]], Iterable[Finding]]
+
+
+def coverage_gaps(is_new: str) -> Question:
+    """Ask for offsets that were lost before they could be read.
 
     Args:
-        coverage: the rows of bronze.coverage that are new.
+        is_new: the condition of rows of bronze.coverage.
     """
-    hole = F.explode("holes").alias("hole")
-    holes = coverage.select("record_partition", "observed_at", hole).where(
-        "hole.reason <> 'compacted'"
+    return Question(
+        f"""
+SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
+  hole.reason
+FROM (
+  SELECT record_partition, observed_at, explode(holes) AS hole FROM bronze.coverage WHERE {is_new}
+)
+WHERE hole.reason <> 'compacted'
+ORDER BY at, record_partition, hole.start_offset""",
+        _coverage_gaps,
     )
-    for row in holes.orderBy("observed_at", "record_partition").collect():
-        at, lost = _millis(row.observed_at) or 0, row.hole
-        start = Position(row.record_partition, lost.start_offset, None)
-        end = Position(row.record_partition, lost.end_offset, None)
+
+
+def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
+    for row in holes:
+        at, partition = row["at"] or 0, row["record_partition"]
+        start = Position(partition, row["start_offset"], None)
+        end = Position(partition, row["end_offset"], None)
         yield Finding(
             None,
             Hit(
                 "coverage_gap",
-                str(row.record_partition),
+                str(partition),
                 WARNING,
                 at,
                 at,
                 start,
                 end,
                 _EPISODE_MS,
-                label=lost.reason,
-                add={"offsets": lost.end_offset - lost.start_offset + 1, "holes": 1},
+                label=row["reason"],
+                add={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
             ),
         )
 
 
-def undecodable(quarantine: DataFrame) -> Iterator[Finding]:
-    """Find records that nobody could decode.
+def undecodable(is_new: str) -> Question:
+    """Ask for records that nobody could decode.
 
     Args:
-        quarantine: the rows of silver.quarantine that are new.
+        is_new: the condition of rows of silver.quarantine.
     """
-    rows = _by_partition(quarantine, F.mode("error", deterministic=True).alias("error"))
+    return Question(
+        f"""
+SELECT record_partition, CAST(sum(records) AS BIGINT) AS records, min(first) AS first,
+  max(last) AS last, max(CASE WHEN place = 1 THEN error END) AS error
+FROM (
+  SELECT *, row_number() OVER (PARTITION BY record_partition ORDER BY records DESC, error) AS place
+  FROM (
+    SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
+    FROM silver.quarantine WHERE {is_new} GROUP BY record_partition, error
+  )
+)
+GROUP BY record_partition ORDER BY record_partition""",
+        _undecodable,
+    )
+
+
+def _undecodable(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
         hit = _of_partition("undecodable_records", row, WARNING)
-        yield Finding(None, hit._replace(add={"records": row.records}, note={"error": row.error}))
+        numbers, texts = {"records": row["records"]}, {"error": row["error"]}
+        yield Finding(None, hit._replace(add=numbers, note=texts))
 
 
 def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
@@ -124,248 +157,262 @@ def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
         )
 
 
-def oversized(metadata: DataFrame, thresholds: Thresholds) -> Iterator[Finding]:
-    """Find groups whose members' subscriptions and assignments fill a record.
+def oversized(is_new: str, thresholds: Thresholds) -> Question:
+    """Ask for groups whose members' subscriptions and assignments fill a record.
 
     Args:
-        metadata: the rows of silver.group_metadata that are new.
+        is_new: the condition of rows of silver.group_metadata.
         thresholds: the thresholds in force.
     """
-    least = thresholds.least("oversized_record", "bytes")
-    size = reduce(Column.__add__, [_length_of(name, how) for name, how in _EMBEDDED.items()])
-    size += _LARGE_EMBEDDED * F.size("members.member_id")
-    large = metadata.withColumn("bytes", size).where(F.col("bytes") > least)
-    columns = ("group_id", "record_partition", "record_offset", "record_timestamp", "bytes")
-    for row in large.select(*columns).orderBy("record_partition", "record_offset").collect():
-        at = _millis(row.record_timestamp)
-        if at is None or row.bytes <= thresholds.of(row.group_id)["oversized_record"]["bytes"]:
+    # Of the other fields Spark then reads nothing.
+    sizes = [
+        f"aggregate(transform(members.{name}, one -> CAST(coalesce({size}, 0) AS BIGINT)), 0L,"
+        " (bytes, more) -> bytes + more)"
+        for name, size in _EMBEDDED.items()
+    ]
+    return Question(
+        f"""
+SELECT group_id, record_partition, record_offset, unix_millis(record_timestamp) AS at, bytes
+FROM (
+  SELECT group_id, record_partition, record_offset, record_timestamp,
+    {_MEMBER_BYTES} * size(members.member_id) + {" + ".join(sizes)} AS bytes
+  FROM silver.group_metadata WHERE {is_new}
+)
+WHERE bytes > {thresholds.least("oversized_record", "bytes")} AND record_timestamp IS NOT NULL
+ORDER BY record_partition, record_offset""",
+        lambda rows: _oversized(rows, thresholds),
+    )
+
+
+def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
+    for row in rows:
+        if row["bytes"] <= thresholds.of(row["group_id"])["oversized_record"]["bytes"]:
             continue
-        record = Position(row.record_partition, row.record_offset, at)
+        record = Position(row["record_partition"], row["record_offset"], row["at"])
         yield Finding(
-            row.group_id,
+            row["group_id"],
             Hit(
                 "oversized_record",
                 "",
                 WARNING,
-                at,
-                at,
+                row["at"],
+                row["at"],
                 record,
                 record,
                 _EPISODE_MS,
                 add={"records": 1},
-                most={"bytes": row.bytes},
+                most={"bytes": row["bytes"]},
                 note={"record_type": "group_metadata"},
             ),
         )
 
 
-def _length_of(name: str, length: Callable[[Column], Column]) -> Column:
-    """Add up the bytes of a field of all members; of the other fields Spark then reads nothing."""
-    return F.aggregate(
-        F.col(f"members.{name}"),
-        F.lit(0).cast("bigint"),
-        lambda total, value: total + F.coalesce(length(value), F.lit(0)),
-    )
-
-
-def cleaner_stalled(
-    commits: DataFrame, limits: Values, oldest: int | None, now: int
-) -> Iterator[Finding]:
-    """Find partitions whose old records have nearly all been superseded, and are there still.
+def cleaner_stalled(is_new: str, limits: Values, now: int) -> Question:
+    """Ask for partitions whose old records have nearly all been superseded, and are there still.
 
     Args:
-        commits: the rows of silver.offset_commits that are new.
+        is_new: the condition of rows of silver.offset_commits.
         limits: the thresholds.
-        oldest: time of the oldest of them.
         now: time of the log.
     """
     limit = limits["cleaner_stalled"]
-    before = now - limit["age_ms"]
-    if oldest is None or oldest >= before:
-        return
-    old = commits.where(F.unix_millis("record_timestamp") < before)
-    by_key = old.groupBy("record_partition", "group_id", "topic", "topic_partition").agg(
-        F.count("*").alias("records"),
-        F.min(F.struct("record_offset", "record_timestamp")).alias("first"),
-        F.max(F.struct("record_offset", "record_timestamp")).alias("last"),
+    return Question(
+        f"""
+SELECT record_partition, CAST(sum(records) AS BIGINT) AS records, count(*) AS keys,
+  min(first) AS first, max(last) AS last
+FROM (
+  SELECT record_partition, group_id, topic, topic_partition, count(*) AS records, {_FIRST_AND_LAST}
+  FROM silver.offset_commits
+  WHERE {is_new} AND unix_millis(record_timestamp) < {now - limit["age_ms"]}
+  GROUP BY record_partition, group_id, topic, topic_partition
+)
+GROUP BY record_partition
+HAVING sum(records) >= {limit["least_records"]}
+ORDER BY record_partition""",
+        lambda rows: _cleaner_stalled(rows, limit["superseded_share"]),
     )
-    rows = by_key.groupBy("record_partition").agg(
-        F.sum("records").alias("records"),
-        F.count("*").alias("keys"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-    )
-    for row in rows.where(F.col("records") >= limit["least_records"]).collect():
-        share = 1 - row["keys"] / row.records
-        if share > limit["superseded_share"]:
+
+
+def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
+    for row in rows:
+        share = 1 - row["keys"] / row["records"]
+        if share > most:
             hit = _of_partition("cleaner_stalled", row, WARNING)
-            numbers = {"records": row.records, "superseded_share": round(share, 3)}
+            numbers = {"records": row["records"], "superseded_share": round(share, 3)}
             yield Finding(None, hit._replace(most=numbers))
 
 
-def hot_partitions(progress: DataFrame, limits: Values) -> Iterator[Finding]:
-    """Find partitions of the log that take most of an hour's commits.
+def hours_of(is_new: str) -> str:
+    """Give the condition of rows of gold.offset_progress of the hours that have new commits.
 
     Args:
-        progress: the rows of offset_progress of the hours that are new.
+        is_new: the condition of rows of silver.offset_commits.
+    """
+    return f"""hour >= (
+  SELECT date_trunc('HOUR', min(coalesce(record_timestamp, commit_timestamp)))
+  FROM silver.offset_commits WHERE {is_new})"""
+
+
+def hot_partitions(hours: str, limits: Values) -> Question:
+    """Ask for partitions of the log that take most of an hour's commits.
+
+    Args:
+        hours: the condition of rows of gold.offset_progress.
         limits: the thresholds.
     """
+    return Question(
+        f"""
+SELECT hour, record_partition, CAST(sum(commits) AS BIGINT) AS commits,
+  max(CASE WHEN place = 1 THEN group_id END) AS busiest, min(first_at) AS first_at,
+  max(last_at) AS last_at
+FROM (
+  SELECT *, row_number() OVER (
+    PARTITION BY hour, record_partition ORDER BY commits DESC, group_id) AS place
+  FROM (
+    SELECT hour, record_partition, group_id, sum(commits) AS commits,
+      min(unix_millis(first_commit_at)) AS first_at, max(unix_millis(last_commit_at)) AS last_at
+    FROM gold.offset_progress WHERE {hours} GROUP BY hour, record_partition, group_id
+  )
+)
+GROUP BY hour, record_partition ORDER BY hour, record_partition""",
+        lambda rows: _hot_partitions(rows, limits),
+    )
+
+
+def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
     limit = limits["hot_partition"]
-    by_group = (
-        progress.where("hour IS NOT NULL")
-        .groupBy("hour", "record_partition", "group_id")
-        .agg(
-            F.sum("commits").alias("commits"),
-            F.min("first_commit_at").alias("first_at"),
-            F.max("last_commit_at").alias("last_at"),
-        )
-    )
-    by_partition = by_group.groupBy("hour", "record_partition").agg(
-        F.sum("commits").alias("commits"),
-        F.max_by("group_id", "commits").alias("busiest"),
-        F.min("first_at").alias("first_at"),
-        F.max("last_at").alias("last_at"),
-    )
     hours: dict[dt.datetime, int] = defaultdict(int)
-    rows = by_partition.orderBy("hour", "record_partition").collect()
     for row in rows:
-        hours[row.hour] += row.commits
+        hours[row["hour"]] += row["commits"]
     for row in rows:
-        share = row.commits / max(1, hours[row.hour])
-        if row.commits < limit["least_records"] or share <= limit["share"]:
+        share = row["commits"] / max(1, hours[row["hour"]])
+        if row["commits"] < limit["least_records"] or share <= limit["share"]:
             continue
-        first, last = _millis(row.first_at) or 0, _millis(row.last_at) or 0
+        first, last = row["first_at"] or 0, row["last_at"] or 0
+        partition = row["record_partition"]
         yield Finding(
             None,
             Hit(
                 "hot_partition",
-                str(row.record_partition),
+                str(partition),
                 WARNING,
                 first,
                 last,
-                Position(row.record_partition, None, first),
-                Position(row.record_partition, None, last),
+                Position(partition, None, first),
+                Position(partition, None, last),
                 HOUR_MS,
-                most={"share": round(share, 3), "commits_an_hour": row.commits},
-                note={"group": row.busiest},
+                most={"share": round(share, 3), "commits_an_hour": row["commits"]},
+                note={"group": row["busiest"]},
             ),
         )
 
 
-def no_progress(progress: DataFrame, thresholds: Thresholds) -> Iterator[Finding]:
-    """Find partitions that a group commits at one offset, though there is more in them.
+def no_progress(hours: str, thresholds: Thresholds) -> Question:
+    """Ask for partitions that a group commits at one offset, though there is more in them.
 
     That another group was further all the hour shows it.
 
     Args:
-        progress: the rows of offset_progress of the hours that are new.
+        hours: the condition of rows of gold.offset_progress.
         thresholds: the thresholds in force.
     """
-    keys = ["topic", "topic_partition", "hour"]
-    stands = (F.col("progressed_offsets") == 0) & (F.col("rewinds") == 0) & (F.col("commits") > 1)
-    ends = progress.groupBy(*keys).agg(F.max("first_committed_offset").alias("other_offset"))
-    rows = (
-        progress.where(stands & F.col("hour").isNotNull())
-        .join(ends, keys, how="inner")
-        .where(F.col("other_offset") > F.col("last_committed_offset"))
+    return Question(
+        f"""
+SELECT group_id, topic, topic_partition, commits, other_offset, last_committed_offset,
+  record_partition, record_offset, unix_millis(first_commit_at) AS first_at,
+  unix_millis(last_commit_at) AS last_at
+FROM (SELECT * FROM gold.offset_progress WHERE {hours})
+JOIN (
+  SELECT topic, topic_partition, hour, max(first_committed_offset) AS other_offset
+  FROM gold.offset_progress WHERE {hours} GROUP BY topic, topic_partition, hour
+) USING (topic, topic_partition, hour)
+WHERE progressed_offsets = 0 AND rewinds = 0 AND commits > 1
+  AND other_offset > last_committed_offset
+ORDER BY hour, group_id, topic, topic_partition""",
+        lambda rows: _no_progress(rows, thresholds),
     )
-    for row in rows.orderBy("hour", "group_id", "topic", "topic_partition").collect():
-        if row.commits < thresholds.of(row.group_id)["no_progress"]["least_commits"]:
+
+
+def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
+    for row in rows:
+        if row["commits"] < thresholds.of(row["group_id"])["no_progress"]["least_commits"]:
             continue
-        first, last = _millis(row.first_commit_at) or 0, _millis(row.last_commit_at) or 0
-        record = Position(row.record_partition, row.record_offset, last)
+        first, last = row["first_at"] or 0, row["last_at"] or 0
+        record = Position(row["record_partition"], row["record_offset"], last)
         yield Finding(
-            row.group_id,
+            row["group_id"],
             Hit(
                 "no_progress",
-                f"{row.topic}/{row.topic_partition}",
+                f"{row['topic']}/{row['topic_partition']}",
                 WARNING,
                 first,
                 last,
                 record,
                 record,
                 HOUR_MS,
-                most={"commits": row.commits, "other_offset": row.other_offset},
-                note={"committed_offset": row.last_committed_offset},
+                most={"commits": row["commits"], "other_offset": row["other_offset"]},
+                note={"committed_offset": row["last_committed_offset"]},
             ),
         )
 
 
-def stale_groups(
-    committed: DataFrame, states: DataFrame, thresholds: Thresholds, now: int
-) -> Iterator[Finding]:
-    """Find groups without members that have not committed for long, and still hold offsets.
+def stale_groups(thresholds: Thresholds, now: int) -> Question:
+    """Ask for groups without members that have not committed for long, and still hold offsets.
 
     It holds while it lasts, and is not told of afterwards.
 
     Args:
-        committed: committed_offsets.
-        states: the open rows of group_states.
         thresholds: the thresholds in force.
         now: time of the log.
     """
-    live = committed.where(~F.col("is_deleted"))
-    last = F.max_by(
-        F.struct("record_partition", "record_offset", "record_timestamp"), "record_offset"
+    return Question(
+        f"""
+SELECT group_id, partitions, record, idle
+FROM (
+  SELECT group_id, partitions, record, {now} - greatest(last_at, unix_millis(started_at)) AS idle
+  FROM (
+    SELECT group_id, count(*) AS partitions,
+      max(unix_millis(coalesce(committed_at, record_timestamp))) AS last_at,
+      max(named_struct('record_offset', record_offset, 'record_partition', record_partition,
+        'at', unix_millis(record_timestamp))) AS record
+    FROM gold.committed_offsets WHERE NOT is_deleted GROUP BY group_id
+  )
+  LEFT JOIN (
+    SELECT group_id, state, started_at FROM gold.group_states
+    WHERE NOT is_settled AND ended_at IS NULL
+  ) USING (group_id)
+  WHERE state IS NULL OR state = 'Empty'
+)
+WHERE idle > {thresholds.least("stale_group", "idle_ms")} ORDER BY group_id""",
+        lambda rows: _stale_groups(rows, thresholds, now),
     )
-    by_group = live.groupBy("group_id").agg(
-        F.max(F.unix_millis(F.coalesce("committed_at", "record_timestamp"))).alias("last_at"),
-        F.count("*").alias("partitions"),
-        last.alias("record"),
-    )
-    quiet = by_group.join(
-        states.select("group_id", "state", F.unix_millis("started_at").alias("since")),
-        "group_id",
-        how="left",
-    ).where("state IS NULL OR state = 'Empty'")
-    idle = F.lit(now) - F.greatest("last_at", "since")
-    least = thresholds.least("stale_group", "idle_ms")
-    rows = quiet.withColumn("idle", idle).where(F.col("idle") > least)
-    for row in rows.orderBy("group_id").collect():
-        if thresholds.ignores(row.group_id):
+
+
+def _stale_groups(rows: list[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
+    for row in rows:
+        group, idle, last = row["group_id"], row["idle"], row["record"]
+        if thresholds.ignores(group) or idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
             continue
-        if row.idle <= thresholds.of(row.group_id)["stale_group"]["idle_ms"]:
-            continue
-        last_record = row.record
-        record = Position(
-            last_record.record_partition,
-            last_record.record_offset,
-            _millis(last_record.record_timestamp),
-        )
+        record = Position(last["record_partition"], last["record_offset"], last["at"])
         yield Finding(
-            row.group_id,
+            group,
             Hit(
                 "stale_group",
                 "",
                 INFO,
-                now - row.idle,
+                now - idle,
                 now,
                 record,
                 record,
                 0,
-                most={"idle_ms": row.idle, "partitions": row.partitions},
+                most={"idle_ms": idle, "partitions": row["partitions"]},
             ),
         )
 
 
-def _by_partition(rows: DataFrame, *more: Column) -> list[Row]:
-    record = F.struct("record_offset", "record_timestamp")
-    return (
-        rows.groupBy("record_partition")
-        .agg(
-            F.count("*").alias("records"),
-            F.min(record).alias("first"),
-            F.max(record).alias("last"),
-            *more,
-        )
-        .orderBy("record_partition")
-        .collect()
-    )
-
-
 def _of_partition(kind: str, row: Row, severity: str) -> Hit:
-    partition, first, last = (getattr(row, n) for n in ("record_partition", "first", "last"))
-    start, end = _millis(first.record_timestamp), _millis(last.record_timestamp)
+    partition, first, last = (row[name] for name in ("record_partition", "first", "last"))
+    start, end = first["at"], last["at"]
     began = start if start is not None else end or 0
     return Hit(
         kind,
@@ -373,15 +420,7 @@ def _of_partition(kind: str, row: Row, severity: str) -> Hit:
         severity,
         began,
         max(began, end or 0),
-        Position(partition, first.record_offset, start),
-        Position(partition, last.record_offset, end),
+        Position(partition, first["offset"], start),
+        Position(partition, last["offset"], end),
         _EPISODE_MS,
     )
-
-
-def _millis(at: dt.datetime | None) -> int | None:
-    """Give epoch milliseconds; Spark gives times without a zone, in the one of the session: UTC."""
-    if at is None:
-        return None
-    aware = at if at.tzinfo is not None else at.replace(tzinfo=dt.timezone.utc)
-    return round(aware.timestamp() * 1000)

@@ -55,7 +55,7 @@ class Queries(Protocol):
 
 @contextmanager
 def queries_of(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Queries]:
-    """Let SQL ask for rows of tables that have been made, by their names."""
+    """Let SQL ask for rows of tables by their names; one that was not made has none."""
     specs = list(specs)
     files = [(spec, lakehouse.logged_files(spec)) for spec in specs]
     if any(logged is None for _, logged in files):
@@ -87,6 +87,17 @@ def _of_damage() -> Iterator[None]:
     except duckdb.InvalidInputException as error:
         what = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
         raise LakehouseError(f"a file is damaged, bring it back from a copy: {what}") from error
+
+
+def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
+    """Have the tables that some queries name answer them; one that was not made has no rows.
+
+    Raises:
+        LakehouseError: a file cannot be read.
+    """
+    named = {name for query in queries for name in tables_of(query)}
+    with queries_of(lakehouse, [all_tables()[name] for name in sorted(named)]) as asked:
+        return asked.answers(queries)
 
 
 def tables_of(sql: str) -> set[str]:
@@ -207,8 +218,11 @@ def see(
 ) -> None:
     """Make a view of a table; null stands for columns that an older release did not write."""
     layer, name = spec.name.split(".")
+    # As a table of DuckDB's own: what joins know of their keys cannot be asked of Arrow's.
     none = f"none_of_{layer}_{name}"
-    connection.register(none, arrow_schema(spec.columns).empty_table())
+    connection.register("none", arrow_schema(spec.columns).empty_table())
+    connection.execute(f"CREATE TABLE {none} AS SELECT * FROM none")  # noqa: S608
+    connection.unregister("none")
     placed: dict[str, list[str]] = {}
     for file in files:
         values = (f"{_literal(value)} AS {name}" for name, value in file["partition"].items())

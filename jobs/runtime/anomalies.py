@@ -7,9 +7,9 @@ once a run; the heads, from which the next run goes on, come last.
 from __future__ import annotations
 
 import datetime as dt
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anomalies import arrow, log
-from anomalies.health import WINDOWS, group_health
+from anomalies.health import group_health, sums_by_group
 from anomalies.model import Findings
 from anomalies.rows import rows_of
 from anomalies.spark import Sources, commit_minutes, events, watch
@@ -35,8 +35,6 @@ from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
     ANOMALY_RUNS,
-    COMMITTED_OFFSETS,
-    COVERAGE,
     DECODE_RUNS,
     GROUP_GENERATIONS,
     GROUP_HEADS,
@@ -46,17 +44,14 @@ from schemas.tables import (
     LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
-    OFFSET_PROGRESS,
-    QUARANTINE,
     decoded_table,
 )
 from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, open_rows_and_of
+from storage.queries import answers
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pyspark.sql import Column
+    from collections.abc import Iterator
 
     from anomalies.log import Finding
     from anomalies.model import Row
@@ -164,36 +159,42 @@ def _plan(lakehouse: Lakehouse, limits: Thresholds) -> Plan | None:
 
 def _is_told_anew(lakehouse: Lakehouse, after: int, to: int) -> bool:
     """Tell whether a history run told of all groups anew, and so of findings that are known."""
-    run = F.col("history_run")
-    runs = lakehouse.read(HISTORY_RUNS).where((run > after) & (run <= to) & (run > 0))
-    return not runs.where(F.col("after_decode_run") < 0).isEmpty()
+    run = "history_run"
+    anew: Where = [[(run, ">", max(after, 0)), (run, "<=", to), ("after_decode_run", "<", 0)]]
+    return bool(lakehouse.rows(HISTORY_RUNS, (run,), anew).num_rows)
 
 
 def _newest_record(lakehouse: Lakehouse) -> int:
-    rows = lakehouse.read(GROUP_STATES).where(~F.col("is_settled")).select("record_timestamp")
-    rows = rows.unionByName(
-        lakehouse.read(COMMITTED_OFFSETS).select(
-            F.coalesce("record_timestamp", "committed_at").alias("record_timestamp")
-        )
-    )
-    newest = rows.agg(F.max(F.unix_millis("record_timestamp")).alias("at")).first()
-    return 0 if newest is None or newest["at"] is None else int(newest["at"])
+    asked = """
+SELECT unix_millis(max(at)) AS at FROM (
+  SELECT record_timestamp AS at FROM gold.group_states WHERE NOT is_settled
+  UNION ALL
+  SELECT coalesce(record_timestamp, committed_at) AS at FROM gold.committed_offsets
+)"""
+    ((newest,),) = answers(lakehouse, [asked])
+    return newest["at"] or 0
 
 
 def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool, str | None]:
     """Read the last plan, whether it was carried out, and by which thresholds."""
-    columns = ("anomalies_run", "step", "after_history_run", "to_history_run", "thresholds")
-    as_of = F.unix_millis("as_of").alias("as_of")
-    runs = lakehouse.read(ANOMALY_RUNS).select(*columns, as_of)
-    steps = runs.orderBy(F.desc("anomalies_run")).limit(4).collect()
+    columns = (
+        "anomalies_run",
+        "step",
+        "after_history_run",
+        "to_history_run",
+        "thresholds",
+        "as_of",
+    )
+    steps = in_millis(lakehouse.rows(ANOMALY_RUNS, columns)).sort_by("anomalies_run").to_pylist()
     if not steps:
         return None, False, None
-    number = steps[0].anomalies_run
-    of_last = [s for s in steps if s.anomalies_run == number]
-    told = of_last[0]
-    is_anew = number > 0 and told.after_history_run < 0
-    plan = Plan(number, told.after_history_run, told.to_history_run, told.as_of, is_anew)
-    return plan, any(s.step == "done" for s in of_last), told.thresholds
+    of_last = [step for step in steps if step["anomalies_run"] == steps[-1]["anomalies_run"]]
+    number, after, to, as_of = (
+        of_last[0][name]
+        for name in ("anomalies_run", "after_history_run", "to_history_run", "as_of")
+    )
+    plan = Plan(number, after, to, as_of, is_anew=number > 0 and after < 0)
+    return plan, any(step["step"] == "done" for step in of_last), of_last[0]["thresholds"]
 
 
 def _note(
@@ -375,51 +376,46 @@ def _lag_now(lakehouse: Lakehouse) -> DataFrame:
 
 
 def _write_health(lakehouse: Lakehouse, plan: Plan, limits: Thresholds) -> None:
-    as_of = _time(plan.as_of)
-    week, day = (F.lit(as_of - WINDOWS[name]) for name in ("7d", "24h"))
-    health = group_health(
-        states=_states_now(lakehouse),
-        generations=lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= week),
-        anomalies=lakehouse.read(ANOMALIES).where((F.col("ended_at") >= day) | F.col("is_open")),
-        committed=lakehouse.read(COMMITTED_OFFSETS),
-        lag=_lag_now(lakehouse),
-        as_of=as_of,
-        ignored_groups=limits.ignored_groups,
-    )
-    lakehouse.replace(GROUP_HEALTH, health, EVERY_ROW, _APPLICATION, plan.number)
+    asked = sums_by_group(plan.as_of, lakehouse.last_write(LAG, "lag"))
+    (sums,) = answers(lakehouse, [asked])
+    rows = list(group_health(sums, limits, _time(plan.as_of)))
+    health = pa.Table.from_pylist(rows, arrow_schema(GROUP_HEALTH.of_cluster))
+    lakehouse.replace_rows(GROUP_HEALTH, health, EVERY_ROW, _APPLICATION, plan.number)
 
 
 def _by_kind(lakehouse: Lakehouse) -> dict[str, int]:
     """Count the anomalies that are known, by kind."""
-    rows = lakehouse.read(ANOMALIES).groupBy("kind").count().orderBy("kind").collect()
-    return {row["kind"]: row["count"] for row in rows}
+    counts = lakehouse.rows(ANOMALIES, ("kind",))["kind"].value_counts().to_pylist()
+    return {row["values"]: row["counts"] for row in sorted(counts, key=itemgetter("values"))}
 
 
 # -- what is new -----------------------------------------------------------------------------------
 
 
 def _news(lakehouse: Lakehouse, plan: Plan) -> News:
-    run = F.col("history_run")
-    planned = lakehouse.read(HISTORY_RUNS).where((run > plan.after) & (run <= plan.to))
-    decoded = planned.agg(F.min("after_decode_run"), F.max("to_decode_run")).first()
-    after, to = (-1, -1) if decoded is None or decoded[0] is None else decoded
-    run = F.col("decode_run")
-    runs = lakehouse.read(DECODE_RUNS).where((run > after) & (run <= to)).collect()
-    done = [r for r in runs if r.step == "done"]
+    of_plan: Where = [[("history_run", ">", plan.after), ("history_run", "<=", plan.to)]]
+    planned = lakehouse.rows(HISTORY_RUNS, ("after_decode_run", "to_decode_run"), of_plan)
+    after = pc.min(planned["after_decode_run"]).as_py()
+    to = pc.max(planned["to_decode_run"]).as_py()
+    if after is None:
+        after, to = -1, -1
+    columns = ("step", "decoded_by_table", "after_ingest_run", "to_ingest_run")
+    of_runs: Where = [[("decode_run", ">", after), ("decode_run", "<=", to)]]
+    runs = lakehouse.rows(DECODE_RUNS, columns, of_runs).to_pylist()
+    done = [r for r in runs if r["step"] == "done"]
     tables: dict[str, int] = {}
-    for part in (part for row in done for part in row.decoded_by_table or ()):
-        if part.records:
-            tables[part.table_name] = tables.get(part.table_name, 0) + part.records
+    for part in (part for row in done for part in row["decoded_by_table"] or ()):
+        if part["records"]:
+            tables[part["table_name"]] = tables.get(part["table_name"], 0) + part["records"]
     replayed: list[str] = []
     if plan.after >= 0:
-        told = F.col("told_since")
-        anew = lakehouse.read(GROUP_HEADS).where((told > plan.after) & (told <= plan.to))
-        known = lakehouse.read(ANOMALY_HEADS).select("group_id")
-        rows = anew.join(known, "group_id", how="left_semi").select("group_id").collect()
-        replayed = sorted(row.group_id for row in rows)
+        of_told: Where = [[("told_since", ">", plan.after), ("told_since", "<=", plan.to)]]
+        anew = lakehouse.rows(GROUP_HEADS, ("group_id",), of_told)["group_id"].to_pylist()
+        known = lakehouse.rows(ANOMALY_HEADS, ("group_id",))["group_id"].to_pylist()
+        replayed = sorted({*anew} & {*known})
     ingested = (
-        min((r.after_ingest_run for r in runs), default=-1),
-        max((r.to_ingest_run for r in runs), default=-1),
+        min((r["after_ingest_run"] for r in runs), default=-1),
+        max((r["to_ingest_run"] for r in runs), default=-1),
     )
     return News((after, to), ingested, tables, replayed)
 
@@ -483,41 +479,30 @@ def _watch_log(
 def _log_findings(
     lakehouse: Lakehouse, plan: Plan, news: News, limits: Thresholds, places: list[Place]
 ) -> list[Finding]:
-    run = F.col("ingest_run")
-    ingested = (run > news.ingest_runs[0]) & (run <= news.ingest_runs[1])
-    run = F.col("decode_run")
-    decoded = (run > news.decode_runs[0]) & (run <= news.decode_runs[1])
-    metadata = decoded_table("group_metadata")
-    detectors: list[Callable[[], Iterable[Finding]]] = [
-        lambda: log.coverage_gaps(lakehouse.read(COVERAGE).where(ingested)),
-        lambda: log.undecodable(lakehouse.read(QUARANTINE).where(decoded)),
-        lambda: log.misplaced(
-            (p.group_id, p.partition, p.records, p.at) for p in places if p.at is not None
-        ),
-        lambda: log.oversized(lakehouse.read(metadata).where(decoded), limits),
-        lambda: _of_commits(lakehouse, plan, decoded, limits),
-        lambda: log.stale_groups(
-            lakehouse.read(COMMITTED_OFFSETS), _states_now(lakehouse), limits, plan.as_of
-        ),
+    questions = _questions(plan, news, limits)
+    told = answers(lakehouse, [question.sql for question in questions])
+    found = [
+        f for question, rows in zip(questions, told, strict=True) for f in question.found(rows)
     ]
-    # Each asks for a few rows, and most of its time is the asking.
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [f for found in pool.map(lambda d: list(d()), detectors) for f in found]
+    placed = ((p.group_id, p.partition, p.records, p.at) for p in places if p.at is not None)
+    return [*found, *log.misplaced(placed)]
 
 
-def _of_commits(
-    lakehouse: Lakehouse, plan: Plan, decoded: Column, limits: Thresholds
-) -> Iterator[Finding]:
-    commits = lakehouse.read(decoded_table(_COMMITS)).where(decoded)
-    at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
-    oldest = commits.agg(F.min(at).alias("at")).first()
-    if oldest is None or oldest["at"] is None:
-        return
-    yield from log.cleaner_stalled(commits, limits.values, oldest["at"], plan.as_of)
-    since = F.date_trunc("hour", F.timestamp_millis(F.lit(oldest["at"])))
-    progress = lakehouse.read(OFFSET_PROGRESS).where(F.col("hour") >= since)
-    yield from log.hot_partitions(progress, limits.values)
-    yield from log.no_progress(progress, limits)
+def _questions(plan: Plan, news: News, limits: Thresholds) -> list[log.Question]:
+    after, to = news.ingest_runs
+    ingested = f"ingest_run > {after} AND ingest_run <= {to}"
+    after, to = news.decode_runs
+    decoded = f"decode_run > {after} AND decode_run <= {to}"
+    hours = log.hours_of(decoded)
+    return [
+        log.coverage_gaps(ingested),
+        log.undecodable(decoded),
+        log.oversized(decoded, limits),
+        log.cleaner_stalled(decoded, limits.values, plan.as_of),
+        log.hot_partitions(hours, limits.values),
+        log.no_progress(hours, limits),
+        log.stale_groups(limits, plan.as_of),
+    ]
 
 
 def _places(lakehouse: Lakehouse, news: News) -> list[Place]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from anomalies.health import severity_rank
+from anomalies.health import place_among
 from anomalies.model import SEVERITIES
 from anomalies.telling import KINDS
-from schemas.tables import ANOMALIES, COVERAGE, GROUP_HEALTH, QUARANTINE, RECORDS
+from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
+from storage.queries import answers
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
-
+    from anomalies.model import Row
     from jobs.runtime.runner import Run
 
 _SHOWN_GROUPS = 12
@@ -25,7 +23,13 @@ _SHOWN_ANOMALIES = 8
 _MOST_ANOMALIES = 500
 _COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _MAX_NAME = 20
-_WINDOW = dt.timedelta(hours=24)
+_WINDOW_MS = 24 * 3_600_000
+_COUNTED = """
+SELECT (SELECT count(*) FROM bronze.records) AS records, CAST(sum(next_offset) AS BIGINT) AS offsets
+FROM (SELECT max(next_offset) AS next_offset FROM bronze.coverage GROUP BY record_partition)"""
+_REFUSED = """
+SELECT error, count(*) AS records FROM silver.quarantine
+GROUP BY error ORDER BY records DESC, error LIMIT 3"""
 
 
 def show_summary(run: Run) -> None:
@@ -39,23 +43,29 @@ def show_summary(run: Run) -> None:
 
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, and what is wrong with them."""
-    health = run.lakehouse.read(GROUP_HEALTH)
-    rank = severity_rank("health")
-    worst = health.orderBy(rank.desc(), F.desc("rebalances_24h"), "group_id")
-    rows = worst.limit(_SHOWN_GROUPS).collect()
+    health, severity = (
+        place_among("health", ("ok", *SEVERITIES)),
+        place_among("severity", SEVERITIES),
+    )
+    of_late = f"""
+FROM gold.anomalies WHERE (is_open OR unix_millis(ended_at) >= (
+  SELECT unix_millis(max(as_of)) - {_WINDOW_MS} FROM gold.group_health))"""
+    worst = f"""
+SELECT *, count(*) OVER () AS groups FROM gold.group_health
+ORDER BY {health} DESC, rebalances_24h DESC, group_id LIMIT {_SHOWN_GROUPS}"""
+    by_severity = f"SELECT severity, count(*) AS anomalies {of_late} GROUP BY severity"
+    not_info = f"""
+SELECT kind, severity, group_id, started_at, summary {of_late} AND severity <> 'info'
+ORDER BY {severity} DESC, ended_at DESC LIMIT {_MOST_ANOMALIES}"""
+    rows, numbers, serious = answers(run.lakehouse, [worst, by_severity, not_info])
     if not rows:
         return
-    run.out.print(_health(rows, health.count()))
-    found = run.lakehouse.read(ANOMALIES).where(
-        (F.col("ended_at") >= F.lit(rows[0].as_of - _WINDOW)) | F.col("is_open")
-    )
-    rank = severity_rank("severity")
-    counts = {row.severity: row["count"] for row in found.groupBy("severity").count().collect()}
-    serious = found.where("severity <> 'info'").orderBy(rank.desc(), F.desc("ended_at"))
-    for row, more in _worst_by_group(serious.limit(_MOST_ANOMALIES).collect()):
+    run.out.print(_health(rows))
+    counts = {row["severity"]: row["anomalies"] for row in numbers}
+    for row, more in _worst_by_group(serious):
         run.out.print(_told(row, more), soft_wrap=True, highlight=False)
-    numbers = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if counts.get(s))
-    line = f"Anomalies of these 24 hours: {numbers or 'none'}"
+    told = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if counts.get(s))
+    line = f"Anomalies of these 24 hours: {told or 'none'}"
     text = f"{line}; {ANOMALIES.name} has them all"
     run.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -64,9 +74,12 @@ def _worst_by_group(rows: list[Row]) -> list[tuple[Row, int]]:
     """Give what is worst with each group, and how much more there is."""
     by_group: dict[str | None, list[Row]] = {}
     for row in rows:
-        by_group.setdefault(row.group_id, []).append(row)
+        by_group.setdefault(row["group_id"], []).append(row)
     worst = [
-        (min(found, key=lambda r: (-SEVERITIES.index(r.severity), KINDS.index(r.kind))), found)
+        (
+            min(found, key=lambda r: (-SEVERITIES.index(r["severity"]), KINDS.index(r["kind"]))),
+            found,
+        )
         for found in by_group.values()
     ]
     return [(row, len(found) - 1) for row, found in worst[:_SHOWN_ANOMALIES]]
@@ -90,8 +103,9 @@ def _decoded(run: Run) -> Table:
     return table
 
 
-def _health(rows: list[Row], groups: int) -> Table:
-    title = f"24 hours to {rows[0].as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups} groups)"
+def _health(rows: list[Row]) -> Table:
+    as_of, groups = rows[0]["as_of"], rows[0]["groups"]
+    title = f"24 hours to {as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups} groups)"
     table = _table(title)
     table.add_column("group", no_wrap=True)
     for name in ("health", "state"):
@@ -99,13 +113,14 @@ def _health(rows: list[Row], groups: int) -> Table:
     for name in ("members", "rebalances", "took", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
+        health, ms = row["health"], row["rebalancing_24h_ms"]
         table.add_row(
-            printable(row.group_id),
-            f"[{_COLOURS[row.health]}]{row.health}[/]",
-            row.state,
-            f"{row.members or 0:,}",
-            f"{row.rebalances_24h:,}",
-            f"{row.rebalancing_24h_ms / 1000:,.0f} s" if row.rebalances_24h else "",
+            printable(row["group_id"]),
+            f"[{_COLOURS[health]}]{health}[/]",
+            row["state"],
+            f"{row['members'] or 0:,}",
+            f"{row['rebalances_24h']:,}",
+            f"{ms / 1000:,.0f} s" if row["rebalances_24h"] else "",
             _lag(row),
         )
     return table
@@ -113,19 +128,18 @@ def _health(rows: list[Row], groups: int) -> Table:
 
 def _lag(row: Row) -> str:
     """Tell how far a group is behind, and with a partition in trouble, its status."""
-    if row.total_lag is None:
+    if row["total_lag"] is None:
         return ""
-    is_well = row.worst_lag_status in (None, "OK")
-    return f"{row.total_lag:,}" + ("" if is_well else f" {row.worst_lag_status}")
+    is_well = row["worst_lag_status"] in (None, "OK")
+    return f"{row['total_lag']:,}" + ("" if is_well else f" {row['worst_lag_status']}")
 
 
 def _told(row: Row, more: int) -> str:
-    group = "" if row.group_id is None else f"{printable(row.group_id)}: "
-    summary = escape("".join(c if c.isprintable() else " " for c in row.summary))
-    at = f"{row.started_at:%H:%M:%S}"
-    return f"[{_COLOURS[row.severity]}]{row.severity:<8}[/] {at} {row.kind}  {group}{summary}" + (
-        f" (+{more} more)" if more else ""
-    )
+    group = "" if row["group_id"] is None else f"{printable(row['group_id'])}: "
+    summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
+    severity, at = row["severity"], f"{row['started_at']:%H:%M:%S}"
+    told = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {group}{summary}"
+    return told + (f" (+{more} more)" if more else "")
 
 
 def _table(title: str) -> Table:
@@ -134,9 +148,9 @@ def _table(title: str) -> Table:
 
 def _remarks(run: Run) -> list[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
-    ends = run.lakehouse.read(COVERAGE).groupBy("record_partition").agg(F.max("next_offset"))
-    offsets = sum(row[1] for row in ends.collect())
-    missing = offsets - run.lakehouse.read(RECORDS).count()
+    ((counted,), refused) = answers(run.lakehouse, [_COUNTED, _REFUSED])
+    offsets = counted["offsets"] or 0
+    missing = offsets - counted["records"]
     lines = []
     if "continued_as" in run.summary:
         lines.append(
@@ -147,15 +161,7 @@ def _remarks(run: Run) -> list[str]:
         lines.append(
             f"{missing:,} of {offsets:,} offsets have no record here; {COVERAGE.name} says why"
         )
-    refused = (
-        run.lakehouse.read(QUARANTINE)
-        .groupBy("error")
-        .count()
-        .orderBy(F.desc("count"), "error")
-        .limit(3)
-        .collect()
-    )
-    lines += [f"{row['count']:,} records in quarantine: {row.error}" for row in refused]
+    lines += [f"{row['records']:,} records in quarantine: {row['error']}" for row in refused]
     lines.append(f"The tables are in {run.lakehouse.root}")
     if "report" in run.summary:
         lines.append(f"The report is {run.summary['report']}")

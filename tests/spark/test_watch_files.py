@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,20 +12,40 @@ from jobs.runtime import anomalies, watch_files
 from jobs.runtime.shares import shared_out
 from jobs.runtime.watch_files import Place, Watch
 from schemas.tables import ANOMALIES, ANOMALY_HEADS, GROUP_HEALTH
+from storage import queries
+from storage.queries import OfSpark
 from tests.conftest import RECORDINGS
 from tests.support.jobs import differences, everything, run_of, succeed
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from jobs.runtime.shares import Share
+    from schemas.tables import TableSpec
+    from storage.queries import Queries
+    from storage.tables import Lakehouse
 
 # How many records are watched here, and whether tasks may read files.
 WAYS = {"here": (500_000, True), "in_tasks": (-1, True), "by_spark": (-1, False)}
+
+
+# So that there is something to find out about the log.
+LIMITS = """
+oversized_record = {bytes = 1}
+hot_partition = {least_records = 1, share = 0.1}
+no_progress = {least_commits = 2}
+stale_group = {idle_ms = 1}
+cleaner_stalled = {age_ms = 1, least_records = 2, superseded_share = 0.01}
+"""
+
+
+@contextmanager
+def by_spark(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Queries]:
+    yield OfSpark(lakehouse, specs)
 
 
 @pytest.mark.parametrize("name", ["4.3.1-storm", "4.3.1-modern"])
@@ -33,6 +54,8 @@ def test_a_watch_finds_the_same_wherever_it_is_done(
 ) -> None:
     parts = parts_of(RECORDINGS / f"{name}.parquet", tmp_path / "parts", 3)
     told = tmp_path / "told"
+    limits = tmp_path / "limits.toml"
+    limits.write_text(LIMITS)
     gone: dict[str, set[str]] = {way: set() for way in WAYS}
     shares: list[Share] = []
 
@@ -53,22 +76,24 @@ def test_a_watch_finds_the_same_wherever_it_is_done(
                 patch.setattr(anomalies, "_RECORDS_HERE", records)
                 if not reads_files:
                     patch.setattr(anomalies, "_source", lambda *_: None)
+                    patch.setattr(queries, "queries_of", by_spark)
                 patch.setattr(watch_files, "shared_out", by_group)
                 for step in ("here", "in_tasks"):
                     patch.setattr(Watch, step, _noting(gone[way], step))
-                succeed("anomalies", "--lakehouse", tmp_path / way)
+                succeed("anomalies", "--lakehouse", tmp_path / way, "--thresholds", limits)
     # Of the storm, each group has a partition of its own.
     assert any(share.to is not None for share in shares) == (name != "4.3.1-storm")
     assert gone == {"here": {"here"}, "in_tasks": {"in_tasks"}, "by_spark": set()}
     held = {way: everything(spark, str(tmp_path / way)) for way in WAYS}
     found = {
-        way: {s.name: rows[s.name] for s in (ANOMALIES, ANOMALY_HEADS)}
+        way: {s.name: rows[s.name] for s in (ANOMALIES, ANOMALY_HEADS, GROUP_HEALTH)}
         for way, rows in held.items()
     }
     assert differences(found["here"], found["in_tasks"]) == {}
     assert differences(found["here"], found["by_spark"]) == {}
     assert all(found["here"].values())
-    assert held["here"][GROUP_HEALTH.name]
+    kinds = ("oversized_record", "hot_partition", "cleaner_stalled")
+    assert all(any(kind in row for row in found["here"][ANOMALIES.name]) for kind in kinds)
 
 
 def _noting(gone: set[str], step: str) -> object:
