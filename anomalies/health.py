@@ -5,16 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from anomalies.model import SEVERITIES
 from anomalies.telling import KINDS
 from lag.burrow import STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from pyspark.sql import Column
 
     from anomalies.model import Row
     from anomalies.thresholds import Thresholds
@@ -102,8 +98,3 @@ def group_health(sums: Iterable[Row], thresholds: Thresholds, as_of: dt.datetime
         row["worst_lag_status"] = None if lag_status is None else STATUSES[lag_status]
         row["as_of"] = as_of
         yield row
-
-
-def severity_rank(column: str) -> Column:
-    """Give the place of a severity among all, from 1 for info; 0 for none of them, such as ok."""
-    return F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col(column))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anomalies.health import place_among
 from anomalies.model import SEVERITIES
 from lag.burrow import STATUSES
 from report.model import (
@@ -28,21 +28,18 @@ from schemas.tables import (
     COVERAGE,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
-    GROUP_STATES,
-    LAG,
-    MEMBER_SESSIONS,
-    OFFSET_PROGRESS,
-    PARTITION_OWNERS,
     QUARANTINE,
     RESULTS,
     VALIDATION_RUNS,
 )
+from storage.queries import tables
+from storage.tables import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from report.model import Row
-    from storage.conditions import Test, Where
+    from storage.conditions import Where
     from storage.tables import Lakehouse
 
 _BARS = 170  # a week has 168 hours
@@ -50,7 +47,6 @@ _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _REASONS = ("compacted", "truncated", "not read")
 _NAMED_MEMBERS = 8
-_AT_ONCE = 2
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
@@ -66,9 +62,7 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
         facts.shown = [Group(row["group_id"]) for row in facts.groups[:SHOWN_GROUPS]]
         _read_anomalies(lakehouse, facts, since)
         _read_rebalances(lakehouse, facts, since)
-        # Arrow leaves Python alone while it reads.
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(lambda panel: _read_panel(lakehouse, facts, panel, since), PANELS))
+        _read_panels(lakehouse, facts, since)
     return facts
 
 
@@ -162,66 +156,84 @@ def _read_findings(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
 
 # -- the charts of the groups ----------------------------------------------------------------------
 
-_TABLES = {
-    "states": (GROUP_STATES, "started_at", "ended_at"),
-    "generations": (GROUP_GENERATIONS, "join_completed_at", "ended_at"),
-    "members": (MEMBER_SESSIONS, "joined_at", "left_at"),
-    "owners": (PARTITION_OWNERS, "valid_from", "valid_to"),
-    "offsets": (OFFSET_PROGRESS, "hour", "last_commit_at"),
-    "lag": (LAG, "sampled_at", "sampled_at"),
+_SAMPLES = f"""(
+  SELECT group_id, sampled_at, CAST(sum(lag) AS BIGINT) AS lag, max(lag_seconds) AS lag_seconds,
+    max({place_among("status", STATUSES)}) AS status, count(*) AS partitions
+  FROM gold.lag GROUP BY group_id, sampled_at
+)"""
+# What rows are read from, and the columns of their begin and end.
+_SOURCES = {
+    "states": ("gold.group_states", "started_at", "ended_at"),
+    "generations": ("gold.group_generations", "join_completed_at", "ended_at"),
+    "members": ("gold.member_sessions", "joined_at", "left_at"),
+    "owners": ("gold.partition_owners", "valid_from", "valid_to"),
+    "offsets": ("gold.offset_progress", "hour", "last_commit_at"),
+    "lag": (_SAMPLES, "sampled_at", "sampled_at"),
 }
-# Columns that panels are made of, beside their own.
-_BESIDE = {"owners": ("topic_id", "member_id")}
-_OF_LAG = ("group_id", "sampled_at", "lag", "lag_seconds", "status")
 _MEMBERS = {"joined": "members_joined", "left": "members_left", "replaced": "members_replaced"}
+# Columns that are not there by their names.
+_MADE_OF = {
+    "owners": {
+        "topic": "coalesce(topic, topic_id)",
+        "client_id": "coalesce(client_id, member_id)",
+    },
+    "generations": _MEMBERS,
+}
 
 
-def _read_panel(lakehouse: Lakehouse, facts: Facts, panel: str, since: int) -> None:
-    spec, begin, end = _TABLES[panel]
+def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     if not facts.shown:
         return
-    shown: Test = ("group_id", "in", [group.group_id for group in facts.shown])
-    where: Where = [[shown, (end, "is null", None)], [shown, (end, ">=", _time(since))]]
-    columns = ("group_id", *PANELS[panel].columns, *_BESIDE.get(panel, ()))
-    if panel == "lag":  # made of many rows each
-        columns = _OF_LAG
-    held = [_MEMBERS.get(name, name) for name in columns]
-    found = lakehouse.rows(spec, held, where).rename_columns(columns)
-    # Of many chunks, Arrow takes rows by putting all of them together, each time.
-    prepared = _prepared(panel, found).combine_chunks()
-    order = pc.sort_indices(prepared, [("group_id", "ascending"), (begin, "descending")])
-    groups = {group.group_id: group for group in facts.shown}
-    start = 0
-    for of_group in pc.value_counts(prepared["group_id"].take(order)).to_pylist():
-        group, count = groups[of_group["values"]], of_group["counts"]
-        group.counts[panel] = count
-        # Rows are moved only if they are shown.
-        newest = prepared.take(order.slice(start, min(count, PANELS[panel].most)))
-        group.rows[panel] = _told(panel, _rows(newest))[::-1]
-        start += count
+    asked = [_newest(panel, facts.shown, since) for panel in PANELS]
+    for panel, found in zip(PANELS, tables(lakehouse, asked), strict=True):
+        groups = {group.group_id: group for group in facts.shown}
+        order = [("group_id", "ascending"), ("begun", "descending")]
+        # Of many chunks, Arrow takes rows by putting all of them together, each time.
+        rows = found.combine_chunks().sort_by(order)
+        start = 0
+        for of_group in pc.value_counts(rows["group_id"]).to_pylist():
+            group, held = groups[of_group["values"]], of_group["counts"]
+            group.counts[panel] = rows["row_count"][start].as_py()
+            newest = rows.slice(start, min(held, PANELS[panel].most))
+            shown = newest.drop_columns(["begun", "row_count"])
+            group.rows[panel] = _told(panel, _rows(shown))[::-1]
+            start += held
 
 
-def _prepared(panel: str, rows: pa.Table) -> pa.Table:
-    if panel == "owners":
-        for name, other in (("topic", "topic_id"), ("client_id", "member_id")):
-            known = pc.coalesce(rows[name], rows[other])
-            rows = rows.set_column(rows.schema.get_field_index(name), name, known)
-    elif panel == "lag":
-        worst = pc.index_in(rows["status"], pa.array(STATUSES))
-        sums = [("lag", "sum"), ("rank", "max"), ("lag_seconds", "max"), ([], "count_all")]
-        of_sample = rows.append_column("rank", worst).group_by(["group_id", "sampled_at"])
-        named = ("group_id", "sampled_at", "lag", "rank", "lag_seconds", "partitions")
-        rows = of_sample.aggregate(sums).rename_columns(named)
-        rows = rows.append_column("status", pc.take(pa.array(STATUSES), rows["rank"]))
-    return rows
+def _newest(panel: str, groups: Sequence[Group], since: int) -> str:
+    """Give SQL for the newest rows of groups, and how many there are of each.
+
+    The rows as a whole are read only once it is known since when they are shown.
+    """
+    source, begin, end = _SOURCES[panel]
+    made_of = _MADE_OF.get(panel, {})
+    columns = [f"{made_of.get(name, name)} AS {name}" for name in PANELS[panel].columns]
+    begun = f"coalesce(unix_millis({begin}), -1)"
+    names = ", ".join(sql_text(group.group_id) for group in groups)
+    is_shown = f"group_id IN ({names}) AND ({end} IS NULL OR unix_millis({end}) >= {since})"
+    return f"""
+SELECT group_id, {begun} AS begun, row_count, {", ".join(columns)}
+FROM {source} AS held
+JOIN (
+  SELECT group_id, row_count, min(begun) AS first_begun
+  FROM (
+    SELECT group_id, begun, count(*) OVER (PARTITION BY group_id) AS row_count,
+      row_number() OVER (PARTITION BY group_id ORDER BY begun DESC) AS place
+    FROM (SELECT group_id, {begun} AS begun FROM {source} WHERE {is_shown})
+  )
+  WHERE place <= {PANELS[panel].most} GROUP BY group_id, row_count
+) USING (group_id)
+WHERE {is_shown} AND {begun} >= first_begun"""
 
 
 def _told(panel: str, rows: list[Row]) -> list[Row]:
-    if panel == "generations":
-        for row in rows:
+    for row in rows:
+        if panel == "generations":
             for name in _MEMBERS:
                 names = map(_name_of, (row[name] or ())[:_NAMED_MEMBERS])
                 row[name] = ", ".join(names)[:_MOST_TEXT]
+        elif panel == "lag" and row["status"] is not None:
+            row["status"] = STATUSES[row["status"]]
     return rows
 
 

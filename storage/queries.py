@@ -10,10 +10,11 @@ from __future__ import annotations
 import glob
 import re
 import tempfile
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -42,15 +43,20 @@ _MEMORY = "1GB"
 Rows: TypeAlias = "list[dict[str, Any]]"
 
 
-class Queries(Protocol):
+class Queries(ABC):
     """Answers SQL over this cluster's rows of some tables."""
 
-    def answers(self, queries: Sequence[str]) -> list[Rows]:
-        """Give the rows of each query, their columns by name; times are of UTC, without a zone.
+    @abstractmethod
+    def tables(self, queries: Sequence[str]) -> list[pa.Table]:
+        """Give the rows of each query.
 
         Raises:
             LakehouseError: a file cannot be read.
         """
+
+    def answers(self, queries: Sequence[str]) -> list[Rows]:
+        """Give the rows of each query, by name; times are of UTC, without a zone; see `tables`."""
+        return [_plain(rows) for rows in self.tables(queries)]
 
 
 @contextmanager
@@ -90,6 +96,11 @@ def _of_damage() -> Iterator[None]:
 
 
 def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
+    """Have some queries answered, see `Queries.answers` and `tables`."""
+    return [_plain(rows) for rows in tables(lakehouse, queries)]
+
+
+def tables(lakehouse: Lakehouse, queries: Sequence[str]) -> list[pa.Table]:
     """Have the tables that some queries name answer them; one that was not made has no rows.
 
     Raises:
@@ -97,7 +108,7 @@ def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
     """
     named = {name for query in queries for name in tables_of(query)}
     with queries_of(lakehouse, [all_tables()[name] for name in sorted(named)]) as asked:
-        return asked.answers(queries)
+        return asked.tables(queries)
 
 
 def tables_of(sql: str) -> set[str]:
@@ -110,34 +121,32 @@ def on_views(sql: str, view: Callable[[str], str]) -> str:
     return _TABLE.sub(lambda name: view(name.group()), sql)
 
 
-class OfSpark:
+class OfSpark(Queries):
     """Has Spark answer."""
 
     def __init__(self, lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> None:
         self._spark: SparkSession = lakehouse.spark
 
-        def see(spec: TableSpec) -> None:
+        def show(spec: TableSpec) -> None:
             lakehouse.read(spec).createOrReplaceTempView(_view(spec.name))
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:  # the first look at a table reads its log
-            list(pool.map(see, specs))
+            list(pool.map(show, specs))
 
-    def answers(self, queries: Sequence[str]) -> list[Rows]:
+    def tables(self, queries: Sequence[str]) -> list[pa.Table]:
         """Give the rows of each query."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(self._answer, queries))
+            return list(pool.map(self._table, queries))
 
-    def _answer(self, query: str) -> Rows:
-        return [
-            row.asDict(recursive=True) for row in self._spark.sql(on_views(query, _view)).collect()
-        ]
+    def _table(self, query: str) -> pa.Table:
+        return self._spark.sql(on_views(query, _view)).toArrow()
 
 
 def _view(table: str) -> str:
     return _VIEW + table.replace(".", "_")
 
 
-class OfDuckDB:
+class OfDuckDB(Queries):
     """Has DuckDB answer.
 
     Args:
@@ -148,13 +157,13 @@ class OfDuckDB:
         self._connection = connection
         _teach(connection)
 
-    def answers(self, queries: Sequence[str]) -> list[Rows]:
+    def tables(self, queries: Sequence[str]) -> list[pa.Table]:
         """Give the rows of each query."""
-        return [self._answer(query) for query in queries]
+        return [self._table(query) for query in queries]
 
-    def _answer(self, query: str) -> Rows:
+    def _table(self, query: str) -> pa.Table:
         with _of_damage():
-            return _plain(self._connection.execute(in_duckdb(query)).to_arrow_table())
+            return self._connection.execute(in_duckdb(query)).to_arrow_table()
 
 
 def _plain(rows: pa.Table) -> Rows:

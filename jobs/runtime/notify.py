@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from anomalies.health import severity_rank
+from anomalies.health import place_among
 from anomalies.model import SEVERITIES
 from jobs.runtime.logs import of_every_log
 from schemas.tables import ALERTS, ANOMALIES, ANOMALY_RUNS
@@ -60,11 +60,11 @@ def notify(run: Run) -> None:
 
 
 def _new(lakehouse: Lakehouse, least: int) -> list[Row]:
-    rank = severity_rank("severity")
+    rank = F.expr(place_among("severity", SEVERITIES))
     newest = lakehouse.read(ANOMALY_RUNS).agg(F.max("as_of").alias("at")).first()
     if newest is None or newest["at"] is None:
         return []
-    known = lakehouse.read(ANOMALIES).where(rank > least)
+    known = lakehouse.read(ANOMALIES).where(rank >= least)
     recent = known.where(F.col("is_open") | (F.col("ended_at") >= F.lit(newest["at"] - _RECENT)))
     steps = lakehouse.read(ALERTS)
     # The last step of an anomaly and severity says whether it was posted, or may have been.

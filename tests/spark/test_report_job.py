@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.runtime.report import report
-from schemas.tables import RECORDS, RESULTS
+from report.model import PANELS, Panel
+from report.read import read_facts
+from schemas.tables import GROUP_STATES, RECORDS, RESULTS
+from storage import queries
 from storage.tables import Lakehouse
-from tests.support.jobs import run, run_of, succeed
+from tests.support.jobs import by_spark, run, run_of, succeed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +52,24 @@ def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: st
     data = data_of(Path(lakehouse_path) / "report.html")
     assert data["as_of"] is None
     assert data["quality"]["records"] == 0
+
+
+def test_duckdb_and_spark_have_the_same_to_show(
+    spark: SparkSession, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakehouse = Lakehouse(spark, storm, "one")
+    monkeypatch.setitem(PANELS, "states", Panel(PANELS["states"].columns, 5))
+    by_duckdb = read_facts(lakehouse, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(queries, "queries_of", by_spark)
+        assert read_facts(lakehouse, 0) == by_duckdb
+    counted = lakehouse.read(GROUP_STATES).groupBy("group_id").count().collect()
+    states = {group.group_id: group.counts["states"] for group in by_duckdb.shown}
+    assert states == {row["group_id"]: row["count"] for row in counted}
+    for group in by_duckdb.shown:
+        begun = [row["started_at"] for row in group.rows["states"]]
+        assert len(begun) == 5
+        assert begun == sorted(begun)
 
 
 def test_the_pipeline_writes_the_report_where_it_is_told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,21 +12,17 @@ from jobs.runtime.shares import shared_out
 from jobs.runtime.watch_files import Place, Watch
 from schemas.tables import ANOMALIES, ANOMALY_HEADS, GROUP_HEALTH
 from storage import queries
-from storage.queries import OfSpark
 from tests.conftest import RECORDINGS
-from tests.support.jobs import differences, everything, run_of, succeed
+from tests.support.jobs import by_spark, differences, everything, run_of, succeed
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from jobs.runtime.shares import Share
-    from schemas.tables import TableSpec
-    from storage.queries import Queries
-    from storage.tables import Lakehouse
 
 # How many records are watched here, and whether tasks may read files.
 WAYS = {"here": (500_000, True), "in_tasks": (-1, True), "by_spark": (-1, False)}
@@ -41,11 +36,6 @@ no_progress = {least_commits = 2}
 stale_group = {idle_ms = 1}
 cleaner_stalled = {age_ms = 1, least_records = 2, superseded_share = 0.01}
 """
-
-
-@contextmanager
-def by_spark(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Queries]:
-    yield OfSpark(lakehouse, specs)
 
 
 @pytest.mark.parametrize("name", ["4.3.1-storm", "4.3.1-modern"])

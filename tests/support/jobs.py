@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +35,16 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
+from storage.queries import OfSpark
 from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from schemas.tables import TableSpec
+    from storage.queries import Queries
 
 
 def to_silver(run: Run) -> None:
@@ -197,3 +201,9 @@ def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[s
         rows = lakehouse.read(spec).drop(*of_run).collect() if lakehouse.exists(spec) else []
         found[name] = sorted(map(repr, rows))
     return found
+
+
+@contextmanager
+def by_spark(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Queries]:
+    """Take the place of `queries_of`, so that Spark answers where DuckDB could."""
+    yield OfSpark(lakehouse, specs)
