@@ -11,12 +11,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.markup import escape
 
 from dq.declared import bad_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate
 from jobs.runtime.logs import of_every_log
+from schemas.columns import arrow_schema
 from schemas.placement import partitions_of
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -32,7 +34,6 @@ from schemas.tables import (
     decoded_table,
 )
 from storage.queries import queries_of, tables_of
-from storage.tables import spark_schema
 
 if TYPE_CHECKING:
     from dq.declared import Suite
@@ -79,12 +80,10 @@ class News:
 
     Attributes:
         tables: silver tables with new rows.
-        records: new rows in all of them.
         values: SQL for the places in the suites.
     """
 
     tables: frozenset[str]
-    records: int
     values: dict[str, str]
 
 
@@ -124,13 +123,11 @@ def _plan(lakehouse: Lakehouse, *, is_full: bool) -> Plan | None:
         lakehouse.last_write(ANOMALY_RUNS, "anomalies done"),
         lakehouse.last_write(LAG, "lag"),
     )
-    runs = lakehouse.read(VALIDATION_RUNS).orderBy(F.desc("validation_run"))
-    last = runs.first() if lakehouse.exists(VALIDATION_RUNS) else None
+    reached = ("to_decode_run", "to_history_run", "to_anomalies_run", "to_lag_run")
+    runs = lakehouse.rows(VALIDATION_RUNS, ("validation_run", *reached)).sort_by("validation_run")
     after = Reach()
-    if last is not None and not is_full:
-        after = Reach(
-            last.to_decode_run, last.to_history_run, last.to_anomalies_run, last.to_lag_run
-        )
+    if runs.num_rows and not is_full:
+        after = Reach(*(runs[name][-1].as_py() for name in reached))
     if after == to:
         return None
     number = lakehouse.last_write(VALIDATION_RUNS, _APPLICATION) + 1
@@ -142,32 +139,38 @@ def _plan(lakehouse: Lakehouse, *, is_full: bool) -> Plan | None:
 
 def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     after, to = plan.after, plan.to
-    is_done = F.col("step") == "done"
-    run = F.col("decode_run")
-    decoded = [
-        row
-        for row in lakehouse.read(DECODE_RUNS).where(is_done & (run <= to.decode)).collect()
-        if row.decode_run > after.decode
-    ]
-    run = F.col("history_run")
-    is_new = (run > after.history) & (run <= to.history)
-    told_range = lakehouse.read(HISTORY_RUNS).where(is_done & is_new)
-    first = told_range.agg(F.min("after_decode_run"), F.max("to_decode_run")).first()
-    told = (-1, -1) if first is None or first[0] is None else (first[0], first[1])
-    tables = frozenset(
-        decoded_table(part.table_name).name
-        for row in decoded
-        for part in row.decoded_by_table or ()
-        if part.records
+    columns = (
+        *("quarantined", "retried", "decoded_by_table"),
+        *("after_ingest_run", "to_ingest_run"),
     )
-    if any(row.quarantined or row.retried for row in decoded):
+    of_runs: Where = [
+        [("step", "==", "done"), ("decode_run", ">", after.decode), ("decode_run", "<=", to.decode)]
+    ]
+    decoded = lakehouse.rows(DECODE_RUNS, columns, of_runs).to_pylist()
+    of_runs = [
+        [
+            ("step", "==", "done"),
+            ("history_run", ">", after.history),
+            ("history_run", "<=", to.history),
+        ]
+    ]
+    told_of = lakehouse.rows(HISTORY_RUNS, ("after_decode_run", "to_decode_run"), of_runs)
+    first = pc.min(told_of["after_decode_run"]).as_py()
+    told = (-1, -1) if first is None else (first, pc.max(told_of["to_decode_run"]).as_py())
+    tables = frozenset(
+        decoded_table(part["table_name"]).name
+        for row in decoded
+        for part in row["decoded_by_table"] or ()
+        if part["records"]
+    )
+    if any(row["quarantined"] or row["retried"] for row in decoded):
         tables |= {QUARANTINE.name}
     ingested = (
-        min((row.after_ingest_run for row in decoded), default=-1),
-        max((row.to_ingest_run for row in decoded), default=-1),
+        min((row["after_ingest_run"] for row in decoded), default=-1),
+        max((row["to_ingest_run"] for row in decoded), default=-1),
     )
     # What was in quarantine has come from any run.
-    balanced = "true" if any(row.retried for row in decoded) else None
+    balanced = "true" if any(row["retried"] for row in decoded) else None
     decode_runs = _between("decode_run", (after.decode, to.decode))
     values = {
         "ingest_runs": _between("ingest_run", ingested),
@@ -185,10 +188,10 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     own = [name for name in made if balanced or name in tables]
     values["decoded"] = decoded_rows(own, balanced or decode_runs)
     values["told_until"] = str(told[1])
-    places = lakehouse.read(GROUP_HEADS).select("group_id", "record_partition").collect()
-    values["partitions"] = str(partitions_of((p[0], p[1]) for p in places) or "")
-    records = sum(row.decoded + row.quarantined for row in decoded)
-    return News(tables, records, {name: value for name, value in values.items() if value})
+    heads = lakehouse.rows(GROUP_HEADS, ("group_id", "record_partition"))
+    places = zip(*(column.to_pylist() for column in heads.columns), strict=True)
+    values["partitions"] = str(partitions_of(places) or "")
+    return News(tables, {name: value for name, value in values.items() if value})
 
 
 def _between(column: str, runs: tuple[int, int]) -> str:
@@ -234,30 +237,42 @@ def _write(
     lakehouse: Lakehouse, plan: Plan, news: News, found: list[Found], samples: list[list[str]]
 ) -> bool:
     rows = [
-        (
-            *(lakehouse.cluster, plan.number, f.suite.table, f.check.name, f.check.meaning),
-            *(f.check.severity, f.success, f.rows_checked, f.rows_unexpected, f.check.tolerance),
-            bad_rows(f.suite, f.check, lakehouse.cluster, news.values),
-            *(sample, plan.at),
-        )
+        {
+            "validation_run": plan.number,
+            "table_name": f.suite.table,
+            "expectation": f.check.name,
+            "meaning": f.check.meaning,
+            "severity": f.check.severity,
+            "success": f.success,
+            "rows_checked": f.rows_checked,
+            "rows_unexpected": f.rows_unexpected,
+            "threshold": f.check.tolerance,
+            "query": bad_rows(f.suite, f.check, lakehouse.cluster, news.values),
+            "sample": sample,
+            "at": plan.at,
+        }
         for f, sample in zip(found, samples, strict=True)
     ]
-    results = lakehouse.spark.createDataFrame(rows, spark_schema(RESULTS.columns))
     if lakehouse.last_write(RESULTS, _APPLICATION) < plan.number:
-        lakehouse.append(RESULTS, results, _APPLICATION, plan.number)
+        lakehouse.append_rows(RESULTS, rows, _APPLICATION, plan.number)
     else:
         # They are those of a run that was killed before it was noted, which may have seen less.
         again = lakehouse.last_write(RESULTS, _AGAIN) + 1
         of_run: Where = [[("validation_run", "==", plan.number)]]
-        lakehouse.replace(RESULTS, results, of_run, _AGAIN, again)
-    failed = sum(not f.success for f in found)
-    to = plan.to
-    run = (
-        *(lakehouse.cluster, plan.number, plan.at, plan.is_full),
-        *(to.decode, to.history, to.anomalies, to.lag, len(found), failed),
-    )
-    noted = lakehouse.spark.createDataFrame([run], spark_schema(VALIDATION_RUNS.columns))
-    return lakehouse.append(VALIDATION_RUNS, noted, _APPLICATION, plan.number)
+        results = pa.Table.from_pylist(rows, arrow_schema(RESULTS.of_cluster))
+        lakehouse.replace_rows(RESULTS, results, of_run, _AGAIN, again)
+    run = {
+        "validation_run": plan.number,
+        "at": plan.at,
+        "is_full": plan.is_full,
+        "to_decode_run": plan.to.decode,
+        "to_history_run": plan.to.history,
+        "to_anomalies_run": plan.to.anomalies,
+        "to_lag_run": plan.to.lag,
+        "expectations": len(found),
+        "expectations_failed": sum(not f.success for f in found),
+    }
+    return lakehouse.append_rows(VALIDATION_RUNS, [run], _APPLICATION, plan.number)
 
 
 def _samples(

@@ -264,7 +264,7 @@ def test_a_disk_that_is_full_loses_nothing(
 def test_a_validation_killed_before_it_was_noted_is_done_again(
     spark: SparkSession, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Lakehouse.append
+    append = Lakehouse.append_rows
 
     def killed(self: Lakehouse, spec: TableSpec, *arguments: object) -> bool:
         if spec is VALIDATION_RUNS:
@@ -272,7 +272,7 @@ def test_a_validation_killed_before_it_was_noted_is_done_again(
         return append(self, spec, *arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lakehouse, "append", killed)
+        patch.setattr(Lakehouse, "append_rows", killed)
         assert run("validate", "--lakehouse", lakehouse).status == 1
     once = table(spark, str(lakehouse), RESULTS.name).count()
     assert once > 0

@@ -406,7 +406,7 @@ def test_each_expectation_finds_what_breaks_it(name: str, found: dict[str, Case]
 
 
 def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
-    ids = ["", "a", "grüße", "\U0001f600" * 3, *("g" * n + "-\u00e9" for n in range(3_000))]
+    ids = ["", "a", "grüße", "\U0001f600" * 3, *("g" * n + "-\u00e9" for n in range(60))]
     rows = pa.table({"group_id": ids, "partition": [partition_for(name, 50) for name in ids]})
     text = "SELECT 'c' AS cluster, group_id, partition AS record_partition, 0 AS decode_run FROM {}"
     (suite,) = (s for s in suites() if s.title == "silver.* groups")
