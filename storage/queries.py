@@ -78,7 +78,7 @@ def queries_of(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Que
         }
         with duckdb.connect() as connection:
             for name, value in settings.items():
-                connection.execute(f"SET {name} = '{value}'")
+                connection.execute(f"SET {name} = {_literal(str(value))}")
             with _of_damage():
                 for spec, logged in files:
                     see(connection, spec, logged or [])
