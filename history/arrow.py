@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history import groups, offset_arrays
+from history import groups, offsets
 from history.commits import NO_TIME
 from history.fold import GROUP_METADATA
 from history.model import Member, partition_hash, partition_key
@@ -49,7 +49,7 @@ def fields(table: str) -> list[pa.Field]:
     """Give the columns that are read of a silver table."""
     declared = arrow_schema(decoded_columns(table))
     if table == COMMITS:
-        return [declared.field(name) for name in offset_arrays.COMMIT_COLUMNS]
+        return [declared.field(name) for name in offsets.COMMIT_COLUMNS]
     if table == GROUP_METADATA:
         return [declared.field(name) for name in (*_POSITION, *_OWN, "members")]
     known = ("key_version", "value_version", "decode_notes")

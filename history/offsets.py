@@ -1,269 +1,382 @@
-"""How offsets went on: what each group committed hour by hour, and what it committed last."""
+"""How offsets went on: what each group committed hour by hour, what stood out, what came last."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas import gold
+from schemas.columns import arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from schemas.columns import Column
 
-_PARTITION = ("group_id", "topic", "topic_partition")
-_RECORD = ("record_partition", "record_offset", "record_timestamp")
+COMMIT_COLUMNS = (
+    *("group_id", "topic", "topic_partition"),
+    *("record_partition", "record_offset", "record_timestamp"),
+    *("committed_offset", "leader_epoch", "metadata", "topic_id", "is_tombstone"),
+    *("commit_timestamp", "value_version"),
+)
+"""What is read of offset_commits."""
+
 # A commit that goes on by so much more than any before has skipped records rather than read them.
 JUMP_FACTOR = 10
 JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 
-_SUMS = (
-    "commits",
-    "tombstones",
-    "distinct_offsets",
-    "rewinds",
-    "jumps",
-    "no_progress_commits",
-    "rewound_offsets",
-    "progressed_offsets",
-    "log_bytes",
-)
+PARTITION = ("group_id", "topic", "topic_partition")
+"""What names a partition that a group commits; the steps of one follow from its commits alone."""
+
+HOURS, MOVES, LATEST = "offset_progress", "offset_moves", "committed_offsets"
+TABLES: dict[str, tuple[Column, ...]] = {
+    HOURS: gold.OFFSET_PROGRESS,
+    # The last is what the run itself adds.
+    MOVES: gold.OFFSET_MOVES[:-1],
+    LATEST: gold.COMMITTED_OFFSETS,
+}
+"""Columns of the rows that `follow` gives, by table."""
+
+_TIME = pa.timestamp("us", "UTC")
+_HOUR_US = 3_600_000_000
+_MOST = 2**63 - 1
+_LOW = 2**32 - 1
 
 
-def steps(commits: DataFrame, last: DataFrame | None) -> DataFrame:
-    """Tell of each commit how far it went on.
+class Numbers(NamedTuple):
+    """Whole numbers of which some may be missing."""
+
+    values: np.ndarray
+    known: np.ndarray
+
+    def at(self, places: np.ndarray) -> Numbers:
+        """Pick some; a place below zero has none."""
+        is_place = places >= 0
+        safe = np.where(is_place, places, 0)
+        if not len(self.values):
+            return Numbers(np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_))
+        return Numbers(self.values[safe], self.known[safe] & is_place)
+
+    def arrow(self, kind: pa.DataType) -> pa.Array:
+        """Give them as an Arrow array."""
+        return pa.array(self.values, pa.int64(), mask=~self.known).cast(kind)
+
+
+def follow(commits: pa.Table, former: pa.Table) -> dict[str, pa.Table]:
+    """Tell how offsets went on.
 
     Args:
-        commits: rows of offset_commits.
-        last: committed_offsets as of before them; None if there are none.
+        commits: `COMMIT_COLUMNS`, in any order.
+        former: committed_offsets as of before them, of the same partitions and perhaps others.
 
     Returns:
-        A row per commit, with its `hour`, and `step`: offsets since the commit before, null for the
-        first one and after a deletion; `largest_step` is the largest so far, this one included;
-        `is_recent` marks the last records of a partition.
+        Rows by table, with the columns of `TABLES`: the hours and moves of these commits alone, and
+        the latest of the partitions that they are of and of all others in `former`. A number that
+        64 bits cannot hold is as great as they can: clients commit whatever they like.
     """
-    order = Window.partitionBy(*_PARTITION).orderBy("record_partition", "record_offset")
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    earlier = order.rowsBetween(Window.unboundedPreceding, -1)
-    joined = _with_former(commits, last).select(
-        *(*_PARTITION, *_RECORD),
-        *("committed_offset", "leader_epoch", "metadata", "topic_id", "is_tombstone"),
-        *("commit_timestamp", "former_offset", "former_largest", "former_at", "former_is_deleted"),
-        _log_bytes().alias("log_bytes"),
+    if not commits.num_rows:
+        none = {table: arrow_schema(columns).empty_table() for table, columns in TABLES.items()}
+        latest = none[LATEST].schema
+        return none | {LATEST: former.select(latest.names).cast(latest)}
+    keys = _keys(former, commits)
+    known, own = keys[: former.num_rows], keys[former.num_rows :]
+    order = np.lexsort(
+        (
+            _numbers(commits, "record_offset").values,
+            _numbers(commits, "record_partition").values,
+            own,
+        )
     )
-    is_first = F.row_number().over(order) == 1
-    previous = F.when(is_first, F.col("former_offset")).otherwise(
-        F.lag("committed_offset").over(order)
-    )
-    at = F.coalesce("record_timestamp", "commit_timestamp")
-    previous_at = F.when(is_first, F.col("former_at")).otherwise(F.lag(at).over(order))
-    was_deleted = F.when(is_first, F.col("former_is_deleted")).otherwise(
-        F.lag("is_tombstone").over(order)
-    )
-    stepped = joined.withColumns(
-        {
-            "at": at,
-            "previous_offset": previous,
-            "previous_at": previous_at,
-            "was_deleted": F.coalesce(was_deleted, F.lit(False)),  # noqa: FBT003
-            "step": F.col("committed_offset") - previous,
+    steps = _Steps(commits.take(pa.array(order)), own[order], former, known)
+    return {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
+
+
+def _keys(former: pa.Table, commits: pa.Table) -> np.ndarray:
+    """Number the partitions of topics that groups commit."""
+    code = np.zeros(former.num_rows + commits.num_rows, np.int64)
+    for name in PARTITION:
+        both = pa.chunked_array([*former[name].chunks, *commits[name].chunks], commits[name].type)
+        part = both.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy() + 1
+        # Numbered anew each time, so that the product stays small.
+        code = code * (int(part.max(initial=0)) + 1) + part
+        code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+    return code
+
+
+def _numbers(table: pa.Table, name: str) -> Numbers:
+    column = table[name].combine_chunks()
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(_TIME).cast(pa.int64())
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    return Numbers(column.cast(pa.int64()).fill_null(0).to_numpy(), known)
+
+
+def _either(first: Numbers, second: Numbers) -> Numbers:
+    """Coalesce."""
+    return Numbers(np.where(first.known, first.values, second.values), first.known | second.known)
+
+
+def _before(numbers: Numbers, is_first: np.ndarray, first: Numbers) -> Numbers:
+    """Give the number of the row before, and of the first rows what is given."""
+    values, known = (np.concatenate((a[:1], a[:-1])) for a in numbers)
+    return Numbers(np.where(is_first, first.values, values), np.where(is_first, first.known, known))
+
+
+class _Steps:
+    """Commits in order of their partitions and positions, and how far each went on."""
+
+    def __init__(
+        self, commits: pa.Table, keys: np.ndarray, former: pa.Table, known: np.ndarray
+    ) -> None:
+        self._commits, self._keys, self._former = commits, keys, former
+        count = len(keys)
+        self._is_first = np.ones(count, np.bool_)
+        self._is_first[1:] = keys[1:] != keys[:-1]
+        self._starts = np.flatnonzero(self._is_first)
+        self._ends = np.concatenate((self._starts[1:], [count])).astype(np.int64)
+        place = np.full(max(keys.max(initial=-1), known.max(initial=-1)) + 1, -1, np.int64)
+        place[known] = np.arange(len(known))
+        self._former_of_key = place[keys[self._starts]]
+        used = np.zeros(len(place), np.bool_)
+        used[keys] = True
+        self._is_untouched = ~used[known]
+        of_row = place[keys]
+        self._committed = _numbers(commits, "committed_offset")
+        self._deleted = _numbers(commits, "is_tombstone").values.astype(np.bool_)
+        self._time = _numbers(commits, "record_timestamp")
+        commit_time = _numbers(commits, "commit_timestamp")
+        self._at = _either(self._time, commit_time)
+        self._committed_at = _either(commit_time, self._time)
+        former_at = _either(
+            _numbers(former, "record_timestamp"), _numbers(former, "committed_at")
+        ).at(of_row)
+        self._previous = _before(
+            self._committed, self._is_first, _numbers(former, "committed_offset").at(of_row)
+        )
+        self._previous_at = _before(self._at, self._is_first, former_at)
+        was = Numbers(self._deleted.astype(np.int64), np.ones(count, np.bool_))
+        was = _before(was, self._is_first, _numbers(former, "is_deleted").at(of_row))
+        self._was_deleted = was.known & (was.values != 0)
+        has_step = self._committed.known & self._previous.known
+        step = _difference(self._committed.values, self._previous.values)
+        step = np.where(has_step, step, 0)
+        self._step = Numbers(step, has_step)
+        largest = _numbers(former, "largest_step").at(of_row)
+        ahead = np.where(step > 0, step, 0)
+        so_far = _running_most(ahead, keys)
+        earlier = np.concatenate(([0], so_far[:-1]))[:count]
+        earlier[self._is_first] = 0
+        self._largest = _most(so_far, largest)
+        self._largest_before = _most(earlier, largest)
+
+    def moves(self) -> pa.Table:
+        """Pick the commits that did not just go on."""
+        step, before = self._step, self._largest_before
+        leaps = step.known & (step.values > JUMP_LEAST)
+        leaps &= ~before.known | _leaps(step, before)
+        move = np.select(
+            [
+                self._deleted & ~self._was_deleted,
+                self._deleted,
+                self._was_deleted,
+                step.known & (step.values < 0),
+                leaps,
+            ],
+            [1, 0, 2, 3, 4],
+            0,
+        )
+        names = pa.array([None, "deleted", "returned", "rewind", "leap"])
+        chosen = np.flatnonzero(move)
+        rows = self._commits.take(pa.array(chosen))
+        given = {
+            "move": names.take(pa.array(move[chosen])),
+            "at": self._at.at(chosen).arrow(_TIME),
+            "previous_offset": self._previous.at(chosen).arrow(pa.int64()),
+            "previous_at": self._previous_at.at(chosen).arrow(_TIME),
+            "step": step.at(chosen).arrow(pa.int64()),
+            "largest_step_before": before.at(chosen).arrow(pa.int64()),
         }
-    )
-    goes_on = F.when(F.col("step") > 0, F.col("step"))
-    before = F.greatest("former_largest", F.max(goes_on).over(earlier))
-    return stepped.select(
-        *_PARTITION,
-        *_RECORD,
-        *("committed_offset", "leader_epoch", "metadata", "topic_id", "is_tombstone"),
-        *("commit_timestamp", "log_bytes", "at", "step"),
-        *("previous_offset", "previous_at", "was_deleted"),
-        F.date_trunc("hour", "at").alias("hour"),
-        before.alias("largest_step_before"),
-        F.greatest("former_largest", F.max(goes_on).over(so_far)).alias("largest_step"),
-        (_leaps(before) & (F.col("step") > JUMP_LEAST)).alias("is_jump"),
-        F.lead("record_offset", RECENT_COMMITS).over(order).isNull().alias("is_recent"),
-    )
+        return _table(MOVES, rows, given)
+
+    def hours(self) -> pa.Table:
+        """Sum up the commits of each partition by the hour."""
+        hour = np.where(self._at.known, self._at.values // _HOUR_US, -(2**40))
+        codes = np.unique(hour, return_inverse=True)[1]
+        keys = self._keys * (int(codes.max(initial=0)) + 1) + codes
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(keys)])
+        last = order[np.concatenate((starts[1:], [len(keys)])).astype(np.int64) - 1]
+        is_commit = ~self._deleted[order]
+        step = Numbers(self._step.values[order], self._step.known[order])
+        before = self._largest_before
+        before = Numbers(before.values[order], before.known[order])
+        is_jump = step.known & before.known & (step.values > JUMP_LEAST) & _leaps(step, before)
+
+        def total(numbers: np.ndarray) -> pa.Array:
+            return pa.array(_sums(numbers.astype(np.int64), starts))
+
+        def bound(numbers: Numbers, most: np.ufunc, worst: int) -> Numbers:
+            best = most.reduceat(np.where(numbers.known, numbers.values, worst), starts)
+            return Numbers(best, np.logical_or.reduceat(numbers.known, starts))
+
+        at = Numbers(self._at.values[order], self._at.known[order] & is_commit)
+        first = bound(Numbers(np.arange(len(order)), is_commit), np.minimum, len(order))
+        first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
+        lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        ahead = Numbers(step.values, step.known & (step.values > 0))
+        rows = self._commits.take(pa.array(last))
+        start = Numbers(hour[last] * _HOUR_US, self._at.known[last])
+        given = {
+            "hour": start.arrow(_TIME),
+            "first_committed_offset": self._committed.at(first_commit).arrow(pa.int64()),
+            "last_committed_offset": rows["committed_offset"],
+            "first_commit_at": bound(at, np.minimum, highest).arrow(_TIME),
+            "last_commit_at": bound(at, np.maximum, lowest).arrow(_TIME),
+            "commits": total(is_commit),
+            "tombstones": total(~is_commit),
+            "distinct_offsets": total(is_commit & (~step.known | (step.values != 0))),
+            "rewinds": total(step.known & (step.values < 0)),
+            "jumps": total(is_jump),
+            "no_progress_commits": total(step.known & (step.values == 0)),
+            "rewound_offsets": total(np.where(step.values < 0, -step.values, 0)),
+            "progressed_offsets": total(np.where(step.values > 0, step.values, 0)),
+            "largest_step": bound(ahead, np.maximum, lowest).arrow(pa.int64()),
+            "log_bytes": total(_log_bytes(self._commits)[order]),
+        }
+        return _table(HOURS, rows, given)
+
+    def latest(self) -> pa.Table:
+        """Give the last commit of each partition, whether it is new or was known."""
+        last = self._ends - 1
+        rows = self._commits.take(pa.array(last))
+        given = {
+            "committed_at": self._committed_at.at(last).arrow(_TIME),
+            "is_deleted": rows["is_tombstone"],
+            "largest_step": self._largest.at(last).arrow(pa.int64()),
+            "recent_commits": self._recent(),
+        }
+        now = _table(LATEST, rows, given)
+        untouched = self._former.filter(pa.array(self._is_untouched))
+        return pa.concat_tables([now, untouched.select(now.schema.names).cast(now.schema)])
+
+    def _recent(self) -> pa.Array:
+        """Give each partition's last commits, those of before among them; a deletion ends them."""
+        index = np.arange(len(self._keys))
+        deletions = np.maximum.accumulate(np.where(self._deleted, index, -1))
+        deletion = deletions[self._ends - 1]
+        since = np.maximum(self._starts, self._ends - RECENT_COMMITS)
+        is_cut = deletion >= since
+        since = np.where(is_cut, deletion + 1, since)
+        count = self._ends - since
+        lists = self._former["recent_commits"].combine_chunks()
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        has_former = (self._former_of_key >= 0) & ~is_cut
+        place = np.where(has_former, self._former_of_key, 0)
+        room = RECENT_COMMITS - count
+        if self._former.num_rows:
+            held = np.where(has_former, offsets[place + 1] - offsets[place], 0)
+            kept = np.minimum(held, room)
+            begin = np.where(has_former, offsets[place + 1], 0) - kept
+        else:
+            kept = begin = np.zeros(len(count), np.int64)
+        values = lists.values
+        behind = len(values)
+        picked = _ranges(
+            np.stack((begin, since + behind), axis=1).ravel(),
+            np.stack((kept, count), axis=1).ravel(),
+        )
+        both = []
+        for name, own in (
+            ("committed_offset", self._committed.arrow(pa.int64())),
+            ("committed_at", self._committed_at.arrow(_TIME)),
+        ):
+            earlier = values.field(name).cast(own.type)
+            both.append(pa.concat_arrays([earlier, own]).take(pa.array(picked)))
+        structs = pa.StructArray.from_arrays(both, names=["committed_offset", "committed_at"])
+        ends = np.concatenate(([0], np.cumsum(kept + count))).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(ends), structs)
 
 
-def _leaps(before: Column) -> Column:
+def _leaps(step: Numbers, before: Numbers) -> np.ndarray:
     """Tell steps of more than so many times the largest before, which may be as large as can be."""
-    return F.expr(f"(step - 1) div {JUMP_FACTOR}") >= before
+    return (step.values - 1) // JUMP_FACTOR >= before.values
 
 
-def moves(stepped: DataFrame) -> DataFrame:
-    """Pick the commits that did not just go on.
-
-    Args:
-        stepped: what `steps` gives.
-
-    Returns:
-        The columns of offset_moves, but the run's.
-    """
-    step, largest = F.col("step"), F.col("largest_step_before")
-    leaps = (step > JUMP_LEAST) & (largest.isNull() | _leaps(largest))
-    move = (
-        F.when(F.col("is_tombstone"), F.when(~F.col("was_deleted"), "deleted"))
-        .when(F.col("was_deleted"), "returned")
-        .when(step < 0, "rewind")
-        .when(leaps, "leap")
-    )
-    return (
-        stepped.withColumn("move", move)
-        .where(F.col("move").isNotNull())
-        .select(
-            *_PARTITION,
-            *("move", "at", "previous_offset", "previous_at"),
-            *("committed_offset", "step", "largest_step_before"),
-            *_RECORD,
-        )
-    )
+def _difference(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Subtract; what goes beyond 64 bits is the most that they hold."""
+    exact = values - others
+    is_beyond = (values ^ others) & (values ^ exact) < 0
+    return np.maximum(np.where(is_beyond, np.where(values > others, _MOST, -_MOST), exact), -_MOST)
 
 
-def hours(stepped: DataFrame) -> DataFrame:
-    """Sum up the commits of each partition by the hour.
-
-    Args:
-        stepped: what `steps` gives.
-
-    Returns:
-        The columns of offset_progress.
-    """
-    is_commit, step = ~F.col("is_tombstone"), F.col("step")
-    goes_on = F.when(step > 0, step)
-    return stepped.groupBy(*_PARTITION, "hour").agg(
-        F.min_by(
-            F.when(is_commit, F.col("committed_offset")), F.when(is_commit, _position())
-        ).alias("first_committed_offset"),
-        F.max_by("committed_offset", _position()).alias("last_committed_offset"),
-        F.min(F.when(is_commit, F.col("at"))).alias("first_commit_at"),
-        F.max(F.when(is_commit, F.col("at"))).alias("last_commit_at"),
-        F.count_if(is_commit).alias("commits"),
-        F.count_if(F.col("is_tombstone")).alias("tombstones"),
-        F.count_if(is_commit & (step.isNull() | (step != 0))).alias("distinct_offsets"),
-        F.count_if(step < 0).alias("rewinds"),
-        F.count_if("is_jump").alias("jumps"),
-        F.count_if(step == 0).alias("no_progress_commits"),
-        F.coalesce(F.sum(F.when(step < 0, -step)), F.lit(0)).alias("rewound_offsets"),
-        F.coalesce(F.sum(goes_on), F.lit(0)).alias("progressed_offsets"),
-        F.max(goes_on).alias("largest_step"),
-        F.sum("log_bytes").alias("log_bytes"),
-        *_last_record(),
-    )
+def _sums(numbers: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Add up numbers that are not negative; what goes beyond 64 bits is the most that they hold."""
+    high, low = (np.add.reduceat(half, starts) for half in (numbers >> 32, numbers & _LOW))
+    is_beyond = high + (low >> 32) > _LOW >> 1
+    return np.where(is_beyond, _MOST, (high << 32) + low)
 
 
-def joined_hours(earlier: DataFrame, later: DataFrame) -> DataFrame:
-    """Make one row of the two that an hour cut by a run has.
-
-    Args:
-        earlier: rows of offset_progress.
-        later: rows of `hours`, of the records behind them.
-    """
-    names = later.columns
-    both = earlier.select(*names).unionByName(later)
-    return (
-        both.groupBy(*_PARTITION, "hour")
-        .agg(
-            F.min_by(
-                "first_committed_offset",
-                F.when(F.col("first_committed_offset").isNotNull(), _position()),
-            ).alias("first_committed_offset"),
-            F.max_by("last_committed_offset", _position()).alias("last_committed_offset"),
-            F.min("first_commit_at").alias("first_commit_at"),
-            F.max("last_commit_at").alias("last_commit_at"),
-            F.max("largest_step").alias("largest_step"),
-            *(F.sum(name).alias(name) for name in _SUMS),
-            *_last_record(),
-        )
-        .select(*names)
-    )
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Join ranges of whole numbers into one array."""
+    ends = np.cumsum(lengths)
+    whole = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(whole)
 
 
-def last_commits(stepped: DataFrame, former: DataFrame) -> DataFrame:
-    """Give the last commit of each partition, as committed_offsets has it.
-
-    Args:
-        stepped: what `steps` gives.
-        former: committed_offsets as of before.
-    """
-    committed_at = F.coalesce("commit_timestamp", "record_timestamp").alias("committed_at")
-    row = F.struct(
-        *("committed_offset", "leader_epoch", "metadata", "topic_id"),
-        committed_at,
-        F.col("is_tombstone").alias("is_deleted"),
-        *("largest_step", *_RECORD),
-    )
-    recent = F.struct(*_RECORD[:2], "is_tombstone", "committed_offset", committed_at)
-    last = stepped.groupBy(*_PARTITION).agg(
-        F.max_by(row, _position()).alias("last"),
-        F.sort_array(F.collect_list(F.when(F.col("is_recent"), recent))).alias("recent"),
-    )
-    before = former.select(*_PARTITION, F.col("recent_commits").alias("before"))
-    return last.join(before, list(_PARTITION), how="left").select(
-        *_PARTITION, "last.*", _recent_commits().alias("recent_commits")
-    )
+def _most(values: np.ndarray, former: Numbers) -> Numbers:
+    """Give the greater of a step so far, 0 for none, and the largest one of before."""
+    most = np.maximum(values, np.where(former.known, former.values, 0))
+    return Numbers(most, (values > 0) | former.known)
 
 
-def _recent_commits() -> Column:
-    """Join the commits kept `before` to those of the `recent` records; a tombstone ends both."""
-    deletion = F.array_position(F.reverse(F.transform("recent", lambda r: r["is_tombstone"])), True)  # noqa: FBT003
-    size = F.size("recent")
-    since = F.when(deletion > 0, deletion.cast("int") - 1).otherwise(size)
-    commits = F.transform(
-        F.slice("recent", size - since + 1, since),
-        lambda r: F.struct(r["committed_offset"], r["committed_at"]),
-    )
-    every = F.when((deletion > 0) | F.col("before").isNull(), commits).otherwise(
-        F.concat("before", commits)
-    )
-    return F.slice(every, F.greatest(F.size(every) - RECENT_COMMITS + 1, F.lit(1)), RECENT_COMMITS)
+def _running_most(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Give the greatest value so far of each key; the keys ascend."""
+    if not len(values):
+        return values
+    # By their ranks, since a key in front of the values themselves would overflow.
+    sizes, rank = np.unique(values, return_inverse=True)
+    number = np.cumsum(np.concatenate(([0], keys[1:] != keys[:-1])))
+    most = np.maximum.accumulate(number * len(sizes) + rank)
+    return np.asarray(sizes[most - number * len(sizes)])
 
 
-def _last_record() -> list[Column]:
-    return [F.max_by(name, _position()).alias(name) for name in _RECORD]
+def _log_bytes(commits: pa.Table) -> np.ndarray:
+    """Give the size of each commit's key and value, by their layouts (OffsetCommitKey, -Value)."""
 
+    def length(name: str) -> np.ndarray:
+        lengths = pc.binary_length(commits[name]).combine_chunks().fill_null(0)
+        return np.asarray(lengths.to_numpy())
 
-def _with_former(commits: DataFrame, last: DataFrame | None) -> DataFrame:
-    if last is None:
-        none = F.lit(None)
-        return commits.withColumns(
-            {
-                "former_offset": none.cast("bigint"),
-                "former_largest": none.cast("bigint"),
-                "former_at": none.cast("timestamp"),
-                "former_is_deleted": none.cast("boolean"),
-            }
-        )
-    former = last.select(
-        *_PARTITION,
-        F.col("committed_offset").alias("former_offset"),
-        F.col("largest_step").alias("former_largest"),
-        F.coalesce("record_timestamp", "committed_at").alias("former_at"),
-        F.col("is_deleted").alias("former_is_deleted"),
-    )
-    return commits.join(former, list(_PARTITION), how="left")
-
-
-def _position() -> Column:
-    return F.struct("record_partition", "record_offset")
-
-
-def _log_bytes() -> Column:
-    """Give the size of a commit's key and value, from their layouts (OffsetCommitKey, -Value)."""
-
-    def length(name: str) -> Column:
-        return F.coalesce(F.octet_length(name), F.lit(0))
-
-    key = F.lit(2 + 2 + 2 + 4) + length("group_id") + length("topic")
-    version, metadata = F.col("value_version"), length("metadata")
+    metadata, version = length("metadata"), _numbers(commits, "value_version")
     # Version, offset and commit time; the length of a short string takes two bytes, or a varint.
-    plain = F.lit(2 + 8 + 8) + metadata
-    size_of_length = F.when(metadata < 2**7 - 1, 1).when(metadata < 2**14 - 1, 2).otherwise(3)
-    topic_id = F.when(F.col("topic_id").isNotNull(), 2 + 16).otherwise(0)
-    value = (
-        F.when(version == 1, plain + 2 + 8)
-        .when(version == 3, plain + 2 + 4)  # noqa: PLR2004 - with a leader epoch
-        .when(version >= 4, plain + size_of_length + 4 + 1 + topic_id)  # noqa: PLR2004 - flexible
-        .otherwise(plain + 2)
+    plain = 2 + 8 + 8 + metadata
+    size_of_length = np.select([metadata < 2**7 - 1, metadata < 2**14 - 1], [1, 2], 3)
+    topic_id = np.where(_numbers_known(commits, "topic_id"), 2 + 16, 0)
+    value = np.select(
+        [
+            ~version.known,
+            version.values == 1,
+            version.values == 3,  # noqa: PLR2004 - with a leader epoch
+            version.values >= 4,  # noqa: PLR2004 - flexible
+        ],
+        [plain + 2, plain + 2 + 8, plain + 2 + 4, plain + size_of_length + 4 + 1 + topic_id],
+        plain + 2,
     )
-    return (key + F.when(F.col("is_tombstone"), 0).otherwise(value)).cast("bigint")
+    deleted = _numbers(commits, "is_tombstone").values != 0
+    key = 2 + 2 + 2 + 4 + length("group_id") + length("topic")
+    return np.asarray(key + np.where(deleted, 0, value), np.int64)
+
+
+def _numbers_known(table: pa.Table, name: str) -> np.ndarray:
+    known: np.ndarray = table[name].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
+    return known
+
+
+def _table(table: str, rows: pa.Table, given: dict[str, pa.Array]) -> pa.Table:
+    schema = arrow_schema(TABLES[table])
+    arrays = [(given[f.name] if f.name in given else rows[f.name]).cast(f.type) for f in schema]
+    return pa.table(arrays, schema=schema)

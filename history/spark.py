@@ -1,4 +1,4 @@
-"""The fold's one seam to Spark: records in the order of the log in, rows of the gold tables out."""
+"""The history's one seam to Spark: decoded records in, rows of the gold tables out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from history import groups
+from history import groups, offsets
 from history.commits import NO_TIME
 from history.fold import GROUP_METADATA
 from history.groups import TOPIC_NAME
@@ -35,6 +35,19 @@ BEGIN_MODERN = (
 )
 """Tables of which each such group has a record when it begins."""
 _HEAD = "head"
+_SHARE = "share"
+_RECORD = ("record_partition", "record_offset", "record_timestamp")
+_SUMS = (
+    "commits",
+    "tombstones",
+    "distinct_offsets",
+    "rewinds",
+    "jumps",
+    "no_progress_commits",
+    "rewound_offsets",
+    "progressed_offsets",
+    "log_bytes",
+)
 
 _EVENTS = T.StructType(
     [
@@ -179,11 +192,11 @@ def fold(
         records: what `events` gives.
         tasks: number of tasks to share the groups among.
         holes: what is missing, by partition of the records.
-        schema: Spark's type of the rows, see `row_columns`.
+        schema: Spark's type of the rows: that of `row_columns` of `groups.OUTPUT`.
 
     Returns:
-        Rows of all tables: the column `table` names it, and the struct column of that name has the
-        row itself. All open rows of the groups are among them, so that they replace the former.
+        Rows of all tables, see `row_columns`. All open rows of the groups are among them, so that
+        they replace the former.
     """
     ordered = records.repartition(tasks, "group_id").sortWithinPartitions(
         "group_id", "record_partition", "record_offset", F.col("kind").asc_nulls_last()
@@ -191,34 +204,12 @@ def fold(
     return ordered.mapInArrow(partial(_fold_batches, dict(holes)), schema)
 
 
-def row_columns() -> tuple[Column, ...]:
-    """Give the columns of what `fold` returns."""
-    structs = [
-        Column(name, StructOf(columns), f"A row of {name}.")
-        for name, columns in groups.OUTPUT.items()
-    ]
-    return (column("table", "string", "Table that the row is of."), *structs)
-
-
-def rows_of(folded: DataFrame, table: str) -> DataFrame:
-    """Pick the rows of one table."""
-    return folded.where(F.col("table") == table).select(f"{table}.*")
-
-
 def _fold_batches(
     holes: dict[int, groups.Holes], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    schema = arrow_schema(row_columns())
+    schema = arrow_schema(row_columns(groups.OUTPUT))
     for table, rows in groups.fold(map(_Events, batches), holes):
-        given = {
-            "table": pa.array([table] * rows.num_rows, pa.string()),
-            table: pa.StructArray.from_arrays(rows.columns, names=rows.schema.names),
-        }
-        columns = [
-            given[f.name].cast(f.type) if f.name in given else pa.nulls(rows.num_rows, f.type)
-            for f in schema
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield _of_table(table, rows, schema)
 
 
 class _Events:
@@ -262,3 +253,104 @@ class _Events:
         if self._kinds[event] == _HEAD:
             head = self._payloads[event].as_py()
         return head
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+def follow_offsets(
+    commits: DataFrame, former: DataFrame, schema: T.StructType, tasks: int
+) -> DataFrame:
+    """Tell how offsets went on, as `history.offsets.follow` does.
+
+    Args:
+        commits: rows of offset_commits.
+        former: committed_offsets as of before them.
+        schema: Spark's type of the rows: that of `row_columns` of `offsets.TABLES`.
+        tasks: number of tasks to share the partitions of topics among.
+
+    Returns:
+        Rows of all tables, see `row_columns`.
+    """
+    share = F.pmod(F.hash(*offsets.PARTITION), F.lit(tasks)).alias(_SHARE)
+    own = commits.select(share, *offsets.COMMIT_COLUMNS)
+    known = former.select(share, *(c.name for c in offsets.TABLES[offsets.LATEST]))
+    return own.groupBy(_SHARE).cogroup(known.groupBy(_SHARE)).applyInArrow(_follow, schema)
+
+
+def _follow(commits: pa.Table, former: pa.Table) -> pa.Table:
+    schema = arrow_schema(row_columns(offsets.TABLES))
+    return pa.Table.from_batches(
+        [
+            _of_table(table, batch, schema)
+            for table, rows in offsets.follow(commits, former).items()
+            for batch in rows.to_batches()
+        ],
+        schema,
+    )
+
+
+def joined_hours(earlier: DataFrame, later: DataFrame) -> DataFrame:
+    """Make one row of the two that an hour cut by a run has.
+
+    Args:
+        earlier: rows of offset_progress.
+        later: rows of it, of the records behind them.
+    """
+    names = later.columns
+    both = earlier.select(*names).unionByName(later)
+    return (
+        both.groupBy(*offsets.PARTITION, "hour")
+        .agg(
+            F.min_by(
+                "first_committed_offset",
+                F.when(F.col("first_committed_offset").isNotNull(), _position()),
+            ).alias("first_committed_offset"),
+            F.max_by("last_committed_offset", _position()).alias("last_committed_offset"),
+            F.min("first_commit_at").alias("first_commit_at"),
+            F.max("last_commit_at").alias("last_commit_at"),
+            F.max("largest_step").alias("largest_step"),
+            # As in `history.offsets`, 64 bits hold no more.
+            *(F.coalesce(F.try_sum(name), F.lit(2**63 - 1)).alias(name) for name in _SUMS),
+            *_last_record(),
+        )
+        .select(*names)
+    )
+
+
+def _position() -> Expression:
+    return F.struct(*_RECORD[:2])
+
+
+def _last_record() -> list[Expression]:
+    return [F.max_by(name, _position()).alias(name) for name in _RECORD]
+
+
+# -- rows of several tables ------------------------------------------------------------------------
+
+
+def row_columns(tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
+    """Give the columns of rows of several tables.
+
+    The column `table` names the table that a row is of, and the struct column of that name has the
+    row itself.
+    """
+    structs = [Column(n, StructOf(columns), f"A row of {n}.") for n, columns in tables.items()]
+    return (column("table", "string", "Table that the row is of."), *structs)
+
+
+def rows_of(rows: DataFrame, table: str) -> DataFrame:
+    """Pick the rows of one table of those that `fold` or `follow_offsets` gave."""
+    return rows.where(F.col("table") == table).select(f"{table}.*")
+
+
+def _of_table(table: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    given = {
+        "table": pa.array([table] * rows.num_rows, pa.string()),
+        table: pa.StructArray.from_arrays(rows.columns, names=rows.schema.names),
+    }
+    columns = [
+        given[f.name].cast(f.type) if f.name in given else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

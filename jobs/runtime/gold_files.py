@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history import arrow, groups, offset_arrays
+from history import arrow, groups, offsets
 from history.fold import GROUP_METADATA
 from history.spark import COMMITS
 from jobs.runtime.shares import shared_out
 from schemas import gold
 from schemas.columns import arrow_schema
-from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, OFFSET_MOVES, OFFSET_PROGRESS, all_tables
+from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, all_tables
 from storage.files import FileWriter, read_where
 
 if TYPE_CHECKING:
@@ -174,13 +174,10 @@ def _write(
     if COMMITS in source.silver:
         fields = arrow_schema(COMMITTED_OFFSETS.in_files)
         former = read_where(source.committed, fields, of_groups)
-        offsets = {COMMITTED_OFFSETS: former}
-        if COMMITS in tables:
-            progress = offset_arrays.follow(tables[COMMITS], former)
-            offsets = {OFFSET_PROGRESS: progress.hours, OFFSET_MOVES: progress.moves}
-            offsets[COMMITTED_OFFSETS] = progress.latest
-        for spec, found in offsets.items():
-            for batch in found.to_batches():
+        commits = tables.get(COMMITS, pa.schema(arrow.fields(COMMITS)).empty_table())
+        for table, rows in offsets.follow(commits, former).items():
+            spec = all_tables()[f"gold.{table}"]
+            for batch in rows.to_batches():
                 writer.add(spec, _of_run(spec, batch, target))
     return writer.close()
 

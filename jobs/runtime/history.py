@@ -18,13 +18,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from history import offsets
-from history.groups import HEADS, TABLES, Holes
+from history.groups import HEADS, OUTPUT, TABLES, Holes
 from history.spark import (
     BEGIN_MODERN,
     COMMITS,
     MODERN_TYPES,
     events,
     fold,
+    follow_offsets,
+    joined_hours,
     row_columns,
     rows_of,
 )
@@ -284,7 +286,7 @@ def _add_progress(lakehouse: Lakehouse, plan: Plan, files: list[DataFile]) -> No
     later = lakehouse.spark.read.parquet(*(file.path for file in files))
     where = _hours_since(later)
     earlier = lakehouse.read(OFFSET_PROGRESS).where(for_spark(where))
-    hours = offsets.joined_hours(earlier, later)
+    hours = joined_hours(earlier, later)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
 
 
@@ -309,7 +311,8 @@ def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, i
         new, heads = _from_the_start(lakehouse, plan, new, heads, replayed)
     known = _modern_groups(new, heads)
     tasks = max(1, -(-sum(news.counts.values()) // _EVENTS_A_TASK))
-    folded = fold(events(new, heads, known), news.holes, spark_schema(row_columns()), tasks)
+    schema = spark_schema(row_columns(OUTPUT))
+    folded = fold(events(new, heads, known), news.holes, schema, tasks)
     folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
     changed = rows_of(folded, HEADS).select("group_id").persist(StorageLevel.MEMORY_AND_DISK)
     groups = changed.count()
@@ -321,7 +324,8 @@ def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, i
             for table in TABLES
         ]
         if COMMITS in new:
-            jobs.append(pool.submit(_write_offsets, lakehouse, plan, new[COMMITS], replayed))
+            of_commits = (lakehouse, plan, new[COMMITS], replayed, tasks)
+            jobs.append(pool.submit(_write_offsets, *of_commits))
         for job in jobs:
             job.result()
     former = lakehouse.read(GROUP_HEADS).drop("cluster")
@@ -436,37 +440,30 @@ def _replace_open(
 
 
 def _write_offsets(
-    lakehouse: Lakehouse, plan: Plan, commits: DataFrame, replayed: list[str]
+    lakehouse: Lakehouse, plan: Plan, commits: DataFrame, replayed: list[str], tasks: int
 ) -> None:
     """Go on with the progress of each partition, and with its last commit."""
-    last = lakehouse.read(COMMITTED_OFFSETS).drop("cluster") if plan.number else None
-    progress = lakehouse.read(OFFSET_PROGRESS).drop("cluster")
+    former, progress = map(lakehouse.read, (COMMITTED_OFFSETS, OFFSET_PROGRESS))
     if replayed:
-        anew = F.col("group_id").isin(replayed)
-        last = None if last is None else last.where(~anew)
-    stepped = offsets.steps(commits, last).persist(StorageLevel.MEMORY_AND_DISK)
-    hours = offsets.hours(stepped)
-    where = EVERY_ROW
-    if replayed:
-        hours = offsets.joined_hours(progress.where(~F.col("group_id").isin(replayed)), hours)
-    else:
-        where = _hours_since(stepped)
-        if plan.number:
-            hours = offsets.joined_hours(progress.where(for_spark(where)), hours)
+        is_other = ~F.col("group_id").isin(replayed)
+        former, progress = former.where(is_other), progress.where(is_other)
+    schema = spark_schema(row_columns(offsets.TABLES))
+    followed = follow_offsets(commits, former, schema, tasks)
+    followed = followed.persist(StorageLevel.MEMORY_AND_DISK)
+    hours, where = rows_of(followed, offsets.HOURS), EVERY_ROW
+    if not replayed:
+        where = _hours_since(hours)
+        progress = progress.where(for_spark(where))
+    hours = joined_hours(progress, hours)
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
-    _write_moves(lakehouse, plan, stepped, replayed)
-    former = lakehouse.read(COMMITTED_OFFSETS) if last is None else last
-    latest = offsets.last_commits(stepped, former)
-    if last is not None:
-        keys = ["group_id", "topic", "topic_partition"]
-        rest = last.join(latest.select(*keys), keys, how="left_anti")
-        latest = latest.unionByName(rest.select(*latest.columns))
+    _write_moves(lakehouse, plan, rows_of(followed, offsets.MOVES), replayed)
+    latest = rows_of(followed, offsets.LATEST)
     lakehouse.replace(COMMITTED_OFFSETS, latest, EVERY_ROW, _APPLICATION, plan.number)
-    stepped.unpersist()
+    followed.unpersist()
 
 
-def _write_moves(lakehouse: Lakehouse, plan: Plan, stepped: DataFrame, replayed: list[str]) -> None:
-    moves = offsets.moves(stepped).withColumn("history_run", F.lit(plan.number).cast("bigint"))
+def _write_moves(lakehouse: Lakehouse, plan: Plan, moves: DataFrame, replayed: list[str]) -> None:
+    moves = moves.withColumn("history_run", F.lit(plan.number).cast("bigint"))
     if not replayed:
         lakehouse.append(OFFSET_MOVES, moves, _APPLICATION, plan.number)
         return

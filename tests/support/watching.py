@@ -102,7 +102,7 @@ def _part(rows: list[Row], run: int, runs: int) -> list[Row]:
 
 
 def _moves(commits: list[Row]) -> list[Row]:
-    """Do what history.offsets.moves does."""
+    """Do what `history.offsets` does."""
     last: dict[tuple[str, int], Row] = {}
     moves = []
     for commit in commits:
@@ -137,7 +137,7 @@ def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: b
 
 
 def _minutes(commits: list[Row]) -> list[Row]:
-    """Do what anomalies.spark.commit_minutes does."""
+    """Do what `anomalies.spark.commit_minutes` does."""
     of_minute: dict[int, list[Row]] = defaultdict(list)
     for commit in commits:
         if not commit["is_tombstone"] and commit["at"] is not None:
