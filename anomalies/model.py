@@ -116,7 +116,8 @@ class Episode:
         for name, value in hit.add.items():
             known[name] = known.get(name, 0) + value
         for name, value in hit.most.items():
-            known[name] = max(known.get(name, value), value)
+            if name not in known or value > known[name]:
+                known[name] = value
         known.update(hit.note)
         for name, values in hit.lists.items():
             seen = known.setdefault(name, [])

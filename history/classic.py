@@ -429,16 +429,14 @@ def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
     is_connect = payload.get("protocol_type") == _CONNECT
     members = {}
     for given in payload.get("members") or ():
-        member = _member(given, is_connect=is_connect)
+        member = given if isinstance(given, Member) else _member(given, is_connect=is_connect)
         known = before.get(member.member_id)
         members[member.member_id] = known if known is member or known == member else member
     return members
 
 
-def _member(given: Row | Member, *, is_connect: bool) -> Member:
+def _member(given: Row, *, is_connect: bool) -> Member:
     """Read a member as a row of silver has it; or as the state of a group has kept it."""
-    if isinstance(given, Member):
-        return given
     if "assigned" in given:
         return Member(**given)
     assigned: dict[str, list[int]] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -37,6 +38,7 @@ _OF_THE_RUN = ("history_run", "told_since")
 OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c.name not in _OF_THE_RUN)}
 """Columns of the rows that the fold gives, by table."""
 
+_IS_SETTLED = "is_settled"
 _BATCH_ROWS = 5_000
 _GROUP_ROWS = 1_000
 
@@ -149,22 +151,30 @@ class _Rows:
 
     def _start(self) -> None:
         self.count = 0
-        self._rows: dict[str, list[Row]] = {t: [] for t in self._columns}
+        self._rows: dict[tuple[str, bool], list[Row]] = defaultdict(list)
 
-    def add(self, table: str, row: Row) -> None:
-        """Take a row."""
-        self._rows[table].append(row)
-        self.count += 1
+    def add(self, table: str, rows: list[Row], *, is_settled: bool = False) -> None:
+        """Take rows of a table."""
+        self._rows[table, is_settled] += rows
+        self.count += len(rows)
 
     def take(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Give what was collected, by table, and begin anew."""
-        for table, rows in self._rows.items():
+        for (table, is_settled), rows in self._rows.items():
             if rows:
-                fields = self._columns[table]
-                columns = _columns(rows, list(fields))
-                arrays = list(map(array_of_millis, columns, fields.values()))
-                yield table, pa.RecordBatch.from_arrays(arrays, names=list(fields))
+                yield table, self._batch(table, rows, is_settled=is_settled)
         self._start()
+
+    def _batch(self, table: str, rows: list[Row], *, is_settled: bool) -> pa.RecordBatch:
+        fields = self._columns[table]
+        own = [name for name in fields if name != _IS_SETTLED]
+        arrays = {
+            name: array_of_millis(values, fields[name])
+            for name, values in zip(own, _columns(rows, own), strict=True)
+        }
+        if _IS_SETTLED in fields:
+            arrays[_IS_SETTLED] = pa.repeat(is_settled, len(rows))
+        return pa.RecordBatch.from_arrays([arrays[name] for name in fields], names=list(fields))
 
 
 def _columns(rows: list[Row], names: list[str]) -> list[Sequence[Any]]:
@@ -234,20 +244,17 @@ class _Group:
         settled, still_open = self._fold.finish()
         _settle(rows, settled)
         for table in TABLES:
-            for row in still_open[table]:
-                rows.add(table, {**row, "is_settled": False})
+            rows.add(table, still_open[table])
         state = self._fold.state
         head = {"state": state.to_json(), "pending": [list(r) for r in self._fold.pending]}
-        rows.add(
-            HEADS,
-            {
-                "group_id": self.group_id,
-                "record_partition": state.partition,
-                "record_offset": self._offset,
-                "group_type": state.group_type,
-                "state": _json(head),
-            },
-        )
+        told = {
+            "group_id": self.group_id,
+            "record_partition": state.partition,
+            "record_offset": self._offset,
+            "group_type": state.group_type,
+            "state": _json(head),
+        }
+        rows.add(HEADS, [told])
 
 
 def _json(head: Row) -> str:
@@ -257,6 +264,4 @@ def _json(head: Row) -> str:
 
 def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:
     for table, of_table in settled.items():
-        for row in of_table:
-            row["is_settled"] = True
-            rows.add(table, row)
+        rows.add(table, of_table, is_settled=True)

@@ -116,5 +116,6 @@ def _not_before(when: Moment, start: int | None) -> Moment:
 
 def not_before(clock: int | None, at: int | None) -> int | None:
     """Give a time, or that of the clock if it is later; the clocks of two brokers may differ."""
-    known = [t for t in (clock, at) if t is not None]
-    return max(known, default=None)
+    if clock is None or at is None:
+        return at if clock is None else clock
+    return max(clock, at)
