@@ -12,6 +12,8 @@ from schemas import gold
 from schemas.columns import arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from schemas.columns import Column
 
 COMMIT_COLUMNS = (
@@ -40,6 +42,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 """Columns of the rows that `follow` gives, by table."""
 
+_SUMS = (
+    *("commits", "tombstones", "distinct_offsets", "rewinds", "jumps", "no_progress_commits"),
+    *("rewound_offsets", "progressed_offsets", "log_bytes"),
+)
+_OF_HOURS = (*_SUMS, "first_committed_offset", "first_commit_at", "last_commit_at", "largest_step")
 _TIME = pa.timestamp("us", "UTC")
 _HOUR_US = 3_600_000_000
 _MOST = 2**63 - 1
@@ -81,7 +88,7 @@ def follow(commits: pa.Table, former: pa.Table) -> dict[str, pa.Table]:
         none = {table: arrow_schema(columns).empty_table() for table, columns in TABLES.items()}
         latest = none[LATEST].schema
         return none | {LATEST: former.select(latest.names).cast(latest)}
-    keys = _keys(former, commits)
+    keys = _keys([former, commits], PARTITION)
     known, own = keys[: former.num_rows], keys[former.num_rows :]
     order = np.lexsort(
         (
@@ -94,12 +101,45 @@ def follow(commits: pa.Table, former: pa.Table) -> dict[str, pa.Table]:
     return {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
 
 
-def _keys(former: pa.Table, commits: pa.Table) -> np.ndarray:
-    """Number the partitions of topics that groups commit."""
-    code = np.zeros(former.num_rows + commits.num_rows, np.int64)
-    for name in PARTITION:
-        both = pa.chunked_array([*former[name].chunks, *commits[name].chunks], commits[name].type)
-        part = both.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy() + 1
+def joined_hours(earlier: pa.Table, later: pa.Table) -> pa.Table:
+    """Make one row of the two that an hour cut by a run has.
+
+    Args:
+        earlier: rows of offset_progress.
+        later: rows of it, of the records behind them.
+
+    Returns:
+        Rows of offset_progress, of all hours of both.
+    """
+    schema = arrow_schema(TABLES[HOURS])
+    both = pa.concat_tables([t.select(schema.names).cast(schema) for t in (earlier, later)])
+    if not both.num_rows:
+        return both
+    keys = _keys([both], (*PARTITION, "hour"))
+    position = (_numbers(both, n).values for n in ("record_offset", "record_partition"))
+    order = np.lexsort((*position, keys))
+    both, keys = both.take(pa.array(order)), keys[order]
+    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    own = {name: _numbers(both, name) for name in _OF_HOURS}
+    given = {name: pa.array(_sums(own[name].values, starts)) for name in _SUMS}
+    for name, most in (("first_commit_at", np.minimum), ("last_commit_at", np.maximum)):
+        given[name] = _bound(own[name], most, starts).arrow(_TIME)
+    given["largest_step"] = _bound(own["largest_step"], np.maximum, starts).arrow(pa.int64())
+    committed = own["first_committed_offset"]
+    first = _bound(Numbers(np.arange(len(keys)), committed.known), np.minimum, starts)
+    place = np.where(first.known, first.values, -1)
+    given["first_committed_offset"] = committed.at(place).arrow(pa.int64())
+    last = np.concatenate((starts[1:], [len(keys)])) - 1
+    return _table(HOURS, both.take(pa.array(last)), given)
+
+
+def _keys(tables: Sequence[pa.Table], names: Iterable[str]) -> np.ndarray:
+    """Number what some columns name, in the rows of some tables one after the other."""
+    code = np.zeros(sum(table.num_rows for table in tables), np.int64)
+    for name in names:
+        chunks = [chunk for table in tables for chunk in table[name].chunks]
+        column = pa.chunked_array(chunks, tables[0][name].type).combine_chunks()
+        part = column.dictionary_encode().indices.fill_null(-1).to_numpy() + 1
         # Numbered anew each time, so that the product stays small.
         code = code * (int(part.max(initial=0)) + 1) + part
         code = np.unique(code, return_inverse=True)[1].astype(np.int64)
@@ -219,14 +259,9 @@ class _Steps:
         def total(numbers: np.ndarray) -> pa.Array:
             return pa.array(_sums(numbers.astype(np.int64), starts))
 
-        def bound(numbers: Numbers, most: np.ufunc, worst: int) -> Numbers:
-            best = most.reduceat(np.where(numbers.known, numbers.values, worst), starts)
-            return Numbers(best, np.logical_or.reduceat(numbers.known, starts))
-
         at = Numbers(self._at.values[order], self._at.known[order] & is_commit)
-        first = bound(Numbers(np.arange(len(order)), is_commit), np.minimum, len(order))
+        first = _bound(Numbers(np.arange(len(order)), is_commit), np.minimum, starts)
         first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
-        lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
         ahead = Numbers(step.values, step.known & (step.values > 0))
         rows = self._commits.take(pa.array(last))
         start = Numbers(hour[last] * _HOUR_US, self._at.known[last])
@@ -234,8 +269,8 @@ class _Steps:
             "hour": start.arrow(_TIME),
             "first_committed_offset": self._committed.at(first_commit).arrow(pa.int64()),
             "last_committed_offset": rows["committed_offset"],
-            "first_commit_at": bound(at, np.minimum, highest).arrow(_TIME),
-            "last_commit_at": bound(at, np.maximum, lowest).arrow(_TIME),
+            "first_commit_at": _bound(at, np.minimum, starts).arrow(_TIME),
+            "last_commit_at": _bound(at, np.maximum, starts).arrow(_TIME),
             "commits": total(is_commit),
             "tombstones": total(~is_commit),
             "distinct_offsets": total(is_commit & (~step.known | (step.values != 0))),
@@ -244,7 +279,7 @@ class _Steps:
             "no_progress_commits": total(step.known & (step.values == 0)),
             "rewound_offsets": total(np.where(step.values < 0, -step.values, 0)),
             "progressed_offsets": total(np.where(step.values > 0, step.values, 0)),
-            "largest_step": bound(ahead, np.maximum, lowest).arrow(pa.int64()),
+            "largest_step": _bound(ahead, np.maximum, starts).arrow(pa.int64()),
             "log_bytes": total(_log_bytes(self._commits)[order]),
         }
         return _table(HOURS, rows, given)
@@ -304,6 +339,13 @@ class _Steps:
 def _leaps(step: Numbers, before: Numbers) -> np.ndarray:
     """Tell steps of more than so many times the largest before, which may be as large as can be."""
     return (step.values - 1) // JUMP_FACTOR >= before.values
+
+
+def _bound(numbers: Numbers, most: np.ufunc, starts: np.ndarray) -> Numbers:
+    """Give the least or the greatest number of each run of rows."""
+    worst = _MOST if most is np.minimum else -_MOST
+    best = most.reduceat(np.where(numbers.known, numbers.values, worst), starts)
+    return Numbers(best, np.logical_or.reduceat(numbers.known, starts))
 
 
 def _difference(values: np.ndarray, others: np.ndarray) -> np.ndarray:

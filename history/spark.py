@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import Column as Expression
+    from pyspark.sql.pandas.group_ops import PandasCogroupedOps
 
     from history.model import Row
 
@@ -36,18 +37,6 @@ BEGIN_MODERN = (
 """Tables of which each such group has a record when it begins."""
 _HEAD = "head"
 _SHARE = "share"
-_RECORD = ("record_partition", "record_offset", "record_timestamp")
-_SUMS = (
-    "commits",
-    "tombstones",
-    "distinct_offsets",
-    "rewinds",
-    "jumps",
-    "no_progress_commits",
-    "rewound_offsets",
-    "progressed_offsets",
-    "log_bytes",
-)
 
 _EVENTS = T.StructType(
     [
@@ -272,10 +261,9 @@ def follow_offsets(
     Returns:
         Rows of all tables, see `row_columns`.
     """
-    share = F.pmod(F.hash(*offsets.PARTITION), F.lit(tasks)).alias(_SHARE)
-    own = commits.select(share, *offsets.COMMIT_COLUMNS)
-    known = former.select(share, *(c.name for c in offsets.TABLES[offsets.LATEST]))
-    return own.groupBy(_SHARE).cogroup(known.groupBy(_SHARE)).applyInArrow(_follow, schema)
+    known = former.select(*(c.name for c in offsets.TABLES[offsets.LATEST]))
+    own = commits.select(*offsets.COMMIT_COLUMNS)
+    return _together(own, known, tasks).applyInArrow(_follow, schema)
 
 
 def _follow(commits: pa.Table, former: pa.Table) -> pa.Table:
@@ -290,40 +278,26 @@ def _follow(commits: pa.Table, former: pa.Table) -> pa.Table:
     )
 
 
-def joined_hours(earlier: DataFrame, later: DataFrame) -> DataFrame:
-    """Make one row of the two that an hour cut by a run has.
+def joined_hours(
+    earlier: DataFrame, later: DataFrame, schema: T.StructType, tasks: int
+) -> DataFrame:
+    """Make one row of the two that an hour cut by a run has, as `history.offsets` does.
 
     Args:
         earlier: rows of offset_progress.
         later: rows of it, of the records behind them.
+        schema: Spark's type of such rows.
+        tasks: number of tasks to share the partitions of topics among.
     """
-    names = later.columns
-    both = earlier.select(*names).unionByName(later)
-    return (
-        both.groupBy(*offsets.PARTITION, "hour")
-        .agg(
-            F.min_by(
-                "first_committed_offset",
-                F.when(F.col("first_committed_offset").isNotNull(), _position()),
-            ).alias("first_committed_offset"),
-            F.max_by("last_committed_offset", _position()).alias("last_committed_offset"),
-            F.min("first_commit_at").alias("first_commit_at"),
-            F.max("last_commit_at").alias("last_commit_at"),
-            F.max("largest_step").alias("largest_step"),
-            # As in `history.offsets`, 64 bits hold no more.
-            *(F.coalesce(F.try_sum(name), F.lit(2**63 - 1)).alias(name) for name in _SUMS),
-            *_last_record(),
-        )
-        .select(*names)
-    )
+    both = _together(earlier.select(*schema.names), later.select(*schema.names), tasks)
+    return both.applyInArrow(offsets.joined_hours, schema)
 
 
-def _position() -> Expression:
-    return F.struct(*_RECORD[:2])
-
-
-def _last_record() -> list[Expression]:
-    return [F.max_by(name, _position()).alias(name) for name in _RECORD]
+def _together(first: DataFrame, second: DataFrame, tasks: int) -> PandasCogroupedOps:
+    """Bring what two tables have of a partition of a topic into one task."""
+    share = F.pmod(F.hash(*offsets.PARTITION), F.lit(tasks)).alias(_SHARE)
+    grouped = (rows.select(share, "*").groupBy(_SHARE) for rows in (first, second))
+    return next(grouped).cogroup(next(grouped))
 
 
 # -- rows of several tables ------------------------------------------------------------------------

@@ -81,7 +81,17 @@ def in_tasks(
     """
     context = spark.sparkContext
     shared = shares(paths, _TASKS_A_CORE * context.defaultParallelism)
+    if len(shared) == 1 and is_here(spark):
+        return [task(shared[0])]
     return context.parallelize(shared, max(1, len(shared))).map(task).collect()
+
+
+def is_here(spark: SparkSession) -> bool:
+    """Tell whether tasks have but this process's machine, which starts them slower than it works.
+
+    With workers of Spark's own, their memory is what a user has given to work with.
+    """
+    return str(spark.sparkContext.master).startswith("local[")
 
 
 def in_tasks_of(rows: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], _T]) -> list[_T]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,6 +24,7 @@ from jobs.runtime import silver_files
 from jobs.runtime.logs import of_every_log
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
+from storage.conditions import for_spark
 from storage.errors import LakehouseError
 from storage.tables import spark_schema
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
 
     from jobs.runtime.runner import Run
+    from storage.conditions import Where
     from storage.files import DataFile
     from storage.tables import Lakehouse
 
@@ -61,6 +64,11 @@ class Plan:
     retried: int
     decoder: str
     clients: str | None = None
+
+    @property
+    def ingest_runs(self) -> Where:
+        """The condition for the records of bronze that it reads."""
+        return [[("ingest_run", ">", self.after), ("ingest_run", "<=", self.to)]]
 
 
 @of_every_log
@@ -181,32 +189,25 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> bool:
 
 def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
     """Read the last plan, and whether it was carried out."""
-    steps = lakehouse.read(DECODE_RUNS).orderBy(F.desc("decode_run")).limit(2).collect()
-    if not steps:
+    columns = ("after_ingest_run", "to_ingest_run", "retried", "decoder", "clients")
+    steps = lakehouse.rows(DECODE_RUNS, ("decode_run", "step", *columns))
+    number = pc.max(steps["decode_run"]).as_py()
+    if number is None:
         return None, False
-    last = steps[0]
-    plan = Plan(
-        last.decode_run,
-        last.after_ingest_run,
-        last.to_ingest_run,
-        last.retried,
-        last.decoder,
-        last.clients,
-    )
-    is_done = any(s.step == "done" and s.decode_run == plan.number for s in steps)
-    return plan, is_done
+    of_last = steps.filter(pc.equal(steps["decode_run"], number)).to_pylist()
+    plan = Plan(number, *(of_last[0][name] for name in columns))
+    return plan, any(step["step"] == "done" for step in of_last)
 
 
 def _decode(run: Run, plan: Plan, key: ClientKey | None) -> None:
     lakehouse = run.lakehouse
-    batch = _batch(lakehouse, plan)
     root = lakehouse.local_root
     if root is None:
-        in_type = _write_by_spark(lakehouse, plan, batch, key)
+        in_type = _write_by_spark(lakehouse, plan, key)
         written: dict[str, int] = {}
     else:
         target = silver_files.Target(root, lakehouse.cluster, plan.number, key)
-        in_type, written = _write_files(lakehouse, plan, batch, target)
+        in_type, written = _write_files(lakehouse, plan, target)
     by_table = _by_table(in_type)
     others = {decoded_table(table).name: table for table in by_table if table not in written}
     if others:
@@ -217,8 +218,8 @@ def _decode(run: Run, plan: Plan, key: ClientKey | None) -> None:
     for table, ids in by_table.items():
         if written[table] < sum(in_type[i] for i in ids):
             refused.update(ids)
-    in_quarantine = _quarantine(lakehouse, plan, batch, refused, list(by_table))
-    read = _new_records(lakehouse, plan).count() + plan.retried
+    in_quarantine = _quarantine(lakehouse, plan, refused, list(by_table))
+    read = lakehouse.count(RECORDS, plan.ingest_runs) + plan.retried
     if sum(written.values()) + in_quarantine != read:
         raise LakehouseError(
             f"decode run {plan.number} read {read} records but has {sum(written.values())} decoded "
@@ -254,7 +255,7 @@ def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
 
 
 def _write_files(
-    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, target: silver_files.Target
+    lakehouse: Lakehouse, plan: Plan, target: silver_files.Target
 ) -> tuple[dict[int | None, int], dict[str, int]]:
     """Write all tables in one pass.
 
@@ -267,7 +268,7 @@ def _write_files(
         None if plan.retried else lakehouse.local_files(RECORDS, "ingest_run", plan.after, plan.to)
     )
     if paths is None:
-        found = silver_files.write(batch, target)
+        found = silver_files.write(_batch(lakehouse, plan), target)
     else:
         bronze = silver_files.BronzeFiles(paths, plan.after, plan.to)
         found = silver_files.write_from_files(lakehouse.spark, bronze, target)
@@ -291,9 +292,10 @@ def _add_table(lakehouse: Lakehouse, plan: Plan, table: str, files: list[DataFil
 
 
 def _write_by_spark(
-    lakehouse: Lakehouse, plan: Plan, batch: DataFrame, key: ClientKey | None
+    lakehouse: Lakehouse, plan: Plan, key: ClientKey | None
 ) -> dict[int | None, int]:
     """Write the tables one by one; give the number of records of each type."""
+    batch = _batch(lakehouse, plan)
     in_type = {
         type_number(row.type): row["count"]
         for row in batch.groupBy(type_bytes().alias("type")).count().collect()
@@ -319,15 +321,9 @@ def _write_by_spark(
     return in_type
 
 
-def _new_records(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
-    run = F.col("ingest_run")
-    new = lakehouse.read(RECORDS).where((run > plan.after) & (run <= plan.to))
-    return new.select(*_RECORD)
-
-
 def _batch(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
     """Give the records of a run."""
-    new = _new_records(lakehouse, plan)
+    new = lakehouse.read(RECORDS).where(for_spark(plan.ingest_runs)).select(*_RECORD)
     if not plan.retried:
         return new
     # What another decoder refused stays in quarantine until the run's last write.
@@ -356,13 +352,13 @@ def _decode_table(
 def _quarantine(
     lakehouse: Lakehouse,
     plan: Plan,
-    batch: DataFrame,
     refused: set[int | None],
     tables: list[str],
 ) -> int:
     """Write what could not be decoded; give its number."""
     if not refused and not plan.retried:
         return 0
+    batch = _batch(lakehouse, plan)
     wanted = is_of_type(number for number in refused if number is not None)
     if None in refused:
         wanted |= F.col("key").isNull() | (F.length("key") < _TYPE_WIDTH)

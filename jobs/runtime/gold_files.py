@@ -8,6 +8,7 @@ each, as Kafka writes them; `jobs.runtime.history` lets Spark tell of others.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -22,10 +23,10 @@ from jobs.runtime.shares import shared_out
 from schemas import gold
 from schemas.columns import arrow_schema
 from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, all_tables
-from storage.files import FileWriter, read_where
+from storage.files import FileWriter, is_here, read_where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -40,6 +41,8 @@ _R = TypeVar("_R")
 # A record of a group's state takes the fold as long as so many commits.
 _WEIGHT = 100
 _A_TASK = 500_000
+# So much takes this process less than starting Spark's tasks.
+_HERE = 500_000
 
 
 @dataclass(frozen=True)
@@ -76,17 +79,17 @@ class Target:
     history_run: int
 
 
-def places(spark: SparkSession, source: Source) -> Counter[tuple[str, int]]:
+def places(source: Source) -> Counter[tuple[str, int]]:
     """Tell in which partitions the groups with new records are, and were before.
 
     Returns:
         By group and partition, about how long their records take, in commits.
     """
     given = [(table, path) for table, paths in source.silver.items() for path in paths]
-    parts = _in_tasks(spark, given, partial(_places, source.after, source.to))
     found: Counter[tuple[str, int]] = Counter()
-    for part in parts:
-        found.update(part)
+    with ThreadPoolExecutor() as pool:
+        for part in pool.map(partial(_places, source.after, source.to), given):
+            found.update(part)
     told = {group for group, _ in found}
     fields = [pa.field("group_id", pa.string()), pa.field("record_partition", pa.int32())]
     for row in read_where(source.heads, fields).to_pylist():
@@ -95,9 +98,16 @@ def places(spark: SparkSession, source: Source) -> Counter[tuple[str, int]]:
     return found
 
 
-def _in_tasks(spark: SparkSession, given: Sequence[_T], task: Callable[[_T], _R]) -> list[_R]:
-    if not given:
-        return []
+def _is_for_here(spark: SparkSession, weights: Counter[tuple[str, int]]) -> bool:
+    """Tell whether what `places` gave is so little that no task has to be started for it."""
+    return is_here(spark) and weights.total() <= _HERE
+
+
+def _in_tasks(
+    spark: SparkSession, given: Sequence[_T], task: Callable[[_T], _R], *, here: bool
+) -> list[_R]:
+    if here or not given:
+        return [task(each) for each in given]
     return spark.sparkContext.parallelize(given, len(given)).map(task).collect()
 
 
@@ -120,7 +130,7 @@ def write(
     source: Source,
     target: Target,
     holes: dict[int, groups.Holes],
-    weights: Mapping[tuple[str, int], int],
+    weights: Counter[tuple[str, int]],
 ) -> list[tuple[str, DataFile]]:
     """Tell the history of what is new, and write files of it, to be added to their tables.
 
@@ -136,10 +146,10 @@ def write(
     Returns:
         Files with the names of their tables.
     """
-    cores = spark.sparkContext.defaultParallelism
-    least = max(1, min(_A_TASK, sum(weights.values()) // (4 * cores)))
-    shares = [share for share in shared_out(weights, least) if share.weight]
-    parts = _in_tasks(spark, shares, partial(_write, source, target, holes))
+    here, cores = _is_for_here(spark, weights), spark.sparkContext.defaultParallelism
+    least = weights.total() if here else min(_A_TASK, weights.total() // (4 * cores))
+    shares = [share for share in shared_out(weights, max(1, least)) if share.weight]
+    parts = _in_tasks(spark, shares, partial(_write, source, target, holes), here=here)
     return [file for part in parts for file in part]
 
 
@@ -183,18 +193,23 @@ def _write(
 
 
 def keep(
-    spark: SparkSession, former: Mapping[str, list[str]], told: Collection[str], target: Target
+    spark: SparkSession,
+    former: Mapping[str, list[str]],
+    weights: Counter[tuple[str, int]],
+    target: Target,
 ) -> list[tuple[str, DataFile]]:
     """Write the rows of the groups that a run does not tell of once more, of files to be replaced.
 
     Args:
         spark: the session.
         former: the files, by table.
-        told: the groups that are left out.
+        weights: what `places` gave of the groups that are left out.
         target: where to.
     """
     given = [(table, paths) for table, paths in former.items() if paths]
-    parts = _in_tasks(spark, given, partial(_keep, pa.array(list(told), pa.string()), target))
+    told = pa.array([group for group, _ in weights], pa.string())
+    here = _is_for_here(spark, weights)
+    parts = _in_tasks(spark, given, partial(_keep, told, target), here=here)
     return [file for part in parts for file in part]
 
 

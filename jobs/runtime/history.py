@@ -7,12 +7,13 @@ killed. Each table is written once a run; the heads, from which the next run goe
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -32,6 +33,7 @@ from history.spark import (
 )
 from jobs.runtime import gold_files
 from jobs.runtime.logs import of_every_log
+from schemas.columns import arrow_schema
 from schemas.silver import silver_tables
 from schemas.tables import (
     COMMITTED_OFFSETS,
@@ -46,11 +48,13 @@ from schemas.tables import (
     decoded_table,
 )
 from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, open_rows_and_of
+from storage.files import read_where
 from storage.tables import spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    from collections.abc import Sequence
 
+    from history.model import Row
     from jobs.runtime.runner import Run
     from storage.conditions import Where
     from storage.files import DataFile
@@ -62,6 +66,8 @@ _DONE = "history done"
 _TABLES_AT_ONCE = 3
 _PARTITION = ("record_partition", "next_offset", "last_hole")
 _EVENTS_A_TASK = 250_000
+# So many rows of offset_progress this process joins with those of before.
+_HOURS_HERE = 1_000_000
 _OPEN = {"is_settled": "false"}
 _OF_OFFSETS = (COMMITTED_OFFSETS, OFFSET_PROGRESS, OFFSET_MOVES)
 # More groups than this are replaced by replacing all.
@@ -160,36 +166,35 @@ def _plan(lakehouse: Lakehouse) -> Plan | None:
 
 
 def _had_commits(lakehouse: Lakehouse, until: int) -> bool:
-    done = lakehouse.read(DECODE_RUNS).where(F.col("decode_run") <= until)
-    part = done.select(F.explode("decoded_by_table").alias("part")).where("part.records > 0")
-    return not part.where(F.col("part.table_name") == COMMITS).isEmpty()
+    where: Where = [[("decode_run", "<=", until)]]
+    done = lakehouse.rows(DECODE_RUNS, ("decoded_by_table",), where)["decoded_by_table"]
+    parts = (part for run in done.to_pylist() for part in run or ())
+    return any(part["table_name"] == COMMITS and part["records"] for part in parts)
 
 
 def _decoded_until(lakehouse: Lakehouse) -> int:
-    if not lakehouse.exists(DECODE_RUNS):
-        return -1
-    done = lakehouse.read(DECODE_RUNS).where(F.col("step") == "done")
-    last = done.agg(F.max("decode_run").alias("run")).first()
-    return -1 if last is None or last.run is None else int(last.run)
+    done = lakehouse.rows(DECODE_RUNS, ("decode_run",), [[("step", "==", "done")]])
+    last = pc.max(done["decode_run"]).as_py()
+    return -1 if last is None else int(last)
 
 
 def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
     """Read the last plan, and whether it was carried out."""
-    steps = lakehouse.read(HISTORY_RUNS).orderBy(F.desc("history_run")).limit(4).collect()
-    if not steps:
+    ranges = ("after_decode_run", "to_decode_run")
+    steps = lakehouse.rows(HISTORY_RUNS, ("history_run", "step", *ranges, "partitions"))
+    number = pc.max(steps["history_run"]).as_py()
+    if number is None:
         return None, False
-    number = steps[0].history_run
-    of_last = [s for s in steps if s.history_run == number]
-    before = [s for s in steps if s.history_run == number - 1 and s.step == "done"]
-    known = [p for s in before for p in s.partitions or ()]
+    newest = steps.filter(pc.greater_equal(steps["history_run"], number - 1)).to_pylist()
+    of_last = [s for s in newest if s["history_run"] == number]
+    before = [s for s in newest if s["history_run"] < number and s["step"] == "done"]
+    known = [p for s in before for p in s["partitions"] or ()]
+    after, to = (of_last[0][name] for name in ranges)
+    positions = {p["record_partition"]: p["next_offset"] for p in known}
     plan = Plan(
-        number,
-        of_last[0].after_decode_run,
-        of_last[0].to_decode_run,
-        {p.record_partition: p.next_offset for p in known},
-        {p.record_partition: p.last_hole for p in known},
+        number, after, to, positions, {p["record_partition"]: p["last_hole"] for p in known}
     )
-    return plan, any(s.step == "done" for s in of_last)
+    return plan, any(s["step"] == "done" for s in of_last)
 
 
 def _note(
@@ -245,7 +250,7 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
     if len(found) < len(silver):
         return None
     source = gold_files.Source(found, plan.after, plan.to, heads, committed)
-    places = gold_files.places(lakehouse.spark, source)
+    places = gold_files.places(source)
     told = {group for group, _ in places}
     if len(told) < len(places):
         return None  # records outside the group's partition
@@ -261,7 +266,7 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
     files: dict[str, list[DataFile]] = defaultdict(list)
     for name, file in [
         *gold_files.write(lakehouse.spark, source, target, news.holes, places),
-        *gold_files.keep(lakehouse.spark, replaced, told, target),
+        *gold_files.keep(lakehouse.spark, replaced, places, target),
     ]:
         files[name].append(file)
     number = (_APPLICATION, plan.number)
@@ -280,23 +285,51 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
 
 def _add_progress(lakehouse: Lakehouse, plan: Plan, files: list[DataFile]) -> None:
     """Add the hours of a run; those that the one before had begun go on."""
+    number = (_APPLICATION, plan.number)
     if lakehouse.last_write(OFFSET_PROGRESS, _APPLICATION) < 0:
-        lakehouse.add(OFFSET_PROGRESS, files, _APPLICATION, plan.number)
+        lakehouse.add(OFFSET_PROGRESS, files, *number)
         return
-    later = lakehouse.spark.read.parquet(*(file.path for file in files))
-    where = _hours_since(later)
-    earlier = lakehouse.read(OFFSET_PROGRESS).where(for_spark(where))
-    hours = joined_hours(earlier, later)
+    paths, rows = [file.path for file in files], sum(file.records for file in files)
+    if rows > _HOURS_HERE:
+        later, tasks = lakehouse.spark.read.parquet(*paths), -(-rows // _HOURS_HERE)
+        _join_hours(lakehouse, plan, later, tasks)
+        return
+    schema = arrow_schema(OFFSET_PROGRESS.of_cluster)
+    here = read_where(paths, schema)
+    where = _hours_since(pc.min(here["hour"]).as_py())
+    earlier = lakehouse.rows(OFFSET_PROGRESS, schema.names, where)
+    hours = offsets.joined_hours(earlier, here)
+    lakehouse.replace_rows(OFFSET_PROGRESS, hours, where, *number)
+
+
+def _join_hours(
+    lakehouse: Lakehouse,
+    plan: Plan,
+    later: DataFrame,
+    tasks: int,
+    replayed: Sequence[str] = (),
+) -> None:
+    """Let the hours that an earlier run had begun go on, and add the later ones."""
+    earlier, begun = lakehouse.read(OFFSET_PROGRESS), later
+    if replayed:
+        is_other = ~F.col("group_id").isin(*replayed)
+        earlier, begun = earlier.where(is_other), later.where(is_other)
+    first = begun.agg(F.unix_micros(F.min("hour")).alias("at")).collect()[0]["at"]
+    since = None if first is None else dt.datetime.fromtimestamp(first / 1_000_000, dt.timezone.utc)
+    where = _hours_since(since)
+    may_go_on = F.coalesce(for_spark(where), F.lit(False))  # noqa: FBT003
+    schema = spark_schema(OFFSET_PROGRESS.of_cluster)
+    hours = joined_hours(earlier.where(may_go_on), later, schema, tasks)
+    if replayed:
+        hours = hours.unionByName(earlier.where(~may_go_on).select(*hours.columns))
+        where = EVERY_ROW
     lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
 
 
-def _hours_since(rows: DataFrame) -> Where:
-    """Give the condition for hours not before the first of some rows."""
-    since = rows.agg(F.unix_micros(F.min("hour")).alias("at")).first()
-    if since is None or since["at"] is None:
-        return EVERY_ROW
-    first = dt.datetime.fromtimestamp(since["at"] / 1_000_000, dt.timezone.utc)
-    return [[("hour", "is null", None)], [("hour", ">=", first)]]
+def _hours_since(first: dt.datetime | None) -> Where:
+    """Give the condition for hours not before one, if it is known, and for what has no time."""
+    since: Where = [] if first is None else [[("hour", ">=", first)]]
+    return [[("hour", "is null", None)], *since]
 
 
 def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, int]:
@@ -443,19 +476,13 @@ def _write_offsets(
     lakehouse: Lakehouse, plan: Plan, commits: DataFrame, replayed: list[str], tasks: int
 ) -> None:
     """Go on with the progress of each partition, and with its last commit."""
-    former, progress = map(lakehouse.read, (COMMITTED_OFFSETS, OFFSET_PROGRESS))
+    former = lakehouse.read(COMMITTED_OFFSETS)
     if replayed:
-        is_other = ~F.col("group_id").isin(replayed)
-        former, progress = former.where(is_other), progress.where(is_other)
+        former = former.where(~F.col("group_id").isin(replayed))
     schema = spark_schema(row_columns(offsets.TABLES))
     followed = follow_offsets(commits, former, schema, tasks)
     followed = followed.persist(StorageLevel.MEMORY_AND_DISK)
-    hours, where = rows_of(followed, offsets.HOURS), EVERY_ROW
-    if not replayed:
-        where = _hours_since(hours)
-        progress = progress.where(for_spark(where))
-    hours = joined_hours(progress, hours)
-    lakehouse.replace(OFFSET_PROGRESS, hours, where, _APPLICATION, plan.number)
+    _join_hours(lakehouse, plan, rows_of(followed, offsets.HOURS), tasks, replayed)
     _write_moves(lakehouse, plan, rows_of(followed, offsets.MOVES), replayed)
     latest = rows_of(followed, offsets.LATEST)
     lakehouse.replace(COMMITTED_OFFSETS, latest, EVERY_ROW, _APPLICATION, plan.number)
@@ -476,21 +503,22 @@ def _write_moves(lakehouse: Lakehouse, plan: Plan, moves: DataFrame, replayed: l
 
 
 def _news(lakehouse: Lakehouse, plan: Plan) -> News:
-    run = F.col("decode_run")
-    is_planned = (run > plan.after) & (run <= plan.to) & (F.col("step") == "done")
-    runs = lakehouse.read(DECODE_RUNS).where(is_planned).collect()
-    counts: dict[str, int] = {}
+    columns = ("retried", "quarantined", "decoded_by_table", "after_ingest_run", "to_ingest_run")
+    is_planned: Where = [
+        [("step", "==", "done"), ("decode_run", ">", plan.after), ("decode_run", "<=", plan.to)]
+    ]
+    runs = lakehouse.rows(DECODE_RUNS, columns, is_planned).to_pylist()
+    counts: Counter[str] = Counter()
     for row in runs:
-        for part in row.decoded_by_table or ():
-            counts[part.table_name] = counts.get(part.table_name, 0) + part.records
-    counts = {name: count for name, count in counts.items() if count}
-    after = min(row.after_ingest_run for row in runs)
-    to = max(row.to_ingest_run for row in runs)
+        for part in row["decoded_by_table"] or ():
+            counts[part["table_name"]] += part["records"]
+    after = min(row["after_ingest_run"] for row in runs)
+    to = max(row["to_ingest_run"] for row in runs)
     covered = _covered(lakehouse, after, to)
     is_late = (
         plan.is_anew
-        or any(row.retried for row in runs)
-        or any(row.from_offset < plan.positions.get(row.record_partition, 0) for row in covered)
+        or any(row["retried"] for row in runs)
+        or any(r["from_offset"] < plan.positions.get(r["record_partition"], 0) for r in covered)
     )
     before = plan.holes_before
     if is_late:
@@ -498,27 +526,30 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
         after, before = -1, {}
         covered = _covered(lakehouse, after, to)
     positions = dict(plan.positions)
+    missing = []
     for row in covered:
-        partition = row.record_partition
-        positions[partition] = max(positions.get(partition, 0), row.next_offset)
-    refused = any(row.quarantined for row in runs) or is_late
-    missing = [(r.record_partition, h.start_offset, h.end_offset) for r in covered for h in r.holes]
+        partition = row["record_partition"]
+        positions[partition] = max(positions.get(partition, 0), row["next_offset"])
+        missing += [(partition, h["start_offset"], h["end_offset"]) for h in row["holes"]]
+    refused = any(row["quarantined"] for row in runs) or is_late
     if refused:
         missing += _quarantined(lakehouse, -1 if is_late else plan.after, plan.to)
-    return News(counts, is_late, _holes(missing, before), positions)
+    found = {name: count for name, count in counts.items() if count}
+    return News(found, is_late, _holes(missing, before), positions)
 
 
 def _covered(lakehouse: Lakehouse, after: int, to: int) -> list[Row]:
-    run = F.col("ingest_run")
-    rows = lakehouse.read(COVERAGE).where((run > after) & (run <= to))
-    return rows.select("record_partition", "from_offset", "next_offset", "holes").collect()
+    where: Where = [[("ingest_run", ">", after), ("ingest_run", "<=", to)]]
+    columns = ("record_partition", "from_offset", "next_offset", "holes")
+    rows: list[Row] = lakehouse.rows(COVERAGE, columns, where).to_pylist()
+    return rows
 
 
 def _quarantined(lakehouse: Lakehouse, after: int, to: int) -> list[tuple[int, int, int]]:
-    run = F.col("decode_run")
-    rows = lakehouse.read(QUARANTINE).where((run > after) & (run <= to))
-    positions = rows.select("record_partition", "record_offset").collect()
-    return [(r.record_partition, r.record_offset, r.record_offset) for r in positions]
+    where: Where = [[("decode_run", ">", after), ("decode_run", "<=", to)]]
+    rows = lakehouse.rows(QUARANTINE, ("record_partition", "record_offset"), where)
+    positions = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    return [(partition, offset, offset) for partition, offset in positions]
 
 
 def _holes(missing: list[tuple[int, int, int]], before: dict[int, int]) -> dict[int, Holes]:

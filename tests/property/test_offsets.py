@@ -186,9 +186,15 @@ def test_moves_and_last_commits_whatever_the_runs(rows: list[Row], cuts: list[in
 
 
 @settings(deadline=None)
-@given(commits())
-def test_hours(rows: list[Row]) -> None:
-    found = offsets.follow(table(rows), pa.Table.from_pylist([], HELD))[offsets.HOURS].to_pylist()
+@given(commits(), st.lists(st.integers(0, 40), max_size=3))
+def test_hours(rows: list[Row], cuts: list[int]) -> None:
+    latest = pa.Table.from_pylist([], HELD)
+    hours = pa.Table.from_pylist([], arrow_schema(offsets.TABLES[offsets.HOURS]))
+    for start, end in pairwise([0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]):
+        told = offsets.follow(table(rows[start:end]), latest)
+        latest = told[offsets.LATEST]
+        hours = offsets.joined_hours(hours, told[offsets.HOURS])
+    found = hours.to_pylist()
     model = Model()
     for row in rows:
         model.take(row)

@@ -72,7 +72,8 @@ def test_a_table_of_an_older_release_gets_the_column(
 def test_an_hour_cut_in_two_holds_what_64_bits_do(spark: SparkSession) -> None:
     none = spark.createDataFrame([], spark_schema(COMMITTED_OFFSETS.columns))
     hours = follow(commits(spark, 0, MOST, 0, 100), none, offsets.HOURS)
-    (row,) = joined_hours(hours, hours).collect()
+    schema = spark_schema(offsets.TABLES[offsets.HOURS])
+    (row,) = joined_hours(hours, hours, schema, TASKS).collect()
     assert (row.commits, row.rewinds) == (8, 2)
     assert (row.progressed_offsets, row.rewound_offsets) == (MOST, MOST)
     assert (row.first_committed_offset, row.last_committed_offset) == (0, 100)
