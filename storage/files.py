@@ -87,9 +87,9 @@ def in_tasks(
 
 
 def is_here(spark: SparkSession) -> bool:
-    """Tell whether tasks have but this process's machine, which starts them slower than it works.
+    """Tell whether tasks run on this machine, so that little work is done sooner than handed out.
 
-    With workers of Spark's own, their memory is what a user has given to work with.
+    Elsewhere it is the workers that a user has given memory to.
     """
     return str(spark.sparkContext.master).startswith("local[")
 

@@ -324,29 +324,24 @@ class Lakehouse:
         return True
 
     def append_rows(
-        self,
-        spec: TableSpec,
-        rows: pa.Table | list[dict[str, object]],
-        application: str,
-        version: int,
+        self, spec: TableSpec, rows: list[dict[str, object]], application: str, version: int
     ) -> bool:
-        """Append rows that are here, not in Spark; see `append`.
+        """Append a few rows that are here, not in Spark; see `append`.
 
         Args:
             spec: the table.
-            rows: its columns but for the cluster, or rows of them by name.
+            rows: the columns by name, without the cluster.
             application: see `append`.
             version: see `append`.
         """
         if self.last_write(spec, application) >= version:
             return False
-        if isinstance(rows, list):
-            rows = pa.Table.from_pylist(rows, arrow_schema(spec.of_cluster))
         root = self.local_root
         if root is None:
             given = self.spark.createDataFrame(rows, spark_schema(spec.of_cluster))
             return self.append(spec, given, application, version)
-        files = write_batches(spec, root, self.cluster, rows.to_batches())
+        batch = pa.RecordBatch.from_pylist(rows, arrow_schema(spec.of_cluster))
+        files = write_batches(spec, root, self.cluster, [batch])
         return self.add(spec, files, application, version)
 
     def add(

@@ -43,6 +43,8 @@ _WEIGHT = 100
 _A_TASK = 500_000
 # So much takes this process less than starting Spark's tasks.
 _HERE = 500_000
+# Arrow reads one by one core, and all of it is held.
+_FILES_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def places(source: Source) -> Counter[tuple[str, int]]:
     """
     given = [(table, path) for table, paths in source.silver.items() for path in paths]
     found: Counter[tuple[str, int]] = Counter()
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for part in pool.map(partial(_places, source.after, source.to), given):
             found.update(part)
     told = {group for group, _ in found}
