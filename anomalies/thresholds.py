@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -131,7 +132,8 @@ def _checked(given: Mapping[str, Any], known: Values) -> Values:
                 raise ThresholdsError(
                     f"{kind} has no threshold {name!r}, but {', '.join(sorted(known[kind]))}"
                 )
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < math.inf:
                 raise ThresholdsError(f"{kind}.{name} has to be a number from 0")
     return {kind: dict(names) for kind, names in given.items()}
 

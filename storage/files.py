@@ -91,7 +91,8 @@ def is_here(spark: SparkSession) -> bool:
 
     Elsewhere it is the workers that a user has given memory to.
     """
-    return str(spark.sparkContext.master).startswith("local[")
+    master = str(spark.sparkContext.master)
+    return master == "local" or master.startswith("local[")
 
 
 def in_tasks_of(rows: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], _T]) -> list[_T]:

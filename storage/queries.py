@@ -1,8 +1,7 @@
 """SQL over the tables of a lakehouse, in Spark's dialect: by DuckDB for tables on this disk.
 
-Users run the same SQL by Spark, which is the only one elsewhere. For the expectations of 5 million
-records, Spark takes ten times the processor time that DuckDB takes, and for those of an hour most
-of it goes into planning and compiling.
+Users run the same SQL by Spark, which is the only one elsewhere. For the few rows of an hour, most
+of Spark's time goes into planning and compiling a query.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def queries_of(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Que
             with _of_damage():
                 for spec, logged in files:
                     see(connection, spec, logged or [])
-            yield OfDuckDB(connection)
+            yield OfDuckDB(connection, lambda: OfSpark(lakehouse, specs))
 
 
 @contextmanager
@@ -151,10 +150,15 @@ class OfDuckDB(Queries):
 
     Args:
         connection: has the tables in schemas of the names that they have in SQL.
+        otherwise: what answers a query that DuckDB has not enough memory for: not all that it holds
+            can go to the disk, and a row group of large groups takes as much as they do.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, otherwise: Callable[[], Queries]
+    ) -> None:
         self._connection = connection
+        self._otherwise = otherwise
         _teach(connection)
 
     def tables(self, queries: Sequence[str]) -> list[pa.Table]:
@@ -162,8 +166,11 @@ class OfDuckDB(Queries):
         return [self._table(query) for query in queries]
 
     def _table(self, query: str) -> pa.Table:
-        with _of_damage():
-            return self._connection.execute(in_duckdb(query)).to_arrow_table()
+        try:
+            with _of_damage():
+                return self._connection.execute(in_duckdb(query)).to_arrow_table()
+        except duckdb.OutOfMemoryException:
+            return self._otherwise().tables([query])[0]
 
 
 def _plain(rows: pa.Table) -> Rows:

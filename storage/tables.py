@@ -225,8 +225,8 @@ class Lakehouse:
 
     def count(self, spec: TableSpec, where: Where) -> int:
         """Count rows of this cluster that meet a condition, on this disk without asking Spark."""
-        tested = sorted({name for tests in where for name, _, _ in tests})
-        selected = self.selection(spec, tested, where)
+        tested = {name for tests in where for name, _, _ in tests} or {spec.columns[-1].name}
+        selected = self.selection(spec, sorted(tested), where)
         if selected is not None:
             return sum(part.num_rows for part in selected.parts())
         return self.read(spec).where(for_spark(where)).count()

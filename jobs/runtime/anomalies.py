@@ -68,7 +68,6 @@ _COMMITS = "offset_commits"
 _RECORDS_A_TASK = 100_000
 # So many take this process less than starting Spark's tasks.
 _RECORDS_HERE = 500_000
-_AT_ONCE = 4
 # The rows of the states that groups are in.
 _NEWEST: Where = [[*OPEN_ROWS[0], ("ended_at", "is null", None)]]
 # More groups than this are replaced by replacing all.

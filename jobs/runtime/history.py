@@ -343,7 +343,8 @@ def _write_by_spark(lakehouse: Lakehouse, plan: Plan, news: News) -> dict[str, i
     if replayed:
         new, heads = _from_the_start(lakehouse, plan, new, heads, replayed)
     known = _modern_groups(new, heads)
-    tasks = max(1, -(-sum(news.counts.values()) // _EVENTS_A_TASK))
+    cores = lakehouse.spark.sparkContext.defaultParallelism
+    tasks = max(cores, -(-sum(news.counts.values()) // _EVENTS_A_TASK))
     schema = spark_schema(row_columns(OUTPUT))
     folded = fold(events(new, heads, known), news.holes, schema, tasks)
     folded = folded.persist(StorageLevel.MEMORY_AND_DISK)

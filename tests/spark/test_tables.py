@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, all_tables
+from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, RECORDS, all_tables
 from storage import tables
 from storage.conditions import EVERY_ROW, OPEN_ROWS
 from storage.errors import LakehouseError
@@ -21,7 +21,7 @@ from storage.queries import OfDuckDB, OfSpark, queries_of, see
 from storage.tables import Lakehouse
 from storage.upkeep import stored
 from tests.conftest import RECORDINGS
-from tests.support.jobs import succeed
+from tests.support.jobs import succeed, unasked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +86,21 @@ def test_sql_is_answered_alike_by_duckdb_and_spark(lakehouse: Lakehouse) -> None
         assert sorted(map(repr, given)) == sorted(map(repr, wanted)), spec.name
 
 
+def test_what_duckdb_has_too_little_memory_for_spark_answers(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.queries._MEMORY", "20MB")
+    # A list has to be held as a whole.
+    numbers = "SELECT explode(sequence(1, 3000000)) AS number"
+    asked = f"SELECT size(collect_list(number)) AS numbers FROM ({numbers})"
+    with queries_of(lakehouse, [RECORDS]) as here:
+        assert isinstance(here, OfDuckDB)
+        assert here.answers([asked]) == [[{"numbers": 3_000_000}]]
+    connection = duckdb.connect(config={"memory_limit": "20MB"})
+    with connection, pytest.raises(AssertionError, match="too little memory"):
+        OfDuckDB(connection, unasked).answers([asked])
+
+
 def test_a_file_that_duckdb_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
     lakehouse = Lakehouse(spark, str(tmp_path), "default")
     row = {"history_run": 0, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
@@ -102,7 +117,7 @@ def test_sql_sees_null_where_an_older_release_wrote_no_column(tmp_path: Path) ->
     with duckdb.connect() as connection:
         see(connection, HISTORY_RUNS, [{"path": str(path), "partition": {"cluster": "it's"}}])
         asked = ["SELECT cluster, step, at, partitions FROM gold.history_runs"]
-        ((row,),) = OfDuckDB(connection).answers(asked)
+        ((row,),) = OfDuckDB(connection, unasked).answers(asked)
     assert row == {"cluster": "it's", "step": "done", "at": None, "partitions": None}
 
 

@@ -25,7 +25,7 @@ from schemas.tables import RESULTS, VALIDATION_RUNS, all_tables
 from storage.queries import OfDuckDB, OfSpark, on_views
 from storage.tables import Lakehouse, spark_schema
 from tests.conftest import RECORDINGS
-from tests.support.jobs import run, succeed, table
+from tests.support.jobs import run, succeed, table, unasked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -368,7 +368,7 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
             cases[name] = len(given)
             given.append(world.given(len(given), suite, check, EVERY[name]))
     by_spark = evaluate(given, OfSpark(world.lakehouse, []))
-    by_duckdb = evaluate(given, OfDuckDB(world.duckdb))
+    by_duckdb = evaluate(given, OfDuckDB(world.duckdb, unasked))
     shown, wanted = [], []
     for name, number in cases.items():
         broken, of = EVERY[name], given[number]
@@ -418,7 +418,7 @@ def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
             connection.register(name, table_)
             quick.createDataFrame(table_).createOrReplaceTempView(name)
         lakehouse = Lakehouse(quick, "/nowhere", "c")
-        for queries in (OfDuckDB(connection), OfSpark(lakehouse, [])):
+        for queries in (OfDuckDB(connection, unasked), OfSpark(lakehouse, [])):
             found, _ = evaluate([given], queries)
             assert (found.rows_checked, found.rows_unexpected) == (len(ids), 0)
 

@@ -350,6 +350,8 @@ def test_thresholds_of_one_group_win() -> None:
         ("[rebalance_storm]\nx = 1", "rebalance_storm has no threshold 'x', but critical_an_hour"),
         ("[rebalance_storm]\nwarning_an_hour = 'many'", "has to be a number from 0"),
         ("[rebalance_storm]\nwarning_an_hour = -1", "has to be a number from 0"),
+        ("[oversized_record]\nbytes = inf", "has to be a number from 0"),
+        ("[oversized_record]\nbytes = nan", "has to be a number from 0"),
         ("[[overrides]]\nrebalance_storm = {}", "an override has no groups"),
         ("[[overrides]]\ngroups = '('", "no regular expression"),
         ("ignored_groups = 3", "has to be a string"),
