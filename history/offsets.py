@@ -119,7 +119,7 @@ def joined_hours(earlier: pa.Table, later: pa.Table) -> pa.Table:
     position = (_numbers(both, n).values for n in ("record_offset", "record_partition"))
     order = np.lexsort((*position, keys))
     both, keys = both.take(pa.array(order)), keys[order]
-    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    starts, ends = _runs(keys)
     own = {name: _numbers(both, name) for name in _OF_HOURS}
     given = {name: pa.array(_sums(own[name].values, starts)) for name in _SUMS}
     for name, most in (("first_commit_at", np.minimum), ("last_commit_at", np.maximum)):
@@ -129,8 +129,7 @@ def joined_hours(earlier: pa.Table, later: pa.Table) -> pa.Table:
     first = _bound(Numbers(np.arange(len(keys)), committed.known), np.minimum, starts)
     place = np.where(first.known, first.values, -1)
     given["first_committed_offset"] = committed.at(place).arrow(pa.int64())
-    last = np.concatenate((starts[1:], [len(keys)])) - 1
-    return _table(HOURS, both.take(pa.array(last)), given)
+    return _table(HOURS, both.take(pa.array(ends - 1)), given)
 
 
 def _keys(tables: Sequence[pa.Table], names: Iterable[str]) -> np.ndarray:
@@ -144,6 +143,12 @@ def _keys(tables: Sequence[pa.Table], names: Iterable[str]) -> np.ndarray:
         code = code * (int(part.max(initial=0)) + 1) + part
         code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code
+
+
+def _runs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tell where equal keys in a row begin and where they end; there is one at least."""
+    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    return starts, np.append(starts[1:], len(keys))
 
 
 def _numbers(table: pa.Table, name: str) -> Numbers:
@@ -173,11 +178,10 @@ class _Steps:
     ) -> None:
         self._commits, self._keys, self._former = commits, keys, former
         count = len(keys)
-        self._is_first = np.ones(count, np.bool_)
-        self._is_first[1:] = keys[1:] != keys[:-1]
-        self._starts = np.flatnonzero(self._is_first)
-        self._ends = np.concatenate((self._starts[1:], [count])).astype(np.int64)
-        place = np.full(max(keys.max(initial=-1), known.max(initial=-1)) + 1, -1, np.int64)
+        self._starts, self._ends = _runs(keys)
+        self._is_first = np.zeros(count, np.bool_)
+        self._is_first[self._starts] = True
+        place = np.full(max(keys.max(), known.max(initial=-1)) + 1, -1, np.int64)
         place[known] = np.arange(len(known))
         self._former_of_key = place[keys[self._starts]]
         used = np.zeros(len(place), np.bool_)
@@ -207,7 +211,7 @@ class _Steps:
         largest = _numbers(former, "largest_step").at(of_row)
         ahead = np.where(step > 0, step, 0)
         so_far = _running_most(ahead, keys)
-        earlier = np.concatenate(([0], so_far[:-1]))[:count]
+        earlier = np.concatenate(([0], so_far[:-1]))
         earlier[self._is_first] = 0
         self._largest = _most(so_far, largest)
         self._largest_before = _most(earlier, largest)
@@ -245,11 +249,10 @@ class _Steps:
         """Sum up the commits of each partition by the hour."""
         hour = np.where(self._at.known, self._at.values // _HOUR_US, -(2**40))
         codes = np.unique(hour, return_inverse=True)[1]
-        keys = self._keys * (int(codes.max(initial=0)) + 1) + codes
+        keys = self._keys * (int(codes.max()) + 1) + codes
         order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(keys)])
-        last = order[np.concatenate((starts[1:], [len(keys)])).astype(np.int64) - 1]
+        starts, ends = _runs(keys[order])
+        last = order[ends - 1]
         is_commit = ~self._deleted[order]
         step = Numbers(self._step.values[order], self._step.known[order])
         before = self._largest_before
@@ -377,8 +380,6 @@ def _most(values: np.ndarray, former: Numbers) -> Numbers:
 
 def _running_most(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Give the greatest value so far of each key; the keys ascend."""
-    if not len(values):
-        return values
     # By their ranks, since a key in front of the values themselves would overflow.
     sizes, rank = np.unique(values, return_inverse=True)
     number = np.cumsum(np.concatenate(([0], keys[1:] != keys[:-1])))

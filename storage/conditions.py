@@ -29,6 +29,11 @@ OPEN_ROWS: Where = [[("is_settled", "==", False)]]
 """The rows that a later run may replace."""
 
 
+def in_range(column: str, after: int, to: int) -> list[Test]:
+    """Give the tests for whole numbers behind one, up to another and with it."""
+    return [(column, ">", after), (column, "<=", to)]
+
+
 def open_rows_and_of(groups: Sequence[str]) -> Where:
     """Give the condition for rows that a later run may replace, and all of some groups."""
     return [*OPEN_ROWS, [("group_id", "in", groups)]] if groups else OPEN_ROWS

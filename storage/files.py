@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
     from storage.conditions import Test
 
+_G = TypeVar("_G")
 _T = TypeVar("_T")
 
 COMPRESSION = "zstd"
@@ -70,6 +71,22 @@ class RowGroups:
 
 
 def in_tasks(
+    spark: SparkSession, given: Sequence[_G], task: Callable[[_G], _T], *, here: bool
+) -> list[_T]:
+    """Have a task work on each of the things given; give what they return.
+
+    Args:
+        spark: the session.
+        given: what there is to work on.
+        task: works on one of them.
+        here: do it in this process if it `is_here` that Spark's tasks would run.
+    """
+    if not given or (here and is_here(spark)):
+        return [task(each) for each in given]
+    return spark.sparkContext.parallelize(given, len(given)).map(task).collect()
+
+
+def in_tasks_of_files(
     spark: SparkSession, paths: Iterable[str], task: Callable[[list[RowGroups]], _T]
 ) -> list[_T]:
     """Have tasks work on the row groups of files, each on its share; give what they return.
@@ -79,11 +96,8 @@ def in_tasks(
         paths: the files, on a disk that the tasks share with this process.
         task: is given a share, to be read by `read`.
     """
-    context = spark.sparkContext
-    shared = shares(paths, _TASKS_A_CORE * context.defaultParallelism)
-    if len(shared) == 1 and is_here(spark):
-        return [task(shared[0])]
-    return context.parallelize(shared, max(1, len(shared))).map(task).collect()
+    shared = shares(paths, _TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    return in_tasks(spark, shared, task, here=len(shared) == 1)
 
 
 def is_here(spark: SparkSession) -> bool:
@@ -153,6 +167,17 @@ def naming(path: str) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LakehouseError(f"{path} is damaged, bring it back from a copy: {what}") from error
+
+
+def refuse_damaged(path: str) -> None:
+    """Read all of a file, to find what is wrong with it.
+
+    Raises:
+        LakehouseError: it cannot be read.
+    """
+    with naming(path), pq.ParquetFile(path) as file:
+        for _ in file.iter_batches(BATCH_ROWS, use_threads=False):
+            pass
 
 
 def read_where(

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from schemas.columns import ArrayOf, StructOf, arrow_schema
 from schemas.tables import all_tables
-from storage.errors import LakehouseError
+from storage.files import refuse_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ def queries_of(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Que
     specs = list(specs)
     files = [(spec, lakehouse.logged_files(spec)) for spec in specs]
     if any(logged is None for _, logged in files):
-        yield OfSpark(lakehouse, specs)
+        yield SparkQueries(lakehouse, specs)
         return
     with tempfile.TemporaryDirectory(prefix="groupledger-") as folder:
         threads = lakehouse.spark.sparkContext.defaultParallelism
@@ -78,20 +78,15 @@ def queries_of(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Que
         with duckdb.connect() as connection:
             for name, value in settings.items():
                 connection.execute(f"SET {name} = {_literal(str(value))}")
-            with _of_damage():
+            try:
                 for spec, logged in files:
-                    see(connection, spec, logged or [])
-            yield OfDuckDB(connection, lambda: OfSpark(lakehouse, specs))
-
-
-@contextmanager
-def _of_damage() -> Iterator[None]:
-    """Say of a file that DuckDB cannot read what to do about it."""
-    try:
-        yield
-    except duckdb.InvalidInputException as error:
-        what = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
-        raise LakehouseError(f"a file is damaged, bring it back from a copy: {what}") from error
+                    create_view(connection, spec, logged or [])
+                yield DuckDBQueries(connection, cache(lambda: SparkQueries(lakehouse, specs)))
+            except duckdb.Error:
+                # DuckDB seldom names the file that it cannot read.
+                for path in (file["path"] for _, logged in files for file in logged or ()):
+                    refuse_damaged(path)
+                raise
 
 
 def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
@@ -120,7 +115,7 @@ def on_views(sql: str, view: Callable[[str], str]) -> str:
     return _TABLE.sub(lambda name: view(name.group()), sql)
 
 
-class OfSpark(Queries):
+class SparkQueries(Queries):
     """Has Spark answer."""
 
     def __init__(self, lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> None:
@@ -145,7 +140,7 @@ def _view(table: str) -> str:
     return _VIEW + table.replace(".", "_")
 
 
-class OfDuckDB(Queries):
+class DuckDBQueries(Queries):
     """Has DuckDB answer.
 
     Args:
@@ -159,7 +154,7 @@ class OfDuckDB(Queries):
     ) -> None:
         self._connection = connection
         self._otherwise = otherwise
-        _teach(connection)
+        _add_functions(connection)
 
     def tables(self, queries: Sequence[str]) -> list[pa.Table]:
         """Give the rows of each query."""
@@ -167,8 +162,7 @@ class OfDuckDB(Queries):
 
     def _table(self, query: str) -> pa.Table:
         try:
-            with _of_damage():
-                return self._connection.execute(in_duckdb(query)).to_arrow_table()
+            return self._connection.execute(in_duckdb(query)).to_arrow_table()
         except duckdb.OutOfMemoryException:
             return self._otherwise().tables([query])[0]
 
@@ -218,7 +212,7 @@ def _arrays_of_structs() -> set[str]:
     }
 
 
-def _teach(connection: duckdb.DuckDBPyConnection) -> None:
+def _add_functions(connection: duckdb.DuckDBPyConnection) -> None:
     """Add the functions of Spark that our SQL uses and DuckDB lacks."""
     connection.create_function(
         "encode_as", lambda text, charset: text.encode(charset), ["VARCHAR", "VARCHAR"], "BLOB"
@@ -229,7 +223,7 @@ def _teach(connection: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def see(
+def create_view(
     connection: duckdb.DuckDBPyConnection, spec: TableSpec, files: Iterable[Mapping[str, Any]]
 ) -> None:
     """Make a view of a table; null stands for columns that an older release did not write."""

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.tables import FORMAT_VERSION
-from storage.conditions import Met, for_arrow, for_spark, in_file, narrowed
+from storage.conditions import Met, for_arrow, for_spark, in_file, in_range, narrowed
 from storage.errors import ConflictError, LakehouseError
 from storage.files import path_of, read_where, texts_of, write_batches, write_files
 from storage.log import Selection, damaged, opened, with_schema
@@ -424,8 +424,8 @@ class Lakehouse:
         files = self.logged_files(spec) if self.exists(spec) else None
         if files is None:
             return None
-        in_range: Where = [[(column, ">", after), (column, "<=", to)]]
-        return [file["path"] for file in files if in_file(file, in_range) is not Met.BY_NONE]
+        where = [in_range(column, after, to)]
+        return [file["path"] for file in files if in_file(file, where) is not Met.BY_NONE]
 
     def local_files_of(
         self, spec: TableSpec, values: Mapping[str, str] | None = None

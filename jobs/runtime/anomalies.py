@@ -46,7 +46,7 @@ from schemas.tables import (
     OFFSET_MOVES,
     decoded_table,
 )
-from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, open_rows_and_of
+from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, in_range, open_rows_and_of
 from storage.queries import answers
 from storage.tables import spark_schema
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from anomalies.thresholds import Thresholds
     from jobs.runtime.runner import Run
     from schemas.tables import TableSpec
-    from storage.conditions import Test, Where
+    from storage.conditions import Where
     from storage.tables import Lakehouse
 
 _APPLICATION = "anomalies"
@@ -159,7 +159,7 @@ def _plan(lakehouse: Lakehouse, limits: Thresholds) -> Plan | None:
 def _is_told_anew(lakehouse: Lakehouse, after: int, to: int) -> bool:
     """Tell whether a history run told of all groups anew, and so of findings that are known."""
     run = "history_run"
-    anew: Where = [[(run, ">", max(after, 0)), (run, "<=", to), ("after_decode_run", "<", 0)]]
+    anew: Where = [[*in_range(run, max(after, 0), to), ("after_decode_run", "<", 0)]]
     return bool(lakehouse.rows(HISTORY_RUNS, (run,), anew).num_rows)
 
 
@@ -392,15 +392,14 @@ def _by_kind(lakehouse: Lakehouse) -> dict[str, int]:
 
 
 def _news(lakehouse: Lakehouse, plan: Plan) -> News:
-    of_plan: Where = [[("history_run", ">", plan.after), ("history_run", "<=", plan.to)]]
+    of_plan = [in_range("history_run", plan.after, plan.to)]
     planned = lakehouse.rows(HISTORY_RUNS, ("after_decode_run", "to_decode_run"), of_plan)
     after = pc.min(planned["after_decode_run"]).as_py()
     to = pc.max(planned["to_decode_run"]).as_py()
     if after is None:
         after, to = -1, -1
     columns = ("step", "decoded_by_table", "after_ingest_run", "to_ingest_run")
-    of_runs: Where = [[("decode_run", ">", after), ("decode_run", "<=", to)]]
-    runs = lakehouse.rows(DECODE_RUNS, columns, of_runs).to_pylist()
+    runs = lakehouse.rows(DECODE_RUNS, columns, [in_range("decode_run", after, to)]).to_pylist()
     done = [r for r in runs if r["step"] == "done"]
     tables: dict[str, int] = {}
     for part in (part for row in done for part in row["decoded_by_table"] or ()):
@@ -408,7 +407,7 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
             tables[part["table_name"]] = tables.get(part["table_name"], 0) + part["records"]
     replayed: list[str] = []
     if plan.after >= 0:
-        of_told: Where = [[("told_since", ">", plan.after), ("told_since", "<=", plan.to)]]
+        of_told = [in_range("told_since", plan.after, plan.to)]
         anew = lakehouse.rows(GROUP_HEADS, ("group_id",), of_told)["group_id"].to_pylist()
         known = lakehouse.rows(ANOMALY_HEADS, ("group_id",))["group_id"].to_pylist()
         replayed = sorted({*anew} & {*known})
@@ -421,9 +420,8 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
 
 def _of_runs(column: str, after: int, to: int, replayed: list[str]) -> Where:
     """Give the condition for rows of the runs behind one, and for all of groups told anew."""
-    until: Test = (column, "<=", to)
-    is_new: list[Test] = [(column, ">", after), until]
-    return [is_new, [("group_id", "in", replayed), until]] if replayed else [is_new]
+    is_new = in_range(column, after, to)
+    return [is_new, [("group_id", "in", replayed), (column, "<=", to)]] if replayed else [is_new]
 
 
 _GROUP = "="

@@ -14,7 +14,7 @@ import pyarrow as pa
 from schemas.columns import arrow_schema
 from schemas.tables import RECORDS
 from sources import parquet
-from storage.files import FileWriter, in_tasks, read
+from storage.files import FileWriter, in_tasks_of_files, read
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -50,7 +50,8 @@ def write(spark: SparkSession, paths: list[str], topic: str, target: Target) -> 
         topic: the topic's name.
         target: where to.
     """
-    return [file for part in in_tasks(spark, paths, partial(_copy, topic, target)) for file in part]
+    parts = in_tasks_of_files(spark, paths, partial(_copy, topic, target))
+    return [file for part in parts for file in part]
 
 
 def _copy(topic: str, target: Target, share: list[RowGroups]) -> list[DataFile]:

@@ -24,7 +24,7 @@ from jobs.runtime import silver_files
 from jobs.runtime.logs import of_every_log
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
-from storage.conditions import for_spark
+from storage.conditions import for_spark, in_range
 from storage.errors import LakehouseError
 from storage.tables import spark_schema
 
@@ -68,7 +68,7 @@ class Plan:
     @property
     def ingest_runs(self) -> Where:
         """The condition for the records of bronze that it reads."""
-        return [[("ingest_run", ">", self.after), ("ingest_run", "<=", self.to)]]
+        return [in_range("ingest_run", self.after, self.to)]
 
 
 @of_every_log

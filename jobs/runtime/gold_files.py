@@ -1,8 +1,8 @@
 """Silver to gold where tables are files on a disk that driver and tasks share.
 
-Each task reads what came of some partitions of the topic, folds their groups, follows their
-offsets, and writes files of the gold tables. It takes groups whose records are in one partition
-each, as Kafka writes them; `jobs.runtime.history` lets Spark tell of others.
+A task, or this process if there is little, reads what came of some groups, folds them, follows
+their offsets, and writes files of the gold tables. It takes groups whose records are in one
+partition each, as Kafka writes them; `jobs.runtime.history` lets Spark tell of others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +23,11 @@ from jobs.runtime.shares import shared_out
 from schemas import gold
 from schemas.columns import arrow_schema
 from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, all_tables
-from storage.files import FileWriter, is_here, read_where
+from storage.conditions import in_range
+from storage.files import FileWriter, in_tasks, is_here, read_where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
     from storage.conditions import Test
     from storage.files import DataFile
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 # A record of a group's state takes the fold as long as so many commits.
 _WEIGHT = 100
@@ -100,23 +98,10 @@ def places(source: Source) -> Counter[tuple[str, int]]:
     return found
 
 
-def _is_for_here(spark: SparkSession, weights: Counter[tuple[str, int]]) -> bool:
-    """Tell whether what `places` gave is so little that no task has to be started for it."""
-    return is_here(spark) and weights.total() <= _HERE
-
-
-def _in_tasks(
-    spark: SparkSession, given: Sequence[_T], task: Callable[[_T], _R], *, here: bool
-) -> list[_R]:
-    if here or not given:
-        return [task(each) for each in given]
-    return spark.sparkContext.parallelize(given, len(given)).map(task).collect()
-
-
 def _places(after: int, to: int, given: tuple[str, str]) -> Counter[tuple[str, int]]:
     table, path = given
     fields = [f for f in arrow.fields(table) if f.name in ("group_id", "record_partition")]
-    rows = read_where([path], fields, [("decode_run", ">", after), ("decode_run", "<=", to)])
+    rows = read_where([path], fields, in_range("decode_run", after, to))
     counts = rows.group_by(["group_id", "record_partition"]).aggregate([([], "count_all")])
     weight = 1 if table == COMMITS else _WEIGHT
     return Counter(
@@ -148,10 +133,11 @@ def write(
     Returns:
         Files with the names of their tables.
     """
-    here, cores = _is_for_here(spark, weights), spark.sparkContext.defaultParallelism
-    least = weights.total() if here else min(_A_TASK, weights.total() // (4 * cores))
+    here, cores = weights.total() <= _HERE, spark.sparkContext.defaultParallelism
+    is_one = here and is_here(spark)
+    least = weights.total() if is_one else min(_A_TASK, weights.total() // (4 * cores))
     shares = [share for share in shared_out(weights, max(1, least)) if share.weight]
-    parts = _in_tasks(spark, shares, partial(_write, source, target, holes), here=here)
+    parts = in_tasks(spark, shares, partial(_write, source, target, holes), here=here)
     return [file for part in parts for file in part]
 
 
@@ -164,7 +150,7 @@ def _write(
         rows = read_where(
             paths,
             arrow.fields(table),
-            [*share.tests(), ("decode_run", ">", source.after), ("decode_run", "<=", source.to)],
+            [*share.tests(), *in_range("decode_run", source.after, source.to)],
             leaves={"members": arrow.LEAVES} if table == GROUP_METADATA else None,
         )
         if rows.num_rows:
@@ -210,8 +196,8 @@ def keep(
     """
     given = [(table, paths) for table, paths in former.items() if paths]
     told = pa.array([group for group, _ in weights], pa.string())
-    here = _is_for_here(spark, weights)
-    parts = _in_tasks(spark, given, partial(_keep, told, target), here=here)
+    here = weights.total() <= _HERE
+    parts = in_tasks(spark, given, partial(_keep, told, target), here=here)
     return [file for part in parts for file in part]
 
 

@@ -47,7 +47,7 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, open_rows_and_of
+from storage.conditions import EVERY_ROW, OPEN_ROWS, for_spark, in_range, open_rows_and_of
 from storage.files import read_where
 from storage.tables import spark_schema
 
@@ -505,9 +505,7 @@ def _write_moves(lakehouse: Lakehouse, plan: Plan, moves: DataFrame, replayed: l
 
 def _news(lakehouse: Lakehouse, plan: Plan) -> News:
     columns = ("retried", "quarantined", "decoded_by_table", "after_ingest_run", "to_ingest_run")
-    is_planned: Where = [
-        [("step", "==", "done"), ("decode_run", ">", plan.after), ("decode_run", "<=", plan.to)]
-    ]
+    is_planned: Where = [[("step", "==", "done"), *in_range("decode_run", plan.after, plan.to)]]
     runs = lakehouse.rows(DECODE_RUNS, columns, is_planned).to_pylist()
     counts: Counter[str] = Counter()
     for row in runs:
@@ -540,15 +538,15 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
 
 
 def _covered(lakehouse: Lakehouse, after: int, to: int) -> list[Row]:
-    where: Where = [[("ingest_run", ">", after), ("ingest_run", "<=", to)]]
     columns = ("record_partition", "from_offset", "next_offset", "holes")
-    rows: list[Row] = lakehouse.rows(COVERAGE, columns, where).to_pylist()
+    found = lakehouse.rows(COVERAGE, columns, [in_range("ingest_run", after, to)])
+    rows: list[Row] = found.to_pylist()
     return rows
 
 
 def _quarantined(lakehouse: Lakehouse, after: int, to: int) -> list[tuple[int, int, int]]:
-    where: Where = [[("decode_run", ">", after), ("decode_run", "<=", to)]]
-    rows = lakehouse.rows(QUARANTINE, ("record_partition", "record_offset"), where)
+    columns = ("record_partition", "record_offset")
+    rows = lakehouse.rows(QUARANTINE, columns, [in_range("decode_run", after, to)])
     positions = zip(*(column.to_pylist() for column in rows.columns), strict=True)
     return [(partition, offset, offset) for partition, offset in positions]
 

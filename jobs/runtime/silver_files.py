@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from decoders.clients import hash_clients
 from decoders.records import decode
 from schemas.tables import decoded_table
-from storage.files import FileWriter, in_tasks, in_tasks_of, read
+from storage.files import FileWriter, in_tasks_of, in_tasks_of_files, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,7 +94,7 @@ def write(records: DataFrame, target: Target) -> Written:
 
 def write_from_files(spark: SparkSession, bronze: BronzeFiles, target: Target) -> Written:
     """Do what `write` does with records that are in files, which Spark need not read then."""
-    return _sum(in_tasks(spark, bronze.paths, partial(_of_share, bronze, target)))
+    return _sum(in_tasks_of_files(spark, bronze.paths, partial(_of_share, bronze, target)))
 
 
 def _sum(parts: Iterable[Written]) -> Written:

@@ -33,6 +33,7 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
+from storage.conditions import in_range
 from storage.queries import queries_of, tables_of
 
 if TYPE_CHECKING:
@@ -143,17 +144,9 @@ def _news(lakehouse: Lakehouse, plan: Plan) -> News:
         *("quarantined", "retried", "decoded_by_table"),
         *("after_ingest_run", "to_ingest_run"),
     )
-    of_runs: Where = [
-        [("step", "==", "done"), ("decode_run", ">", after.decode), ("decode_run", "<=", to.decode)]
-    ]
+    of_runs: Where = [[("step", "==", "done"), *in_range("decode_run", after.decode, to.decode)]]
     decoded = lakehouse.rows(DECODE_RUNS, columns, of_runs).to_pylist()
-    of_runs = [
-        [
-            ("step", "==", "done"),
-            ("history_run", ">", after.history),
-            ("history_run", "<=", to.history),
-        ]
-    ]
+    of_runs = [[("step", "==", "done"), *in_range("history_run", after.history, to.history)]]
     told_of = lakehouse.rows(HISTORY_RUNS, ("after_decode_run", "to_decode_run"), of_runs)
     first = pc.min(told_of["after_decode_run"]).as_py()
     told = (-1, -1) if first is None else (first, pc.max(told_of["to_decode_run"]).as_py())

@@ -17,7 +17,7 @@ from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, RECORDS, all
 from storage import tables
 from storage.conditions import EVERY_ROW, OPEN_ROWS
 from storage.errors import LakehouseError
-from storage.queries import OfDuckDB, OfSpark, queries_of, see
+from storage.queries import DuckDBQueries, SparkQueries, create_view, queries_of
 from storage.tables import Lakehouse
 from storage.upkeep import stored
 from tests.conftest import RECORDINGS
@@ -79,9 +79,9 @@ def test_sql_is_answered_alike_by_duckdb_and_spark(lakehouse: Lakehouse) -> None
     made = [spec for spec in all_tables().values() if lakehouse.exists(spec)]
     asked = [f"SELECT * FROM {spec.name}" for spec in made]
     with queries_of(lakehouse, made) as here:
-        assert isinstance(here, OfDuckDB)
+        assert isinstance(here, DuckDBQueries)
         by_duckdb = here.answers(asked)
-    by_spark = OfSpark(lakehouse, made).answers(asked)
+    by_spark = SparkQueries(lakehouse, made).answers(asked)
     for spec, given, wanted in zip(made, by_duckdb, by_spark, strict=True):
         assert sorted(map(repr, given)) == sorted(map(repr, wanted)), spec.name
 
@@ -94,30 +94,44 @@ def test_what_duckdb_has_too_little_memory_for_spark_answers(
     numbers = "SELECT explode(sequence(1, 3000000)) AS number"
     asked = f"SELECT size(collect_list(number)) AS numbers FROM ({numbers})"
     with queries_of(lakehouse, [RECORDS]) as here:
-        assert isinstance(here, OfDuckDB)
+        assert isinstance(here, DuckDBQueries)
         assert here.answers([asked]) == [[{"numbers": 3_000_000}]]
     connection = duckdb.connect(config={"memory_limit": "20MB"})
     with connection, pytest.raises(AssertionError, match="too little memory"):
-        OfDuckDB(connection, unasked).answers([asked])
+        DuckDBQueries(connection, unasked).answers([asked])
 
 
-def test_a_file_that_duckdb_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def _cut(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def _with_a_page_of_noise(content: bytes) -> bytes:
+    return content[:4] + b"\xff" * 60 + content[64:]
+
+
+@pytest.mark.parametrize("damage", [_cut, _with_a_page_of_noise])
+def test_a_file_that_duckdb_cannot_read_is_named(
+    spark: SparkSession, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     lakehouse = Lakehouse(spark, str(tmp_path), "default")
     row = {"history_run": 0, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
-    assert lakehouse.append_rows(HISTORY_RUNS, [row], "test", 0)
-    (path,) = lakehouse.local_files_of(HISTORY_RUNS) or []
-    Path(path).write_bytes(Path(path).read_bytes()[:-1])
-    with pytest.raises(LakehouseError, match=path), queries_of(lakehouse, [HISTORY_RUNS]):
-        pass
+    for number in range(2):
+        assert lakehouse.append_rows(HISTORY_RUNS, [row], "test", number)
+    path, _ = lakehouse.local_files_of(HISTORY_RUNS) or []
+    Path(path).write_bytes(damage(Path(path).read_bytes()))
+    with pytest.raises(LakehouseError, match=path), queries_of(lakehouse, [HISTORY_RUNS]) as here:
+        here.answers([f"SELECT * FROM {HISTORY_RUNS.name}"])
 
 
 def test_sql_sees_null_where_an_older_release_wrote_no_column(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"step": ["done"], "cluster": ["of another name"]}), path)
     with duckdb.connect() as connection:
-        see(connection, HISTORY_RUNS, [{"path": str(path), "partition": {"cluster": "it's"}}])
+        create_view(
+            connection, HISTORY_RUNS, [{"path": str(path), "partition": {"cluster": "it's"}}]
+        )
         asked = ["SELECT cluster, step, at, partitions FROM gold.history_runs"]
-        ((row,),) = OfDuckDB(connection, unasked).answers(asked)
+        ((row,),) = DuckDBQueries(connection, unasked).answers(asked)
     assert row == {"cluster": "it's", "step": "done", "at": None, "partitions": None}
 
 

@@ -22,7 +22,7 @@ from jobs.runtime import validate as job
 from schemas.columns import ArrayOf, StructOf, arrow_schema
 from schemas.placement import partition_for
 from schemas.tables import RESULTS, VALIDATION_RUNS, all_tables
-from storage.queries import OfDuckDB, OfSpark, on_views
+from storage.queries import DuckDBQueries, SparkQueries, on_views
 from storage.tables import Lakehouse, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support.jobs import run, succeed, table, unasked
@@ -367,8 +367,8 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
             name = f"{suite.title}: {check.name}"
             cases[name] = len(given)
             given.append(world.given(len(given), suite, check, EVERY[name]))
-    by_spark = evaluate(given, OfSpark(world.lakehouse, []))
-    by_duckdb = evaluate(given, OfDuckDB(world.duckdb, unasked))
+    by_spark = evaluate(given, SparkQueries(world.lakehouse, []))
+    by_duckdb = evaluate(given, DuckDBQueries(world.duckdb, unasked))
     shown, wanted = [], []
     for name, number in cases.items():
         broken, of = EVERY[name], given[number]
@@ -418,7 +418,7 @@ def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
             connection.register(name, table_)
             quick.createDataFrame(table_).createOrReplaceTempView(name)
         lakehouse = Lakehouse(quick, "/nowhere", "c")
-        for queries in (OfDuckDB(connection, unasked), OfSpark(lakehouse, [])):
+        for queries in (DuckDBQueries(connection, unasked), SparkQueries(lakehouse, [])):
             found, _ = evaluate([given], queries)
             assert (found.rows_checked, found.rows_unexpected) == (len(ids), 0)
 

@@ -35,7 +35,7 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.queries import OfSpark
+from storage.queries import SparkQueries
 from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[s
 @contextmanager
 def by_spark(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Queries]:
     """Take the place of `queries_of`, so that Spark answers where DuckDB could."""
-    yield OfSpark(lakehouse, specs)
+    yield SparkQueries(lakehouse, specs)
 
 
 def unasked() -> Queries:
