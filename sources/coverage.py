@@ -5,19 +5,36 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
+
+from schemas.columns import arrow_schema
+from schemas.tables import COVERAGE
+from storage.queries import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
+
+    from storage.tables import Lakehouse
 
 Position = tuple[str, int]
 """A topic and one of its partitions."""
 
-_HOLE = "ARRAY<STRUCT<start_offset: BIGINT, end_offset: BIGINT, reason: STRING>>"
+_COMPACTED = "compacted"
+_INNER_HOLES = """
+SELECT topic, record_partition, previous + 1 AS start_offset, record_offset - 1 AS end_offset
+FROM (
+  SELECT topic, record_partition, record_offset,
+    lag(record_offset) OVER (PARTITION BY topic, record_partition ORDER BY record_offset)
+      AS previous
+  FROM bronze.records WHERE {within}
+)
+WHERE record_offset > previous + 1
+ORDER BY topic, record_partition, start_offset
+"""
 
 
 @dataclass(frozen=True)
@@ -39,23 +56,6 @@ class Range:
     topic_id: str | None = None
     kafka_cluster_id: str | None = None
     leading: str = "not read"
-
-
-_RANGE_SCHEMA = T.StructType(
-    [
-        T.StructField("topic", T.StringType()),
-        T.StructField("record_partition", T.IntegerType()),
-        T.StructField("from_offset", T.LongType()),
-        T.StructField("next_offset", T.LongType()),
-        T.StructField("first_offset_available", T.LongType()),
-        T.StructField("last_offset_available", T.LongType()),
-        T.StructField("source", T.StringType()),
-        T.StructField("isolation_level", T.StringType()),
-        T.StructField("topic_id", T.StringType()),
-        T.StructField("kafka_cluster_id", T.StringType()),
-        T.StructField("leading", T.StringType()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -103,97 +103,91 @@ def extents(records: DataFrame) -> dict[Position, Extent]:
     }
 
 
+def inner_holes(lakehouse: Lakehouse, within: str) -> dict[Position, np.ndarray]:
+    """Find the offsets between the records of bronze that have none.
+
+    Args:
+        lakehouse: where they are.
+        within: SQL for which of them to look at.
+
+    Returns:
+        By partition, a line for each hole: its first and its last offset.
+    """
+    (found,) = tables(lakehouse, [_INNER_HOLES.format(within=within)])
+    bounds = [found[name].to_numpy() for name in ("start_offset", "end_offset")]
+    holes = np.stack(bounds, axis=1).astype(np.int64)
+    counts = found.group_by(["topic", "record_partition"], use_threads=False).aggregate(
+        [([], "count_all")]
+    )
+    holes_of: dict[Position, np.ndarray] = {}
+    start = 0
+    for row in counts.to_pylist():
+        end = start + row["count_all"]
+        holes_of[row["topic"], row["record_partition"]] = holes[start:end]
+        start = end
+    return holes_of
+
+
 def coverage(
-    held: DataFrame,
     ranges: Iterable[Range],
     found: Mapping[Position, Extent],
+    inner: Mapping[Position, np.ndarray],
     *,
     new_records: Mapping[Position, int],
-) -> DataFrame:
+    of_run: Mapping[str, object],
+) -> pa.Table:
     """Account for every offset of `ranges`.
 
     Args:
-        held: the records in the lakehouse that lie in the ranges; columns topic,
-            record_partition, record_offset.
         ranges: one a partition.
-        found: `extents` of `held`.
-        new_records: how many of them are new, by partition.
+        found: what the lakehouse holds in the ranges.
+        inner: the holes between those records, see `inner_holes`.
+        new_records: how many of the records are new, by partition.
+        of_run: the columns that are the same for all.
 
     Returns:
-        Rows of bronze.coverage, without its columns cluster, ingest_run and observed_at.
+        Rows of bronze.coverage.
     """
-    ranges = list(ranges)
-    spark = held.sparkSession
-    rows = spark.createDataFrame([asdict(r) for r in ranges], _RANGE_SCHEMA)
-    counts = spark.createDataFrame(
-        [
-            (t, p, e.first_offset, e.last_offset, new_records.get((t, p), 0))
-            for (t, p), e in found.items()
-        ],
-        "topic STRING, record_partition INT, first_offset_read BIGINT, last_offset_read BIGINT,"
-        " record_count BIGINT",
-    )
-    incomplete = [position for position, extent in found.items() if not extent.is_complete]
-    keys = ["topic", "record_partition"]
-    inner = _inner_holes(held, incomplete)
-    joined = rows.join(F.broadcast(counts), keys, how="left")
-    # Without a hole there is nothing to look for in the records, which takes longest.
-    joined = (
-        joined.join(inner, keys, how="left")
-        if incomplete
-        else joined.withColumn("inner", F.lit(None).cast(_HOLE))
-    )
-    first = F.coalesce("first_offset_read", "next_offset")
-    start = F.greatest("from_offset", F.coalesce("first_offset_available", first))
-    leading_end = F.least(first, start)
-    return joined.select(
-        *keys,
-        "source",
-        "isolation_level",
-        "topic_id",
-        "kafka_cluster_id",
-        "first_offset_available",
-        "last_offset_available",
-        "from_offset",
-        "next_offset",
-        F.coalesce("record_count", F.lit(0)).alias("record_count"),
-        "first_offset_read",
-        "last_offset_read",
-        F.concat(
-            _hole(F.col("from_offset"), leading_end - 1, F.col("leading")),
-            _hole(leading_end, first - 1, F.lit("compacted")),
-            F.coalesce("inner", F.lit([]).cast(_HOLE)),
-            _hole(
-                F.coalesce("last_offset_read", F.col("next_offset") - 1) + 1,
-                F.col("next_offset") - 1,
-                F.lit("compacted"),
-            ),
-        ).alias("holes"),
-    )
+    rows = []
+    holes: list[tuple[str, np.ndarray]] = []
+    for r in ranges:
+        position = r.topic, r.record_partition
+        extent = found.get(position)
+        first = r.next_offset if extent is None else extent.first_offset
+        last = r.next_offset - 1 if extent is None else extent.last_offset
+        available = first if r.first_offset_available is None else r.first_offset_available
+        behind = min(first, max(r.from_offset, available))
+        holes += [
+            (r.leading, _bounds((r.from_offset, behind - 1))),
+            (_COMPACTED, _bounds((behind, first - 1))),
+            (_COMPACTED, inner.get(position, _bounds())),
+            (_COMPACTED, _bounds((last + 1, r.next_offset - 1))),
+        ]
+        own = {name: value for name, value in asdict(r).items() if name != "leading"}
+        read = {
+            "record_count": new_records.get(position, 0),
+            "first_offset_read": None if extent is None else first,
+            "last_offset_read": None if extent is None else last,
+        }
+        rows.append({**own, **read, **of_run})
+    schema = arrow_schema(COVERAGE.of_cluster)
+    place = schema.get_field_index("holes")
+    lists = _lists(holes, len(rows)).cast(schema.field(place).type)
+    return pa.Table.from_pylist(rows, schema).set_column(place, schema.field(place), lists)
 
 
-def _hole(start: F.Column, end: F.Column, reason: F.Column) -> F.Column:  # type: ignore[name-defined]
-    hole = F.array(
-        F.struct(start.alias("start_offset"), end.alias("end_offset"), reason.alias("reason"))
-    ).cast(_HOLE)
-    return F.when(start <= end, hole).otherwise(F.lit([]).cast(_HOLE))
+def _bounds(*holes: tuple[int, int]) -> np.ndarray:
+    return np.array([hole for hole in holes if hole[0] <= hole[1]], np.int64).reshape(-1, 2)
 
 
-def _inner_holes(held: DataFrame, incomplete: list[Position]) -> DataFrame:
-    """Find the holes between records, of the partitions that have any."""
-    keys = ["topic", "record_partition"]
-    some = held.sparkSession.createDataFrame(incomplete, "topic STRING, record_partition INT")
-    order = Window.partitionBy(*keys).orderBy("record_offset")
-    gaps = (
-        held.join(F.broadcast(some), keys, how="left_semi")
-        .select(*keys, "record_offset", F.lag("record_offset").over(order).alias("previous"))
-        .where(F.col("record_offset") > F.col("previous") + 1)
-    )
-    hole = F.struct(
-        (F.col("previous") + 1).alias("start_offset"),
-        (F.col("record_offset") - 1).alias("end_offset"),
-        F.lit("compacted").alias("reason"),
-    )
-    return gaps.groupBy(*keys).agg(
-        F.array_sort(F.collect_list(hole)).cast(_HOLE).alias("inner"),
-    )
+def _lists(holes: Sequence[tuple[str, np.ndarray]], rows: int) -> pa.Array:
+    """Make a list for each row of reasons and bounds, of which each row has as many."""
+    sizes = np.array([len(bounds) for _, bounds in holes], np.int64)
+    every = np.concatenate([_bounds(), *(bounds for _, bounds in holes)])
+    reasons = pa.array([reason for reason, _ in holes], pa.string())
+    reason = reasons.take(pa.array(np.repeat(np.arange(len(holes)), sizes)))
+    names = ["start_offset", "end_offset", "reason"]
+    columns = [pa.array(every[:, 0]), pa.array(every[:, 1]), reason]
+    structs = pa.StructArray.from_arrays(columns, names)
+    ends = np.cumsum(sizes.reshape(rows, -1).sum(axis=1))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), structs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +35,13 @@ COLUMNS = {
     "timestampType": {"string"},
     "key": {"binary"},
     "value": {"binary"},
+}
+_IN_ARROW = {
+    "string": {"string", "large_string"},
+    "smallint": {"int16"},
+    "int": {"int32"},
+    "bigint": {"int64"},
+    "binary": {"binary", "large_binary"},
 }
 _KINDS = ("CreateTime", "LogAppendTime")
 _NO_TIME = "NoTimestampType"
@@ -112,6 +120,36 @@ def _check_each(path: str, files: DataFrame) -> None:
                 f"--records {path}: {file} has no column {', '.join(missing)}; needed are "
                 f"{', '.join(COLUMNS)}"
             )
+
+
+def plain_files(path: str) -> list[str] | None:
+    """Name the files of a path on this machine as `read` would find them, without asking Spark.
+
+    Returns:
+        None if it takes Spark to find them, to read them, or to say what is wrong with them.
+    """
+    place = Path(path)
+    if place.is_dir():
+        # As Spark has it, these are no data.
+        found = sorted(p for p in place.iterdir() if not p.name.startswith(("_", ".")))
+    else:
+        found = [place]
+    try:
+        schemas = [pq.read_schema(file) for file in found if file.is_file()]
+    except (pa.ArrowException, OSError):
+        return None
+    if not found or len(schemas) < len(found) or not all(map(_is_plain, schemas)):
+        return None
+    return [str(file.absolute()) for file in found]
+
+
+def _is_plain(schema: pa.Schema) -> bool:
+    """Tell whether a file has all columns, of types that `of_topic` takes as `read` does."""
+    return all(
+        schema.get_field_index(name) >= 0
+        and any(str(schema.field(name).type) in _IN_ARROW[t] for t in types)
+        for name, types in COLUMNS.items()
+    )
 
 
 def local_files(files: DataFrame) -> list[str] | None:

@@ -324,24 +324,29 @@ class Lakehouse:
         return True
 
     def append_rows(
-        self, spec: TableSpec, rows: list[dict[str, object]], application: str, version: int
+        self,
+        spec: TableSpec,
+        rows: pa.Table | list[dict[str, object]],
+        application: str,
+        version: int,
     ) -> bool:
-        """Append a few rows that are here, not in Spark; see `append`.
+        """Append rows that are here, not in Spark; see `append`.
 
         Args:
             spec: the table.
-            rows: the columns by name, without the cluster.
+            rows: its columns but for the cluster, or rows of them by name.
             application: see `append`.
             version: see `append`.
         """
         if self.last_write(spec, application) >= version:
             return False
+        if isinstance(rows, list):
+            rows = pa.Table.from_pylist(rows, arrow_schema(spec.of_cluster))
         root = self.local_root
         if root is None:
             given = self.spark.createDataFrame(rows, spark_schema(spec.of_cluster))
             return self.append(spec, given, application, version)
-        batch = pa.RecordBatch.from_pylist(rows, arrow_schema(spec.of_cluster))
-        files = write_batches(spec, root, self.cluster, [batch])
+        files = write_batches(spec, root, self.cluster, rows.to_batches())
         return self.add(spec, files, application, version)
 
     def add(

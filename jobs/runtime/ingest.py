@@ -12,15 +12,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from jobs.runtime import bronze_files, logs
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
-from sources.coverage import Range, coverage, extents
+from sources.coverage import Range, coverage, extents, inner_holes
 from storage.errors import LakehouseError, SourceError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from jobs.runtime.options import Options
@@ -40,14 +42,14 @@ class Source:
     """What a source has that the lakehouse has not.
 
     Attributes:
-        records: the records.
+        records: the records; None if they are in `files`.
         ranges: the offsets that they account for.
         found: what they hold of each partition; None if nobody has looked.
         files: files on a disk that driver and tasks share, which hold these records of the topic
-            and no others; none if there are no such files.
+            and no others.
     """
 
-    records: DataFrame
+    records: DataFrame | None
     ranges: list[Range]
     found: dict[Position, Extent] | None = None
     files: list[str] = field(default_factory=list)
@@ -259,6 +261,15 @@ def _say_truncated(run: Run, ranges: list[Range]) -> None:
 
 
 def _from_files(run: Run, path: str, state: State) -> Source:
+    files = (parquet.plain_files(path) if run.lakehouse.local_root else None) or []
+    found = parquet.plain_extents(files, run.options.topic) if files else None
+    if not found or _reach_back(found, state):
+        return _from_files_by_spark(run, path, state)
+    return Source(None, _file_ranges(found, state), found, files)
+
+
+def _from_files_by_spark(run: Run, path: str, state: State) -> Source:
+    """Look at files that lie in folders, are not plain, or hold what the lakehouse may have."""
     topic = run.options.topic
     every = parquet.read(run.spark, path)
     records = every.where(F.col("topic") == topic)
@@ -271,8 +282,8 @@ def _from_files(run: Run, path: str, state: State) -> Source:
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
             "it with --topic"
         )
-    held = run.lakehouse.read(RECORDS)
-    if any(e.first_offset < state.positions.get(p, 0) for p, e in found.items()):
+    if _reach_back(found, state):
+        held = run.lakehouse.read(RECORDS)
         _refuse(parquet.conflicting(records, held), path, run.lakehouse.cluster)
         records = parquet.not_held(records, held)
         files, found = [], extents(records)
@@ -280,8 +291,16 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
         found = {p: replace(e, records=e.distinct_offsets) for p, e in found.items()}
-    ranges = [_file_range(p, e, state.positions.get(p, 0)) for p, e in sorted(found.items())]
-    return Source(records, ranges, found, files)
+    return Source(None if files else records, _file_ranges(found, state), found, files)
+
+
+def _reach_back(found: dict[Position, Extent], state: State) -> bool:
+    """Tell whether some records may be in the lakehouse."""
+    return any(e.first_offset < state.positions.get(p, 0) for p, e in found.items())
+
+
+def _file_ranges(found: dict[Position, Extent], state: State) -> list[Range]:
+    return [_file_range(p, e, state.positions.get(p, 0)) for p, e in sorted(found.items())]
 
 
 def _file_range(position: Position, extent: Extent, held_until: int) -> Range:
@@ -321,9 +340,8 @@ def _write(run: Run, source: Source, number: int) -> int:
     """Append the records, then account for them; give their number."""
     lakehouse, topic = run.lakehouse, run.options.topic
     now = dt.datetime.now(dt.timezone.utc)
-    root = lakehouse.local_root
-    if source.files and root is not None:
-        target = bronze_files.Target(root, lakehouse.cluster, now, number)
+    if source.records is None:
+        target = bronze_files.Target(lakehouse.local_root or "", lakehouse.cluster, now, number)
         files = bronze_files.write(run.spark, source.files, topic, target)
         written = lakehouse.add_first(RECORDS, files, _APPLICATION, number)
     else:
@@ -353,24 +371,20 @@ def _account(
         now: when it began.
         found: what it has written of each partition, if that is known.
     """
-    records = lakehouse.read(RECORDS)
-    added = records.where(F.col("ingest_run") == number)
+    within = f"ingest_run = {number}"
     if found is None:
-        found = extents(added)
+        found = extents(lakehouse.read(RECORDS).where(within))
     new_records = {position: extent.records for position, extent in found.items()}
-    held = added
     if any(_is_backfill(r, found) for r in ranges):
         # Offsets between the new records may have been held before.
-        held = _within(records, ranges)
-        found = extents(held)
-    rows = coverage(held, ranges, found, new_records=new_records).withColumns(
-        {
-            "observed_at": F.lit(now),
-            "ingest_run": F.lit(number).cast("bigint"),
-            "continued_as": F.lit(None).cast("string"),
-        }
-    )
-    lakehouse.append(COVERAGE, rows, _APPLICATION, number)
+        within = _within(ranges)
+        found = extents(lakehouse.read(RECORDS).where(within))
+    # Without a hole there is nothing to look for in the records, which takes longest.
+    has_holes = not all(extent.is_complete for extent in found.values())
+    inner = inner_holes(lakehouse, within) if has_holes else {}
+    of_run: dict[str, object] = {"observed_at": now, "ingest_run": number}
+    rows = coverage(ranges, found, inner, new_records=new_records, of_run=of_run)
+    lakehouse.append_rows(COVERAGE, rows, _APPLICATION, number)
     return sum(new_records.values())
 
 
@@ -379,14 +393,13 @@ def _is_backfill(r: Range, found: dict[Position, Extent]) -> bool:
     return extent is not None and extent.first_offset == r.from_offset and not extent.is_complete
 
 
-def _within(records: DataFrame, ranges: list[Range]) -> DataFrame:
-    bounds = records.sparkSession.createDataFrame(
-        [(r.topic, r.record_partition, r.from_offset, r.next_offset) for r in ranges],
-        "topic STRING, record_partition INT, low BIGINT, high BIGINT",
+def _within(ranges: list[Range]) -> str:
+    """Give SQL for the records that lie in some ranges, all of one topic."""
+    return " OR ".join(
+        f"record_partition = {r.record_partition}"
+        f" AND record_offset BETWEEN {r.from_offset} AND {r.next_offset - 1}"
+        for r in ranges
     )
-    inside = (F.col("record_offset") >= F.col("low")) & (F.col("record_offset") < F.col("high"))
-    joined = records.join(F.broadcast(bounds), ["topic", "record_partition"], how="inner")
-    return joined.where(inside).select("topic", "record_partition", "record_offset")
 
 
 def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
@@ -405,30 +418,31 @@ def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
 
 
 def _state(lakehouse: Lakehouse) -> State:
-    read_at = F.when(F.col("topic_id").isNotNull(), F.col("ingest_run"))
-    asked_at = F.when(F.col("kafka_cluster_id").isNotNull(), F.col("ingest_run"))
-    rows = (
-        lakehouse.read(COVERAGE)
-        .where(F.col("continued_as").isNull())
-        .groupBy("topic", "record_partition")
-        .agg(
-            F.max("next_offset").alias("next_offset"),
-            F.max("last_offset_read").alias("last_read"),
-            F.max("ingest_run").alias("ingest_run"),
-            F.max_by("topic_id", read_at).alias("topic_id"),
-            F.max(F.struct(asked_at.alias("at"), "kafka_cluster_id")).alias("asked"),
-        )
-        .collect()
+    columns = (
+        *("topic", "record_partition", "next_offset", "last_offset_read", "ingest_run"),
+        *("topic_id", "kafka_cluster_id"),
     )
-    asked = [tuple(row.asked) for row in rows if row.asked.at is not None]
+    rows = lakehouse.rows(COVERAGE, columns, [[("continued_as", "is null", None)]])
+    key = ["topic", "record_partition"]
+    of_partition = rows.group_by(key).aggregate(
+        [("next_offset", "max"), ("last_offset_read", "max")]
+    )
+    topics, partitions, ends, last = (column.to_pylist() for column in of_partition.columns)
+    positions = list(zip(topics, partitions, strict=True))
+    read = zip(positions, last, strict=True)
+    clusters = _newest(rows, "kafka_cluster_id")
     return State(
-        run=max((row.ingest_run for row in rows), default=-1),
-        positions={(row.topic, row.record_partition): row.next_offset for row in rows},
-        last_read={
-            (row.topic, row.record_partition): row.last_read
-            for row in rows
-            if row.last_read is not None
-        },
-        topic_ids={row.topic: row.topic_id for row in rows if row.topic_id is not None},
-        kafka_cluster_id=max(asked, default=(None, None))[1],
+        run=-1 if not rows.num_rows else pc.max(rows["ingest_run"]).as_py(),
+        positions=dict(zip(positions, ends, strict=True)),
+        last_read={position: offset for position, offset in read if offset is not None},
+        topic_ids={row["topic"]: row["topic_id"] for row in _newest(rows, "topic", "topic_id")},
+        kafka_cluster_id=clusters[-1]["kafka_cluster_id"] if clusters else None,
     )
+
+
+def _newest(rows: pa.Table, *columns: str) -> list[dict[str, str]]:
+    """Give what is together in some columns, all of them known, the newest last."""
+    known = rows.select([*columns, "ingest_run"]).drop_null()
+    found = known.group_by(list(columns)).aggregate([("ingest_run", "max")])
+    ordered: list[dict[str, str]] = found.sort_by("ingest_run_max").to_pylist()
+    return ordered

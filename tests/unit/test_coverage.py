@@ -1,0 +1,55 @@
+"""Which offsets a run accounts for, and why some have no record."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sources.coverage import Extent, Range, coverage
+
+TOPIC = "__consumer_offsets"
+
+
+def told(*ranges: Range, found: dict[int, Extent], inner: dict[int, list[tuple[int, int]]]) -> list:  # type: ignore[type-arg]
+    rows = coverage(
+        ranges,
+        {(TOPIC, p): extent for p, extent in found.items()},
+        {(TOPIC, p): np.array(holes, np.int64) for p, holes in inner.items()},
+        new_records={(TOPIC, p): extent.records for p, extent in found.items()},
+        of_run={"ingest_run": 3},
+    )
+    return [
+        (
+            *(row["record_partition"], row["ingest_run"], row["record_count"]),
+            *(row["first_offset_read"], row["last_offset_read"]),
+            [tuple(hole.values()) for hole in row["holes"]],
+        )
+        for row in rows.to_pylist()
+    ]
+
+
+def test_every_offset_without_a_record_has_a_reason() -> None:
+    ranges = [
+        # Deleted up to 5, compacted up to 8, between the records, and behind the last one.
+        Range(TOPIC, 0, 0, 20, first_offset_available=5, leading="truncated"),
+        # All there.
+        Range(TOPIC, 1, 10, 20, first_offset_available=0),
+        # Nothing left of what was there; of a killed run, nobody knows what was available.
+        Range(TOPIC, 2, 0, 4, first_offset_available=2),
+        Range(TOPIC, 3, 0, 4),
+    ]
+    found = {0: Extent(8, 17, 6, 6), 1: Extent(10, 19, 10, 10), 3: Extent(2, 3, 2, 2)}
+    assert told(*ranges, found=found, inner={0: [(9, 9), (12, 14)]}) == [
+        (
+            *(0, 3, 6, 8, 17),
+            [
+                (0, 4, "truncated"),
+                (5, 7, "compacted"),
+                (9, 9, "compacted"),
+                (12, 14, "compacted"),
+                (18, 19, "compacted"),
+            ],
+        ),
+        (1, 3, 10, 10, 19, []),
+        (2, 3, 0, None, None, [(0, 1, "not read"), (2, 3, "compacted")]),
+        (3, 3, 2, 2, 3, [(0, 1, "not read")]),
+    ]
