@@ -152,9 +152,11 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
     if number == 1:
         return
     limit = limits["rebalance_storm"]
-    in_hour = _counted_since(seen, 0)
-    ten_minutes = bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)
-    hour, short = in_hour["rebalances"], _counted_since(seen, ten_minutes)["rebalances"]
+    sums, before_hour = _sums(event), seen[0]["before"]
+    in_hour = {name: number - before_hour.get(name, 0) for name, number in sums.items()}
+    before_short = seen[bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)]["before"]
+    hour = in_hour["rebalances"]
+    short = sums["rebalances"] - before_short.get("rebalances", 0)
     share = in_hour["ms"] / HOUR_MS
     is_long = in_hour["events"] > 1 and share > limit["share_of_time"]
     if hour < limit["warning_an_hour"] and short < limit["in_ten_minutes"] and not is_long:
@@ -208,12 +210,6 @@ def _sums(event: Row) -> dict[str, int]:
         for name, number in own.items():
             sums[name] = sums.get(name, 0) + number
     return sums
-
-
-def _counted_since(seen: list[Row], first: int) -> dict[str, int]:
-    """Sum up the events that count, from one of them on to the last, which counts."""
-    before = seen[first]["before"]
-    return {name: number - before.get(name, 0) for name, number in _sums(seen[-1]).items()}
 
 
 def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:

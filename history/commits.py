@@ -97,6 +97,7 @@ def _owners(state: GroupState) -> dict[int, str]:
     """Tell by a partition's hash which member commits it, in a classic group."""
     if state.group_type != "classic":
         return {}
-    return {
-        number: member.member_id for member in state.members.values() for number in member.hashes
-    }
+    owners: dict[int, str] = {}
+    for member in state.members.values():
+        owners |= member.committing
+    return owners

@@ -120,7 +120,7 @@ class Moves:
 
     Attributes:
         owners: the owner of each partition now.
-        kept: partitions that stayed with their owner.
+        kept: how many partitions stayed with their owner.
         moved: partitions that got another.
         returned: partitions without owner before, which a member now had owned before that: it
             had to revoke them first.
@@ -138,12 +138,13 @@ class Moves:
     ) -> None:
         known = {**released, **before}
         self.owners = after
-        self.kept = [p for p, owner in after.items() if known.get(p) == owner]
-        self.moved = [p for p, owner in after.items() if known.get(p, owner) != owner]
-        back = [p for p in after if p in released and p not in before]
+        other = [p for p, owner in after.items() if known.get(p) != owner]
+        self.kept = len(after) - len(other)
+        self.moved = [p for p in other if p in known]
+        self.appeared = [p for p in other if p not in known]
+        back = [p for p in released if p in after and p not in before]
         self.returned = [p for p in back if released[p] in present]
         self.recovered = [p for p in back if released[p] not in present]
-        self.appeared = [p for p in after if p not in known]
         self.vanished = [p for p in before if p not in after]
         self.released = {p: owner for p, owner in known.items() if p not in after}
 
@@ -168,8 +169,8 @@ def tell_moves(row: Row, moved: Moves) -> None:
     row["assigned_partitions"] = len(moved.owners)
     row["most_partitions"] = max(Counter(moved.owners.values()).values(), default=None)
     row["moved_partitions"] = len(moved.moved)
-    comparable = len(moved.moved) + len(moved.kept)
-    row["stickiness"] = len(moved.kept) / comparable if comparable else None
+    comparable = len(moved.moved) + moved.kept
+    row["stickiness"] = moved.kept / comparable if comparable else None
 
 
 def unassigned_topics(members: dict[str, Member]) -> list[str] | None:

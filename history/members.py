@@ -157,34 +157,49 @@ def follow_owners(
     told = state.owners if before is None else [key for m in changed for key in m.ownerships]
     same = before or {}
     new = [m for k, m in after.items() if same.get(k) is not m]
-    owned = {key: member for member in new for key in member.ownerships}
+    owned = {key for member in new for key in member.ownerships}
     for key in [k for k in told if k not in owned]:
         row = state.owners.pop(key)
         _name(state, row)
         row["valid_to"] = at
         row["duration_ms"] = elapsed(row["valid_from"], at)
         output.add(OWNERS, row)
-    for key, member in owned.items():
-        if key not in state.owners:
-            topic, partition = member.ownerships[key]
-            state.owners[key] = {
-                "group_id": state.group_id,
-                "group_type": state.group_type,
-                "topic": state.topic_names.get(topic) if has_ids else topic,
-                "topic_id": topic if has_ids else None,
-                "topic_partition": partition,
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "generation": generation,
-                "valid_from": at,
-                "valid_to": None,
-                "duration_ms": None,
-                "record_partition": state.partition,
-                "record_offset": record.offset,
-                "record_timestamp": record.timestamp,
-            }
+    for member in new:
+        of_member = None
+        for key, (topic, partition) in member.ownerships.items():
+            if key in state.owners:
+                continue
+            # To copy a row takes far less than to make one.
+            of_member = of_member or _ownership(state, member, record, at, generation)
+            row = of_member.copy()
+            row["topic"] = state.topic_names.get(topic) if has_ids else topic
+            row["topic_id"] = topic if has_ids else None
+            row["topic_partition"] = partition
+            state.owners[key] = row
+
+
+def _ownership(
+    state: GroupState, member: Member, record: Record, at: int | None, generation: int | None
+) -> Row:
+    """Begin a row of partition_owners, of any partition."""
+    return {
+        "group_id": state.group_id,
+        "group_type": state.group_type,
+        "topic": None,
+        "topic_id": None,
+        "topic_partition": None,
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "generation": generation,
+        "valid_from": at,
+        "valid_to": None,
+        "duration_ms": None,
+        "record_partition": state.partition,
+        "record_offset": record.offset,
+        "record_timestamp": record.timestamp,
+    }
 
 
 def name_topics(state: GroupState) -> None:
@@ -212,6 +227,7 @@ def brief(member: Member) -> Row:
 
 def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:
     """Give the identity of each partition's owner, by `partition_key`; the last one if two do."""
-    return {
-        partition: member.identity for member in members.values() for partition in member.partitions
-    }
+    owners: dict[str, str] = {}
+    for member in members.values():
+        owners |= member.owning
+    return owners

@@ -89,6 +89,11 @@ class Member:
         return [partition_key(topic, p) for topic, partitions in assigned for p in partitions]
 
     @cached_property
+    def owning(self) -> dict[str, str]:
+        """Its identity by the `partition_key` of each partition that it owns."""
+        return dict.fromkeys(self.partitions, self.identity)
+
+    @cached_property
     def ownerships(self) -> dict[str, tuple[str, int]]:
         """Topic and number of each partition that it owns, by a key of both and the member."""
         return {
@@ -99,9 +104,9 @@ class Member:
         }
 
     @cached_property
-    def hashes(self) -> list[int]:
-        """The `partition_hash` of each partition that it owns."""
-        return [partition_hash(key) for key in self.partitions]
+    def committing(self) -> dict[int, str]:
+        """Its id by the `partition_hash` of each partition that it owns."""
+        return dict.fromkeys(map(partition_hash, self.partitions), self.member_id)
 
     @cached_property
     def assigned_topics(self) -> tuple[str, ...]:

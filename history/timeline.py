@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from history.model import STATES
 
 if TYPE_CHECKING:
-    from history.model import GroupState, Output, Record
+    from history.model import GroupState, Output, Record, Row
 
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"
@@ -93,15 +93,15 @@ def current(state: GroupState) -> str | None:
     return None if state.interval is None else str(state.interval["state"])
 
 
-def _close(output: Output, row: dict[str, object], at: int | None) -> None:
+def _close(output: Output, row: Row, at: int | None) -> None:
     row["ended_at"] = at
     row["duration_ms"] = elapsed(row["started_at"], at)
     output.add(STATES, row)
 
 
-def elapsed(start: object, end: object) -> int | None:
+def elapsed(start: int | None, end: int | None) -> int | None:
     """Give the milliseconds between two times, None unless both are known, never negative."""
-    if not isinstance(start, int) or not isinstance(end, int):
+    if start is None or end is None:
         return None
     return end - start if end > start else 0
 
