@@ -66,7 +66,7 @@ _DONE = "history done"
 _TABLES_AT_ONCE = 3
 _PARTITION = ("record_partition", "next_offset", "last_hole")
 _EVENTS_A_TASK = 250_000
-# So many rows of offset_progress this process joins with those of before.
+# So many rows of offset_progress, new and of before, this process joins.
 _HOURS_HERE = 1_000_000
 _OPEN = {"is_settled": "false"}
 _OF_OFFSETS = (COMMITTED_OFFSETS, OFFSET_PROGRESS, OFFSET_MOVES)
@@ -289,16 +289,15 @@ def _add_progress(lakehouse: Lakehouse, plan: Plan, files: list[DataFile]) -> No
     if lakehouse.last_write(OFFSET_PROGRESS, _APPLICATION) < 0:
         lakehouse.add(OFFSET_PROGRESS, files, *number)
         return
-    paths, rows = [file.path for file in files], sum(file.records for file in files)
+    paths, schema = [file.path for file in files], arrow_schema(OFFSET_PROGRESS.of_cluster)
+    where = _hours_since(pc.min(read_where(paths, [schema.field("hour")])["hour"]).as_py())
+    rows = sum(file.records for file in files) + lakehouse.count(OFFSET_PROGRESS, where)
     if rows > _HOURS_HERE:
-        later, tasks = lakehouse.spark.read.parquet(*paths), -(-rows // _HOURS_HERE)
-        _join_hours(lakehouse, plan, later, tasks)
+        later = lakehouse.spark.read.parquet(*paths)
+        _join_hours(lakehouse, plan, later, tasks=-(-rows // _HOURS_HERE))
         return
-    schema = arrow_schema(OFFSET_PROGRESS.of_cluster)
-    here = read_where(paths, schema)
-    where = _hours_since(pc.min(here["hour"]).as_py())
     earlier = lakehouse.rows(OFFSET_PROGRESS, schema.names, where)
-    hours = offsets.joined_hours(earlier, here)
+    hours = offsets.joined_hours(earlier, read_where(paths, schema))
     lakehouse.replace_rows(OFFSET_PROGRESS, hours, where, *number)
 
 
