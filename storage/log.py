@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _COMMIT = re.compile(r"[0-9]{20}\.json")
 _DELETION_VECTORS = "deletionVectors"
+# The first version of Delta's protocol for writers that has CHECK constraints.
+_OF_CONSTRAINTS = "3"
 # As Spark does, which takes longer to read a log with more commits behind the last checkpoint.
 _CHECKPOINT_EVERY = 10
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -215,6 +217,43 @@ class Log:
             size=file["size_bytes"],
             partition_values=dict(texts_of(file["partition"])),
         )
+
+
+def make(
+    folder: Path,
+    schema_json: str,
+    *,
+    partitions: Sequence[str],
+    description: str,
+    properties: Mapping[str, str],
+) -> None:
+    """Make a table without rows.
+
+    Args:
+        folder: of the table.
+        schema_json: its columns, as Spark writes them.
+        partitions: those that it is partitioned by.
+        description: what it holds.
+        properties: its properties, constraints among them.
+
+    Raises:
+        DeltaError: it is there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # By themselves constraints do not let delta-rs ask for writers that know of them.
+    asked = {"delta.minWriterVersion": _OF_CONSTRAINTS} if _has_constraints(properties) else {}
+    DeltaTable.create(
+        folder,
+        Schema.from_json(schema_json),
+        partition_by=list(partitions),
+        description=description,
+        configuration={**properties, **asked},
+        raise_if_key_not_exists=False,
+    )
+
+
+def _has_constraints(properties: Mapping[str, str]) -> bool:
+    return any(name.startswith("delta.constraints.") for name in properties)
 
 
 def opened(folder: Path) -> Log | None:

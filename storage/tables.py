@@ -26,7 +26,7 @@ from schemas.tables import FORMAT_VERSION
 from storage.conditions import Met, for_arrow, for_spark, in_file, in_range, narrowed
 from storage.errors import ConflictError, LakehouseError
 from storage.files import path_of, read_where, texts_of, write_batches, write_files
-from storage.log import Selection, damaged, opened, with_schema
+from storage.log import Selection, damaged, make, opened, with_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -472,6 +472,21 @@ class Lakehouse:
 
     def _make(self, spec: TableSpec) -> None:
         """Make a table without rows, unless it is there."""
+        schema = spark_schema(spec.columns, spec.required).json()
+        properties = {
+            _FORMAT_PROPERTY: str(FORMAT_VERSION),
+            "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
+            **{f"delta.constraints.{name}": sql for name, sql in spec.constraints},
+        }
+        if self.local_root is not None:
+            make(
+                self._folder(spec),
+                schema,
+                partitions=spec.partitions,
+                description=spec.grain,
+                properties=properties,
+            )
+            return
         transaction = self._log(spec).startTransaction()
         if transaction.readVersion() >= 0:
             return
@@ -479,13 +494,9 @@ class Lakehouse:
             "id": str(uuid.uuid4()),
             "description": spec.grain,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": spark_schema(spec.columns, spec.required).json(),
+            "schemaString": schema,
             "partitionColumns": list(spec.partitions),
-            "configuration": {
-                _FORMAT_PROPERTY: str(FORMAT_VERSION),
-                "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
-                **{f"delta.constraints.{name}": sql for name, sql in spec.constraints},
-            },
+            "configuration": properties,
             "createdTime": time.time_ns() // 1_000_000,
         }
         jvm: Any = self.spark._jvm  # noqa: SLF001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from schemas.tables import GROUP_HEADS, GROUP_STATES, HISTORY_RUNS, RECORDS, all_tables
+from schemas.tables import (
+    COMMITTED_OFFSETS,
+    GROUP_HEADS,
+    GROUP_STATES,
+    HISTORY_RUNS,
+    RECORDS,
+    all_tables,
+)
 from storage import tables
 from storage.conditions import EVERY_ROW, OPEN_ROWS
 from storage.errors import LakehouseError
@@ -73,6 +81,33 @@ def test_a_table_is_what_delta_says(
             (f.name, f.dataType) for f in found.schema
         ]
         assert described(read) == described(found), spec.name
+
+
+def test_a_table_is_made_as_delta_makes_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for way in ("here", "by_delta"):
+        if way == "by_delta":
+            monkeypatch.setattr(Lakehouse, "local_root", None)
+        lakehouse = Lakehouse(spark, str(tmp_path / way), "default")
+        lakehouse.ensure(RECORDS)
+        lakehouse.ensure(COMMITTED_OFFSETS)
+        made.append([_made(tmp_path / way, spec) for spec in (RECORDS, COMMITTED_OFFSETS)])
+    assert made[0] == made[1]
+
+
+def _made(root: Path, spec: TableSpec) -> dict[str, object]:
+    (log,) = root.joinpath(*spec.name.split("."), "_delta_log").glob("*.json")
+    actions: dict[str, dict[str, object]] = {}
+    for line in log.read_text().splitlines():
+        actions |= json.loads(line)
+    metadata = actions["metaData"]
+    schema = json.loads(str(metadata["schemaString"]))
+    properties = {**metadata["configuration"]}  # type: ignore[dict-item]
+    properties.pop("delta.minWriterVersion", None)
+    told = {name: metadata[name] for name in ("description", "format", "partitionColumns")}
+    return {**told, **actions["protocol"], "schema": schema, "properties": properties}
 
 
 def test_sql_is_answered_alike_by_duckdb_and_spark(lakehouse: Lakehouse) -> None:
