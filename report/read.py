@@ -187,9 +187,8 @@ def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     asked = [_newest(panel, facts.shown, since) for panel in PANELS]
     for panel, found in zip(PANELS, tables(lakehouse, asked), strict=True):
         groups = {group.group_id: group for group in facts.shown}
-        order = [("group_id", "ascending"), ("begun", "descending")]
         # Of many chunks, Arrow takes rows by putting all of them together, each time.
-        rows = found.combine_chunks().sort_by(order)
+        rows = _newest_first(found.combine_chunks())
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
@@ -200,10 +199,21 @@ def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
             start += held
 
 
+def _newest_first(rows: pa.Table) -> pa.Table:
+    """Order rows by group and from the newest on; of those begun at once, by all that is plain."""
+    plain = [field for field in rows.schema if not pa.types.is_nested(field.type)]
+    by_time = sorted(plain, key=lambda field: not pa.types.is_timestamp(field.type))
+    others = [field.name for field in by_time if field.name not in ("group_id", "begun")]
+    # What has no end yet is the newest.
+    order = [(name, "descending", "at_start") for name in ("begun", *others)]
+    return rows.take(pc.sort_indices(rows, [("group_id", "ascending", "at_end"), *order]))
+
+
 def _newest(panel: str, groups: Sequence[Group], since: int) -> str:
     """Give SQL for the newest rows of groups, and how many there are of each.
 
-    The rows as a whole are read only once it is known since when they are shown.
+    The rows as a whole are read only once it is known since when they are shown. Where the place in
+    an order is all that is asked of it, neither DuckDB nor Spark brings all rows into that order.
     """
     source, begin, end = _SOURCES[panel]
     made_of = _MADE_OF.get(panel, {})
@@ -212,18 +222,19 @@ def _newest(panel: str, groups: Sequence[Group], since: int) -> str:
     names = ", ".join(sql_text(group.group_id) for group in groups)
     is_shown = f"group_id IN ({names}) AND ({end} IS NULL OR unix_millis({end}) >= {since})"
     return f"""
-SELECT group_id, {begun} AS begun, row_count, {", ".join(columns)}
-FROM {source} AS held
+WITH held AS (SELECT *, {begun} AS begun FROM {source} WHERE {is_shown})
+SELECT group_id, begun, row_count, {", ".join(columns)}
+FROM held
+JOIN (SELECT group_id, count(*) AS row_count FROM held GROUP BY group_id) USING (group_id)
 JOIN (
-  SELECT group_id, row_count, min(begun) AS first_begun
+  SELECT group_id, min(begun) AS first_begun
   FROM (
-    SELECT group_id, begun, count(*) OVER (PARTITION BY group_id) AS row_count,
-      row_number() OVER (PARTITION BY group_id ORDER BY begun DESC) AS place
-    FROM (SELECT group_id, {begun} AS begun FROM {source} WHERE {is_shown})
+    SELECT group_id, begun, row_number() OVER (PARTITION BY group_id ORDER BY begun DESC) AS place
+    FROM held
   )
-  WHERE place <= {PANELS[panel].most} GROUP BY group_id, row_count
+  WHERE place <= {PANELS[panel].most} GROUP BY group_id
 ) USING (group_id)
-WHERE {is_shown} AND {begun} >= first_begun"""
+WHERE begun >= first_begun"""
 
 
 def _told(panel: str, rows: list[Row]) -> list[Row]:
