@@ -53,7 +53,8 @@ _WARM_UP = 50_000
 MAIN_TABLES = ("offset_commits", "group_metadata")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _ARROW_ROWS = 65_536  # of a batch in the product
-_SAMPLE_INTERVAL = 0.25
+# To look at the pages of a large process takes tens of milliseconds.
+_SAMPLE_INTERVAL = 1.0
 _GIB = 2**30
 
 

@@ -222,19 +222,19 @@ def _newest(panel: str, groups: Sequence[Group], since: int) -> str:
     names = ", ".join(sql_text(group.group_id) for group in groups)
     is_shown = f"group_id IN ({names}) AND ({end} IS NULL OR unix_millis({end}) >= {since})"
     return f"""
-WITH held AS (SELECT *, {begun} AS begun FROM {source} WHERE {is_shown})
-SELECT group_id, begun, row_count, {", ".join(columns)}
-FROM held
-JOIN (SELECT group_id, count(*) AS row_count FROM held GROUP BY group_id) USING (group_id)
+WITH begun_at AS (SELECT group_id, {begun} AS begun FROM {source} WHERE {is_shown})
+SELECT group_id, {begun} AS begun, row_count, {", ".join(columns)}
+FROM {source} AS held
+JOIN (SELECT group_id, count(*) AS row_count FROM begun_at GROUP BY group_id) USING (group_id)
 JOIN (
   SELECT group_id, min(begun) AS first_begun
   FROM (
     SELECT group_id, begun, row_number() OVER (PARTITION BY group_id ORDER BY begun DESC) AS place
-    FROM held
+    FROM begun_at
   )
   WHERE place <= {PANELS[panel].most} GROUP BY group_id
 ) USING (group_id)
-WHERE begun >= first_begun"""
+WHERE {is_shown} AND {begun} >= first_begun"""
 
 
 def _told(panel: str, rows: list[Row]) -> list[Row]:

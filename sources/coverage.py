@@ -189,5 +189,5 @@ def _lists(holes: Sequence[tuple[str, np.ndarray]], rows: int) -> pa.Array:
     names = ["start_offset", "end_offset", "reason"]
     columns = [pa.array(every[:, 0]), pa.array(every[:, 1]), reason]
     structs = pa.StructArray.from_arrays(columns, names)
-    ends = np.cumsum(sizes.reshape(rows, -1).sum(axis=1))
+    ends = np.cumsum(sizes.reshape(rows, len(holes) // max(1, rows)).sum(axis=1))
     return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), structs)

@@ -129,18 +129,22 @@ def plain_files(path: str) -> list[str] | None:
         None if it takes Spark to find them, to read them, or to say what is wrong with them.
     """
     place = Path(path)
-    if place.is_dir():
-        # As Spark has it, these are no data.
-        found = sorted(p for p in place.iterdir() if not p.name.startswith(("_", ".")))
-    else:
-        found = [place]
     try:
-        schemas = [pq.read_schema(file) for file in found if file.is_file()]
+        found = sorted(place.iterdir()) if place.is_dir() else [place]
+        found = [file for file in found if not _is_hidden(file.name)]
+        named = [file for file in found if not file.name.startswith("_")]
+        schemas = [pq.read_schema(file) for file in named if file.is_file()]
     except (pa.ArrowException, OSError):
         return None
     if not found or len(schemas) < len(found) or not all(map(_is_plain, schemas)):
         return None
     return [str(file.absolute()) for file in found]
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether a file of a folder is no data by its name, as HadoopFSUtils of Spark has it."""
+    is_listed = "=" in name or name.startswith(("_metadata", "_common_metadata"))
+    return name.startswith(".") or name.endswith("._COPYING_") or (name[0] == "_" and not is_listed)
 
 
 def _is_plain(schema: pa.Schema) -> bool:

@@ -237,7 +237,7 @@ def make(
         properties: its properties, constraints among them.
 
     Raises:
-        DeltaError: it is there.
+        DeltaError: it is there, or somebody else makes it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # By themselves constraints do not let delta-rs ask for writers that know of them.
@@ -248,6 +248,8 @@ def make(
         partition_by=list(partitions),
         description=description,
         configuration={**properties, **asked},
+        # Of two that make it at once, the second would put its own in the first one's place.
+        commit_properties=CommitProperties(max_commit_retries=0),
         raise_if_key_not_exists=False,
     )
 

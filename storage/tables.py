@@ -471,7 +471,7 @@ class Lakehouse:
             writer.save(self.path(spec))
 
     def _make(self, spec: TableSpec) -> None:
-        """Make a table without rows, unless it is there."""
+        """Make a table without rows; if it is there, do nothing, or raise one of several errors."""
         schema = spark_schema(spec.columns, spec.required).json()
         properties = {
             _FORMAT_PROPERTY: str(FORMAT_VERSION),

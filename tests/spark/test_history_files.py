@@ -34,7 +34,7 @@ def test_tables_that_spark_writes_are_the_same(
             patch.setattr(gold_files, "shared_out", _by_group)
             patch.setattr(gold_files, "_HERE", -1)  # which would be one share
             # As of many; that few are joined here alike, the splits into runs show.
-            patch.setattr(history, "_HOURS_HERE", -1)
+            patch.setattr(history, "_HOURS_HERE", 1)
             succeed("history", "--lakehouse", folders[0])
         with monkeypatch.context() as patch:
             # As where the lakehouse is no folder of this machine.

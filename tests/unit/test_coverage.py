@@ -27,6 +27,10 @@ def told(*ranges: Range, found: dict[int, Extent], inner: dict[int, list[tuple[i
     ]
 
 
+def test_nothing_is_told_of_no_ranges() -> None:
+    assert told(found={}, inner={}) == []
+
+
 def test_every_offset_without_a_record_has_a_reason() -> None:
     ranges = [
         # Deleted up to 5, compacted up to 8, between the records, and behind the last one.

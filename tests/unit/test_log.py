@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
 
 from schemas.columns import column
 from schemas.tables import TableSpec
 from storage.errors import LakehouseError
 from storage.files import DataFile, FileWriter
-from storage.log import Log, opened
+from storage.log import Log, make, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +34,23 @@ SPEC = TableSpec(
     partitions=("cluster", "is_settled"),
 )
 OPEN = {"cluster": "blue", "is_settled": "false"}
+
+
+def test_of_many_that_make_a_table_at_once_one_does(tmp_path: Path) -> None:
+    schema = Schema([Field("cluster", PrimitiveType("string"))]).to_json()
+
+    def is_made(number: int) -> bool:
+        try:
+            make(tmp_path, schema, partitions=["cluster"], description=str(number), properties={})
+        except DeltaError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        (number,) = [n for n, made in enumerate(pool.map(is_made, range(8))) if made]
+    table = DeltaTable(tmp_path)
+    assert table.version() == 0
+    assert table.metadata().description == str(number)
 
 
 @pytest.fixture
