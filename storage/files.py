@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -279,8 +279,9 @@ class FileWriter:
         missing = [n for n in spec.required if n in rows.schema.names and rows[n].null_count]
         if missing:
             raise LakehouseError(f"{spec.name}: a row lacks {missing[0]}; nothing was written")
-        for values, part in _apart(rows, [n for n in spec.partitions if n != "cluster"]):
-            self._add(spec, {"cluster": self._cluster, **values}, part)
+        with self._giving_up():
+            for values, part in _apart(rows, [n for n in spec.partitions if n != "cluster"]):
+                self._add(spec, {"cluster": self._cluster, **values}, part)
 
     def _add(self, spec: TableSpec, place: dict[str, str], rows: pa.RecordBatch) -> None:
         key = (spec.name, *place.values())
@@ -296,7 +297,18 @@ class FileWriter:
 
     def close(self) -> list[tuple[str, DataFile]]:
         """Write what is left, and give the files with the names of their tables."""
-        return [(name, table.close()) for (name, *_), table in self._tables.items()]
+        with self._giving_up():
+            return [(name, table.close()) for (name, *_), table in self._tables.items()]
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Let go of all files when one cannot be written, as when the disk is full."""
+        try:
+            yield
+        except BaseException:
+            for table in self._tables.values():
+                table.give_up()
+            raise
 
 
 def _apart(
@@ -363,13 +375,11 @@ class _TableWriter:
         self._skipping = skipping
         self._waiting: list[pa.RecordBatch] = []
         self._path = path
-        self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             path,
             schema,
             compression=COMPRESSION,
             use_dictionary=_dictionary_columns(schema),
-            metadata_collector=self._footers,
             store_schema=False,
         )
 
@@ -386,10 +396,16 @@ class _TableWriter:
         if self._waiting:
             self.flush()
         self._writer.close()
-        footer = self._footers[0]
+        footer = pq.read_metadata(self._path)
         size = self._path.stat().st_size
         stats = _stats(footer, self._skipping)
         return DataFile(str(self._path), size, footer.num_rows, stats, self._values)
+
+    def give_up(self) -> None:
+        """Let go of the file, which is no part of a table."""
+        # Why it cannot be written is known; left alone, it would say so once more as it goes.
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

@@ -25,9 +25,11 @@ def test_two_pipelines_at_once(spark: SparkSession, tmp_path: Path) -> None:
     argv = ("pipeline", "--lakehouse", lakehouse, "--records")
     with Job(*argv, first) as one, Job(*argv, first) as other:
         statuses = [job.wait() for job in (one, other)]
-    assert sorted(statuses) == [0, 1], one.err + other.err
-    (line,) = one.complaints + other.complaints
-    assert "another" in line
+    # The other is turned away, or comes late and finds nothing new.
+    assert sorted(statuses) in ([0, 1], [0, 0]), one.err + other.err
+    complaints = one.complaints + other.complaints
+    assert len(complaints) == sum(statuses)
+    assert all("another" in line for line in complaints)
     for part in (first, second):
         succeed("pipeline", "--records", part, "--lakehouse", whole)
     succeed("pipeline", "--records", second, "--lakehouse", lakehouse)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import json
+import resource
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +21,9 @@ from sources.coverage import Extent
 from sources.parquet import COLUMNS, plain_extents
 from storage.errors import LakehouseError
 from storage.files import DataFile, FileWriter, RowGroups, read, read_where, shares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _TIME = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, dt.timezone.utc)
 _SPEC = TableSpec(
@@ -66,6 +74,35 @@ def test_a_file_has_its_rows_and_their_bounds(
         "maxValues": {"record_offset": 12, "at": "2026-01-02T03:04:05.680Z", "group_id": "b"},
         "nullCount": {"record_offset": 0, "at": 0, "group_id": 0, "note": 6},
     }
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("waiting", [1, 2**20])
+def test_files_that_cannot_be_written_say_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    monkeypatch.setattr("storage.files._MAX_WAITING", waiting)
+    other = replace(_SPEC, name="silver.others")
+
+    def fill() -> None:
+        writer = FileWriter(str(tmp_path), "blue")
+        for number in range(100):
+            writer.add(other if number % 2 else _SPEC, rows(number, "a"))
+        writer.close()
+
+    with files_no_larger_than(100):
+        with pytest.raises(OSError, match="File too large"):
+            fill()
+        gc.collect()  # what is left open would complain here
 
 
 def test_a_long_text_bounds_only_from_below(tmp_path: Path) -> None:
