@@ -195,7 +195,7 @@ _KNOWN = (
     ("Mkdirs failed", "--lakehouse cannot be written: no folder can be made there"),
     ("DELTA_CANNOT_CREATE_LOG_PATH", "--lakehouse cannot be written: no folder can be made there"),
     ("Parent path is not a directory", "--lakehouse lies below a file, it has to be a folder"),
-    ("Not a directory", "--lakehouse lies below a file, it has to be a folder"),
+    ("Not a directory", "--lakehouse cannot be written: no folder can be made there"),
     (
         "DELTA_MISSING_DELTA_TABLE",
         "--lakehouse holds files that are no Delta table where a table has to go: name another",
