@@ -149,7 +149,7 @@ def coverage(
         Rows of bronze.coverage.
     """
     rows = []
-    holes: list[tuple[str, np.ndarray]] = []
+    holes: list[list[tuple[str, np.ndarray]]] = []
     for r in ranges:
         position = r.topic, r.record_partition
         extent = found.get(position)
@@ -157,12 +157,14 @@ def coverage(
         last = r.next_offset - 1 if extent is None else extent.last_offset
         available = first if r.first_offset_available is None else r.first_offset_available
         behind = min(first, max(r.from_offset, available))
-        holes += [
-            (r.leading, _bounds((r.from_offset, behind - 1))),
-            (_COMPACTED, _bounds((behind, first - 1))),
-            (_COMPACTED, inner.get(position, _bounds())),
-            (_COMPACTED, _bounds((last + 1, r.next_offset - 1))),
-        ]
+        holes.append(
+            [
+                (r.leading, _bounds((r.from_offset, behind - 1))),
+                (_COMPACTED, _bounds((behind, first - 1))),
+                (_COMPACTED, inner.get(position, _bounds())),
+                (_COMPACTED, _bounds((last + 1, r.next_offset - 1))),
+            ]
+        )
         own = {name: value for name, value in asdict(r).items() if name != "leading"}
         read = {
             "record_count": new_records.get(position, 0),
@@ -172,7 +174,7 @@ def coverage(
         rows.append({**own, **read, **of_run})
     schema = arrow_schema(COVERAGE.of_cluster)
     place = schema.get_field_index("holes")
-    lists = _lists(holes, len(rows)).cast(schema.field(place).type)
+    lists = _lists(holes).cast(schema.field(place).type)
     return pa.Table.from_pylist(rows, schema).set_column(place, schema.field(place), lists)
 
 
@@ -180,8 +182,9 @@ def _bounds(*holes: tuple[int, int]) -> np.ndarray:
     return np.array([hole for hole in holes if hole[0] <= hole[1]], np.int64).reshape(-1, 2)
 
 
-def _lists(holes: Sequence[tuple[str, np.ndarray]], rows: int) -> pa.Array:
-    """Make a list for each row of reasons and bounds, of which each row has as many."""
+def _lists(rows: Sequence[Sequence[tuple[str, np.ndarray]]]) -> pa.Array:
+    """Make a list of holes for each row, which has them by reason."""
+    holes = [hole for row in rows for hole in row]
     sizes = np.array([len(bounds) for _, bounds in holes], np.int64)
     every = np.concatenate([_bounds(), *(bounds for _, bounds in holes)])
     reasons = pa.array([reason for reason, _ in holes], pa.string())
@@ -189,5 +192,5 @@ def _lists(holes: Sequence[tuple[str, np.ndarray]], rows: int) -> pa.Array:
     names = ["start_offset", "end_offset", "reason"]
     columns = [pa.array(every[:, 0]), pa.array(every[:, 1]), reason]
     structs = pa.StructArray.from_arrays(columns, names)
-    ends = np.cumsum(sizes.reshape(rows, len(holes) // max(1, rows)).sum(axis=1))
-    return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), structs)
+    ends = np.cumsum([0, *(sum(len(bounds) for _, bounds in row) for row in rows)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)

@@ -132,13 +132,13 @@ def plain_files(path: str) -> list[str] | None:
     try:
         found = sorted(place.iterdir()) if place.is_dir() else [place]
         found = [file for file in found if not _is_hidden(file.name)]
-        named = [file for file in found if not file.name.startswith("_")]
-        schemas = [pq.read_schema(file) for file in named if file.is_file()]
+        are_plain = all(
+            file.is_file() and not file.name.startswith("_") and _is_plain(pq.read_schema(file))
+            for file in found
+        )
     except (pa.ArrowException, OSError):
         return None
-    if not found or len(schemas) < len(found) or not all(map(_is_plain, schemas)):
-        return None
-    return [str(file.absolute()) for file in found]
+    return [str(file.absolute()) for file in found] if found and are_plain else None
 
 
 def _is_hidden(name: str) -> bool:

@@ -261,20 +261,16 @@ def _say_truncated(run: Run, ranges: list[Range]) -> None:
 
 
 def _from_files(run: Run, path: str, state: State) -> Source:
-    files = (parquet.plain_files(path) if run.lakehouse.local_root else None) or []
-    found = parquet.plain_extents(files, run.options.topic) if files else None
-    if not found or _reach_back(found, state):
-        return _from_files_by_spark(run, path, state)
-    return Source(None, _file_ranges(found, state), found, files)
-
-
-def _from_files_by_spark(run: Run, path: str, state: State) -> Source:
-    """Look at files that lie in folders, are not plain, or hold what the lakehouse may have."""
-    topic = run.options.topic
+    topic, is_local = run.options.topic, run.lakehouse.local_root is not None
+    files = (parquet.plain_files(path) if is_local else None) or []
+    found = parquet.plain_extents(files, topic) if files else None
+    if found and not _reach_back(found, state):
+        return Source(None, _file_ranges(found, state), found, files)
     every = parquet.read(run.spark, path)
     records = every.where(F.col("topic") == topic)
-    files = (parquet.local_files(every) if run.lakehouse.local_root else None) or []
-    found = parquet.plain_extents(files, topic) if files else None
+    if not files:  # they may lie in folders of the one that is named
+        files = (parquet.local_files(every) if is_local else None) or []
+        found = parquet.plain_extents(files, topic) if files else None
     if found is None:
         files, found = [], extents(records)
     if not found and (other := every.select("topic").first()) is not None:
