@@ -330,18 +330,20 @@ def _allowed_ms(limits: Values, timeout: int | None) -> int:
 def _flapping(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator[Hit]:
     """Find clients that leave and come back over and over."""
     limit = limits["member_flapping"]
-    for client, times in turn.returns.items():
-        if times < limit["returns_an_hour"]:
-            continue
+    often = {c: times for c, times in turn.returns.items() if times >= limit["returns_an_hour"]}
+    if not often:
+        return
+    record, end = _position(generation), _ended(generation)
+    for client, times in often.items():
         first, offset, timestamp = memory["came_back"][client][0]
         yield Hit(
             "member_flapping",
             client,
             CRITICAL if times >= limit["critical_an_hour"] else WARNING,
             first,
-            _ended(generation),
-            Position(generation["record_partition"], offset, timestamp),
-            _position(generation),
+            end,
+            Position(record.partition, offset, timestamp),
+            record,
             HOUR_MS,
             add={"returns": 1},
             begin={"returns": times},

@@ -387,15 +387,20 @@ def _group_metadata(shape: Shape, group: Group) -> Iterator[_Template]:
     protocol = rng.choice(_ASSIGNORS) if group.kind == "consumer" else "sessioned"
     host = f"/10.{rng.randrange(256)}.{rng.randrange(256)}."
     shares = _shares(group, _log_uniform(rng, *shape.members))
-    members = [
-        _member(rng, group, version, f"{host}{rng.randrange(256)}", share) for share in shares
-    ]
+    # Nobody gives an instance id to two clients of a group.
+    most = len(shares) + _VARIANTS
+    numbers = iter(rng.sample(range(max(100, most)), most))
+
+    def member(share: list[tuple[str, list[int]]]) -> dict[str, object]:
+        client = (f"{group.name}-{next(numbers)}", f"{host}{rng.randrange(256)}")
+        return _member(rng, group, version, client, share)
+
+    members = [member(share) for share in shares]
     for variant in range(_VARIANTS):
         # One member goes and another takes its share, as when it is restarted.
         changed = variant % len(members)
-        host_now = f"{host}{rng.randrange(256)}"
         members = [*members]
-        members[changed] = _member(rng, group, version, host_now, shares[changed])
+        members[changed] = member(shares[changed])
         leader = str(members[0]["memberId"])
         values = {
             "protocolType": group.kind,
@@ -434,19 +439,23 @@ def _shares(group: Group, members: int) -> list[list[tuple[str, list[int]]]]:
 
 
 def _member(
-    rng: random.Random, group: Group, version: int, host: str, share: list[tuple[str, list[int]]]
+    rng: random.Random,
+    group: Group,
+    version: int,
+    client: tuple[str, str],
+    share: list[tuple[str, list[int]]],
 ) -> dict[str, object]:
-    client = f"{group.name}-{rng.randrange(100)}"
+    name, host = client
     uuid = "-".join(rng.randbytes(n).hex() for n in (4, 2, 2, 2, 6))
     made: dict[str, object] = {
-        "memberId": f"{client}-{uuid}",
-        "clientId": client,
+        "memberId": f"{name}-{uuid}",
+        "clientId": name,
         "clientHost": host,
         "rebalanceTimeout": 300_000,
         "sessionTimeout": 45_000,
     }
     if version > 2:  # noqa: PLR2004 - the last one without static members
-        made["groupInstanceId"] = client if rng.random() < 0.2 else None  # noqa: PLR2004
+        made["groupInstanceId"] = name if rng.random() < 0.2 else None  # noqa: PLR2004
     kind = _EMBEDDED[group.kind]
     contents = _connect(host, share) if group.kind == "connect" else _consumer(group, share)
     messages = embedded_messages()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 import os
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,12 +80,28 @@ def _great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
     os.environ["GX_ANALYTICS_ENABLED"] = "False"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # Half of the time is this, for three expectations that none of ours is.
+        _load_when_used("scipy", "stats")
         import great_expectations as gx  # noqa: PLC0415
         import great_expectations.data_context.types.base  # noqa: PLC0415
 
         import dq.expectations  # noqa: F401, PLC0415 - makes it known
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
     return gx
+
+
+def _load_when_used(package: str, name: str) -> None:
+    """Let ``from package import name`` load a module no sooner than it is asked for something."""
+    path = f"{package}.{name}"
+    spec = None if path in sys.modules else importlib.util.find_spec(path)
+    if spec is None or spec.loader is None:
+        return
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path] = module
+    spec.loader.exec_module(module)
+    # The import statement finds it here, and asks nothing of it.
+    setattr(importlib.import_module(package), name, module)
 
 
 def _found(

@@ -7,6 +7,7 @@ a group show the same `span` of time, so that what happened together stands belo
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any, TypeAlias
 
 import altair as alt
@@ -42,9 +43,17 @@ def charts() -> dict[str, Spec]:
     return {name: _spec(chart, height) for name, (chart, height) in found.items()}
 
 
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+LIBRARIES = f"vl-convert {version('vl-convert-python')}: {_SNIPPET}"
+"""What `javascript` is made from; the same gives the same."""
+
+
 def javascript() -> str:
-    """Give the libraries that draw the charts, of the versions that the lock file pins."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    """Give the libraries that draw the charts, of the versions that the lock file pins.
+
+    To put them together takes seconds.
+    """
+    return vl_convert.javascript_bundle(_SNIPPET)
 
 
 def licences() -> str:

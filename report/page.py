@@ -53,9 +53,13 @@ class Ingredients:
     charts: dict[str, Spec]
 
 
-def ingredients() -> Ingredients:
-    """Give what every page has; takes a second, and needs no rows."""
-    return Ingredients(_inlined(javascript()), charts())
+def ingredients(libraries: str | None = None) -> Ingredients:
+    """Give what every page has, which needs no rows.
+
+    Args:
+        libraries: what `report.charts.javascript` gives, if it is known.
+    """
+    return Ingredients(_inlined(javascript() if libraries is None else libraries), charts())
 
 
 def page(facts: Facts, parts: Ingredients | None = None) -> str:

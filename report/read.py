@@ -170,14 +170,22 @@ _SOURCES = {
     "offsets": ("gold.offset_progress", "hour", "last_commit_at"),
     "lag": (_SAMPLES, "sampled_at", "sampled_at"),
 }
-_MEMBERS = {"joined": "members_joined", "left": "members_left", "replaced": "members_replaced"}
+_NAME = "member -> coalesce(member.group_instance_id, member.client_id, member.member_id)"
 # Columns that are not there by their names.
 _MADE_OF = {
     "owners": {
         "topic": "coalesce(topic, topic_id)",
         "client_id": "coalesce(client_id, member_id)",
     },
-    "generations": _MEMBERS,
+    "generations": {
+        what: f"array_join(transform(slice(members_{what}, 1, {_NAMED_MEMBERS}), {_NAME}), ', ')"
+        for what in ("joined", "left", "replaced")
+    },
+    "lag": {
+        "status": "CASE status "
+        + " ".join(f"WHEN {n} THEN '{status}'" for n, status in enumerate(STATUSES))
+        + " END"
+    },
 }
 
 
@@ -195,14 +203,13 @@ def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
             group.counts[panel] = rows["row_count"][start].as_py()
             newest = rows.slice(start, min(held, PANELS[panel].most))
             shown = newest.drop_columns(["begun", "row_count"])
-            group.rows[panel] = _told(panel, _rows(shown))[::-1]
+            group.rows[panel] = _rows(shown)[::-1]
             start += held
 
 
 def _newest_first(rows: pa.Table) -> pa.Table:
-    """Order rows by group and from the newest on; of those begun at once, by all that is plain."""
-    plain = [field for field in rows.schema if not pa.types.is_nested(field.type)]
-    by_time = sorted(plain, key=lambda field: not pa.types.is_timestamp(field.type))
+    """Order rows by group and from the newest on; of those begun at once, by all else."""
+    by_time = sorted(rows.schema, key=lambda field: not pa.types.is_timestamp(field.type))
     others = [field.name for field in by_time if field.name not in ("group_id", "begun")]
     # What has no end yet is the newest.
     order = [(name, "descending", "at_start") for name in ("begun", *others)]
@@ -235,22 +242,6 @@ JOIN (
   WHERE place <= {PANELS[panel].most} GROUP BY group_id
 ) USING (group_id)
 WHERE {is_shown} AND {begun} >= first_begun"""
-
-
-def _told(panel: str, rows: list[Row]) -> list[Row]:
-    for row in rows:
-        if panel == "generations":
-            for name in _MEMBERS:
-                names = map(_name_of, (row[name] or ())[:_NAMED_MEMBERS])
-                row[name] = ", ".join(names)[:_MOST_TEXT]
-        elif panel == "lag" and row["status"] is not None:
-            row["status"] = STATUSES[row["status"]]
-    return rows
-
-
-def _name_of(member: Row) -> str:
-    names = (member["group_instance_id"], member["client_id"], member["member_id"])
-    return str(next((name for name in names if name is not None), ""))
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -265,8 +265,8 @@ class FileWriter:
         self._cluster = cluster
         self._tables: dict[tuple[str, ...], _TableWriter] = {}
 
-    def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
-        """Take rows of a table: its columns but for the cluster.
+    def add(self, spec: TableSpec, rows: pa.RecordBatch, part: str = "") -> None:
+        """Take rows of a table: its columns but for the cluster; each part has its own file.
 
         Delta evaluates no constraint of files that it does not write. What is asked of positions
         holds in bronze, where they come from; that no key is null is looked at here.
@@ -280,11 +280,11 @@ class FileWriter:
         if missing:
             raise LakehouseError(f"{spec.name}: a row lacks {missing[0]}; nothing was written")
         with self._giving_up():
-            for values, part in _apart(rows, [n for n in spec.partitions if n != "cluster"]):
-                self._add(spec, {"cluster": self._cluster, **values}, part)
+            for values, of_place in _apart(rows, [n for n in spec.partitions if n != "cluster"]):
+                self._add(spec, {"cluster": self._cluster, **values}, of_place, part)
 
-    def _add(self, spec: TableSpec, place: dict[str, str], rows: pa.RecordBatch) -> None:
-        key = (spec.name, *place.values())
+    def _add(self, spec: TableSpec, place: dict[str, str], rows: pa.RecordBatch, part: str) -> None:
+        key = (spec.name, part, *place.values())
         if key not in self._tables:
             folder = self._root / spec.name.replace(".", "/") / path_of(place)
             folder.mkdir(parents=True, exist_ok=True)

@@ -175,9 +175,17 @@ def _write(
         commits = tables.get(COMMITS, pa.schema(arrow.fields(COMMITS)).empty_table())
         for table, rows in offsets.follow(commits, former).items():
             spec = all_tables()[f"gold.{table}"]
-            for batch in rows.to_batches():
-                writer.add(spec, _of_run(spec, batch, target))
+            parts = _apart(rows) if table == offsets.HOURS else {"": rows}
+            for part, of_part in parts.items():
+                for batch in of_part.to_batches():
+                    writer.add(spec, _of_run(spec, batch, target), part)
     return writer.close()
+
+
+def _apart(hours: pa.Table) -> dict[str, pa.Table]:
+    """Take the hours that the next run may go on with apart: it has to write their file anew."""
+    is_last = pc.fill_null(pc.equal(hours["hour"], pc.max(hours["hour"])), fill_value=True)
+    return {"": hours.filter(pc.invert(is_last)), "last": hours.filter(is_last)}
 
 
 def keep(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import report_path
+from report.charts import LIBRARIES, javascript
 from report.page import ingredients, page
 from report.read import read_facts
 from storage.errors import GroupledgerError
@@ -28,9 +32,9 @@ def report(run: Run) -> None:
         run.say("report: left out, the lakehouse is not on this machine (--output FILE)")
         return
     with run.step("writing the report"):
-        # The libraries take a second of this process, while Spark is busy in its own.
+        # They take a second of this process, while DuckDB or Spark is busy.
         with ThreadPoolExecutor(1) as pool:
-            parts = pool.submit(ingredients)
+            parts = pool.submit(lambda: ingredients(libraries(cache_folder())))
             facts = read_facts(run.lakehouse, int(time.time() * 1000))
             text = page(facts, parts.result())
         path = _write(Path(target).absolute(), text)
@@ -39,17 +43,43 @@ def report(run: Run) -> None:
         run.out.print(f"The report is {path}", markup=False, highlight=False, soft_wrap=True)
 
 
+def libraries(cache: Path) -> str:
+    """Give the code that draws charts; what takes seconds to put together is kept.
+
+    Args:
+        cache: folder for what can be made again.
+    """
+    name = f"charts-{_digest(LIBRARIES)}"
+    for path in cache.glob(f"{name}.*.js"):
+        with suppress(OSError, UnicodeDecodeError):
+            kept = path.read_text("utf-8")
+            if path.name == f"{name}.{_digest(kept)}.js":  # else it is not whole
+                return kept
+    made = javascript()
+    with suppress(OSError):  # then the next run makes it again, too
+        _replace(cache / f"{name}.{_digest(made)}.js", made)
+    return made
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def _write(path: Path, text: str) -> Path:
-    """Write the file as a whole, or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        _replace(path, text)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ReportError(f"--output {path}: cannot be written: {reason}") from error
     return path
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole, or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

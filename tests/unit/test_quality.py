@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,3 +72,20 @@ def test_decoded_rows_have_the_same_columns_of_every_table() -> None:
 def test_the_page_has_the_numbers() -> None:
     checks = sum(len(suite.checks) for suite in suites())
     assert f"{checks} expectations in {len(suites())} suites" in PAGE.read_text("utf-8")
+
+
+def test_statistics_are_loaded_when_something_asks_for_them() -> None:
+    """It is a module of half the time that loading great-expectations takes."""
+    code = """
+import sys
+import duckdb
+from dq.validation import evaluate
+from storage.queries import DuckDBQueries
+
+assert evaluate([], DuckDBQueries(duckdb.connect(), lambda: None)) == []
+assert "scipy.stats._stats_py" not in sys.modules
+from great_expectations.expectations.core import expect_column_kl_divergence_to_be_less_than
+print(expect_column_kl_divergence_to_be_less_than.stats.entropy([1.0]))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["0.0"]

@@ -7,14 +7,19 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.runtime.options import parse, report_path
+from jobs.runtime.report import libraries
 from report.charts import charts
 from report.model import LISTED_GROUPS, Facts
 from report.page import Ingredients, embedded, ingredients, packed, page
 from tests.support.report import AS_OF, ATTACKS, facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +184,30 @@ def test_a_remote_lakehouse_asks_for_the_file(capsys: pytest.CaptureFixture[str]
     assert "--output FILE" in capsys.readouterr().err
     options = parse(["pipeline", "--lakehouse", "s3a://b/g", "--records", "x.parquet"])
     assert report_path(options) is None
+
+
+class TestKeptLibraries:
+    def test_they_are_put_together_once(self, parts: Ingredients, tmp_path: Path) -> None:
+        made = libraries(tmp_path)
+        (kept,) = tmp_path.iterdir()
+        assert kept.read_text("utf-8") == made
+        assert len(made) == pytest.approx(len(parts.libraries), rel=0.01)
+        other = kept.with_name(kept.name.replace(_digest(made), _digest("other")))
+        kept.rename(other).write_text("other", "utf-8")
+        assert libraries(tmp_path) == "other"
+
+    def test_half_a_file_is_none(self, tmp_path: Path) -> None:
+        made = libraries(tmp_path)
+        (kept,) = tmp_path.iterdir()
+        kept.write_text(made[:1000], "utf-8")
+        assert libraries(tmp_path) == made
+        assert kept.read_text("utf-8") == made
+
+    def test_a_folder_that_cannot_be_written_does_no_harm(self, tmp_path: Path) -> None:
+        no_folder = tmp_path / "file"
+        no_folder.touch()
+        assert libraries(no_folder) == libraries(tmp_path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
