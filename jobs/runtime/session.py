@@ -5,19 +5,18 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import subprocess
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from pyspark import SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from jobs.runtime import classes
+from jobs.runtime import classes, jvm
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from jobs.runtime.options import Options
@@ -52,9 +51,9 @@ def session(options: Options) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.ERROR)
     for name in _LOUD_LOGGERS:
         logging.getLogger(name).disabled = True
-    jvm = None
+    process = None
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started the JVM otherwise
-        jvm = _start_jvm()
+        process = _start_jvm()
     new = os.environ.get(classes.NEW)
     name = f"groupledger {options.job} {options.cluster}"
     spark = SparkSession.builder.appName(name).getOrCreate()
@@ -67,11 +66,11 @@ def session(options: Options) -> Iterator[SparkSession]:
         is_done = True
     finally:
         spark.stop()
-        if jvm is not None and new is not None:
+        if process is not None and new is not None:
             if is_done:  # writing takes seconds: first all is said
-                atexit.register(classes.keep, jvm, Path(new))
+                atexit.register(classes.keep, process, Path(new))
             else:  # it may have loaded few
-                atexit.register(jvm.kill)  # but what went wrong is the JVM's to tell
+                atexit.register(process.kill)  # but what went wrong is the JVM's to tell
 
 
 def _number(value: str | None) -> str:
@@ -80,12 +79,12 @@ def _number(value: str | None) -> str:
 
 
 def _start_jvm() -> subprocess.Popen[bytes]:
-    gateway: Any = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+    gateway = jvm.gateway()
     stderr = gateway.proc.stderr
     threading.Thread(target=_pass_on, args=(stderr,), daemon=True).start()
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - pyspark has no public way
-    jvm: subprocess.Popen[bytes] = gateway.proc
-    return jvm
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
 
 
 def _pass_on(lines: IO[bytes]) -> None:
