@@ -7,7 +7,7 @@ be kept as JSON between two runs.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ class Episode:
             seen += [v for v in dict.fromkeys(values) if v not in seen][: _LISTED - len(seen)]
 
     def to_json(self) -> Row:
-        """Give it as plain data."""
-        return asdict(self)
+        """Give it as plain data, to be written down before it changes."""
+        return vars(self)
 
     def is_open(self, now: int) -> bool:
         """Tell whether a later finding may still extend it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from history.commits import NO_TIME, CommitChunk
 from history.fold import Fold
-from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
+from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Member, Record
 from schemas import gold
 from schemas.columns import Column, array_of_millis
 
@@ -259,7 +258,9 @@ class _Group:
 
 def _json(head: Row) -> str:
     # Left alone, orjson writes down of a member what was worked out of it, too.
-    return orjson.dumps(head, default=asdict, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+    return orjson.dumps(
+        head, default=Member.plain, option=orjson.OPT_PASSTHROUGH_DATACLASS
+    ).decode()
 
 
 def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:

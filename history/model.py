@@ -7,7 +7,7 @@ that it can be stored as JSON between two runs.
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,6 +118,13 @@ class Member:
         """What it subscribes to, in order."""
         return None if self.topics is None else tuple(sorted(self.topics))
 
+    def plain(self) -> Row:
+        """Give what is told of it, without what follows from that."""
+        return {name: getattr(self, name) for name in _OF_MEMBER}
+
+
+_OF_MEMBER = tuple(f.name for f in fields(Member))
+
 
 @dataclass
 class Epochs:
@@ -189,9 +196,10 @@ class GroupState:
     def to_json(self) -> str:
         """Write the state down."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "owning"}
-        given["members"] = {k: asdict(m) for k, m in self.members.items()}
-        given["epochs"] = asdict(self.epochs)
-        given["commits"] = asdict(self.commits)
+        # dataclasses.asdict copies whatever is in them.
+        given["members"] = {k: m.plain() for k, m in self.members.items()}
+        given["epochs"] = vars(self.epochs)
+        given["commits"] = vars(self.commits)
         kept = {k: v for k, v in given.items() if v not in (None, {}, [])}
         return orjson.dumps(kept).decode()
 

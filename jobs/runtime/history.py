@@ -264,12 +264,11 @@ def _write_files(lakehouse: Lakehouse, plan: Plan, news: News) -> int | None:
     if any(paths is None for paths in open_files.values()):
         return None
     files: dict[str, list[DataFile]] = defaultdict(list)
-    with ThreadPoolExecutor(1) as pool:
-        # This is Arrow's work, and the other Python's.
-        kept = pool.submit(gold_files.keep, lakehouse.spark, replaced, places, target)
-        written = gold_files.write(lakehouse.spark, source, target, news.holes, places)
-        for name, file in [*written, *kept.result()]:
-            files[name].append(file)
+    for name, file in [
+        *gold_files.write(lakehouse.spark, source, target, news.holes, places),
+        *gold_files.keep(lakehouse.spark, replaced, places, target),
+    ]:
+        files[name].append(file)
     number = (_APPLICATION, plan.number)
     for spec in specs:
         lakehouse.add(spec, files[spec.name], *number, instead_of=OPEN_ROWS)
