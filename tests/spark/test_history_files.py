@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
+from benchmarks import generate
 from jobs.runtime import gold_files, history
 from jobs.runtime.shares import shared_out
+from schemas.tables import OFFSET_PROGRESS
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, succeed
@@ -46,6 +50,20 @@ def test_tables_that_spark_writes_are_the_same(
         # The state to go on from may be written down in another order.
         if table != "gold.group_heads":
             assert by_files[table] == by_spark[table], table
+
+
+def test_hours_that_are_over_are_not_written_anew(spark: SparkSession, tmp_path: Path) -> None:
+    day = generate.records(generate.Shape(), 20_000)
+    cut = day.num_rows * 47 // 48
+    root, files = str(tmp_path / "lakehouse"), []
+    for number, part in enumerate((day.slice(0, cut), day.slice(cut))):
+        pq.write_table(part, tmp_path / f"{number}.parquet")
+        succeed("silver", "--records", str(tmp_path / f"{number}.parquet"), "--lakehouse", root)
+        succeed("history", "--lakehouse", root)
+        logged = Lakehouse(spark, root, "default").logged_files(OFFSET_PROGRESS)
+        files.append({file["path"] for file in logged or ()})
+    assert len(files[0]) == 2
+    assert len(files[0] & files[1]) == 1
 
 
 def _by_group(weights: Mapping[tuple[str, int], float], _: float) -> list[Share]:
