@@ -86,18 +86,26 @@ class _Places:
         self.returned: list[str] = []
         since = at - _WINDOW_MS
         self._places: dict[str, Row] = memory.setdefault("places", {})
-        free = {name: p["left"] for name, p in self._places.items() if p["left"] is not None}
-        self._free: list[str] = [name for name, left in free.items() if left >= since]
-        for name in free.keys() - self._free:
-            del self._places[name]
+        self._free: list[str] = []
+        for name, place in list(self._places.items()):
+            # In order, so that no more is looked at than goes, which mostly is nothing.
+            restarts, left = place["restarts"], place["left"]
+            if restarts and restarts[0] < since:
+                del restarts[: bisect_left(restarts, since)]
+            if left is None:
+                continue
+            if left < since:
+                del self._places[name]
+            else:
+                self._free.append(name)
         self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
         self._gone = {c: t for c, t in memory.get("gone", {}).items() if t >= since}
         self.came_back: dict[str, list[list[Any]]] = memory.setdefault("came_back", {})
-        for client in [c for c, times in self.came_back.items() if times[0][0] < since]:
-            times = self.came_back[client]
-            del times[: bisect_left(times, [since])]
-            if not times:
-                del self.came_back[client]
+        for client, times in list(self.came_back.items()):
+            if times[0][0] < since:
+                del times[: bisect_left(times, [since])]
+                if not times:
+                    del self.came_back[client]
         memory["gone"] = self._gone
 
     def forget(self) -> None:
@@ -176,10 +184,8 @@ class _Places:
         if place["left"] is not None:
             self._free.remove(name)
         place["client"], place["left"] = client, None
-        restarts: list[int] = place["restarts"]
-        del restarts[: bisect_left(restarts, self._at - _WINDOW_MS)]
-        insort(restarts, self._at)
-        self.restarts.append(len(restarts))
+        insort(place["restarts"], self._at)
+        self.restarts.append(len(place["restarts"]))
         self.members[member["member_id"]] = (name, self._settled)
 
     def _returns(self, client: str) -> None:

@@ -169,7 +169,7 @@ class Findings:
         yield from self.current.values()
 
     def to_json(self) -> list[Row]:
-        """Give the open ones as plain data."""
+        """Give the open ones as plain data, to be written down before they change."""
         return [episode.to_json() for episode in self.current.values()]
 
 

@@ -91,7 +91,10 @@ def _great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
 
 
 def _load_when_used(package: str, name: str) -> None:
-    """Let ``from package import name`` load a module no sooner than it is asked for something."""
+    """Let ``from package import name`` load a module no sooner than it is asked for something.
+
+    One thread at a time may ask: Python's own loader holds no lock before 3.12.2.
+    """
     path = f"{package}.{name}"
     spec = None if path in sys.modules else importlib.util.find_spec(path)
     if spec is None or spec.loader is None:

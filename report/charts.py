@@ -44,7 +44,7 @@ def charts() -> dict[str, Spec]:
 
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
-LIBRARIES = f"vl-convert {version('vl-convert-python')}: {_SNIPPET}"
+MADE_OF = f"vl-convert {version('vl-convert-python')}: {_SNIPPET}"
 """What `javascript` is made from; the same gives the same."""
 
 

@@ -4,7 +4,7 @@ Python 3.10 looks for imports in the script's folder first, whatever PYTHONSAFEP
 jobs/history.py would stand in for the package history: so no job is run as a script itself, and
 this one forgets its folder.
 
-Where the launcher has this process start the JVM, it starts first.
+Where the launcher says so, it begins with the JVM.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 if __name__ == "__main__":
     own = Path(__file__).resolve().parent
     sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != own]
-    if "PYSPARK_SUBMIT_ARGS" in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        from jobs.runtime import jvm
+    from jobs.runtime import jvm
 
+    if os.environ.pop(jvm.AHEAD, None):
         jvm.begin()
     runpy.run_module(f"jobs.{sys.argv[1]}", run_name="__main__")

@@ -183,7 +183,10 @@ def _write(
 
 
 def _apart(hours: pa.Table) -> dict[str, pa.Table]:
-    """Take the hours that the next run may go on with apart: it has to write their file anew."""
+    """Take the hours that the next run may go on with apart: it has to write their file anew.
+
+    So a first run's files stay as they are; those of later runs are joined with the run before.
+    """
     is_last = pc.fill_null(pc.equal(hours["hour"], pc.max(hours["hour"])), fill_value=True)
     return {"": hours.filter(pc.invert(is_last)), "last": hours.filter(is_last)}
 

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+import threading
+from concurrent.futures import Future
+from typing import Any
 
-from pyspark.java_gateway import launch_gateway
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+AHEAD = "GROUPLEDGER_JVM_AHEAD"
+"""The environment variable that has a job's process begin with the JVM."""
 
 _begun: list[Future[Any]] = []
 
 
 def begin() -> None:
     """Let a JVM start."""
-    with_stderr = {"stderr": subprocess.PIPE}
-    pool = ThreadPoolExecutor(1)
-    _begun.append(pool.submit(launch_gateway, popen_kwargs=with_stderr))
-    pool.shutdown(wait=False)
+    started: Future[Any] = Future()
+    _begun.append(started)
+    # An executor's thread would be waited for by a process that is interrupted.
+    threading.Thread(target=_start, args=(started,), daemon=True).start()
+
+
+def _start(started: Future[Any]) -> None:
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - the launcher has no use for it
+
+    try:
+        with_stderr = {"stderr": subprocess.PIPE}
+        started.set_result(launch_gateway(popen_kwargs=with_stderr))  # type: ignore[no-untyped-call]
+    except BaseException as error:  # noqa: BLE001 - it is raised where the JVM is asked for
+        started.set_exception(error)
 
 
 def gateway() -> Any:  # noqa: ANN401 - it has no types

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from jobs.runtime import classes, jars, options
+from jobs.runtime import classes, jars, jvm, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +121,7 @@ def job_process(
             java_options += _QUICK_COMPILER
         arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)
         env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+        env[jvm.AHEAD] = "1"
         return [sys.executable, *script], env
     archive = build_archive(jars.cache_folder())
     arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import report_path
-from report.charts import LIBRARIES, javascript
+from report.charts import MADE_OF, javascript
 from report.page import ingredients, page
 from report.read import read_facts
 from storage.errors import GroupledgerError
@@ -32,9 +32,9 @@ def report(run: Run) -> None:
         run.say("report: left out, the lakehouse is not on this machine (--output FILE)")
         return
     with run.step("writing the report"):
-        # They take a second of this process, while DuckDB or Spark is busy.
+        # Where they are not kept, they take seconds; DuckDB or Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
-            parts = pool.submit(lambda: ingredients(libraries(cache_folder())))
+            parts = pool.submit(lambda: ingredients(libraries(_cache())))
             facts = read_facts(run.lakehouse, int(time.time() * 1000))
             text = page(facts, parts.result())
         path = _write(Path(target).absolute(), text)
@@ -43,13 +43,22 @@ def report(run: Run) -> None:
         run.out.print(f"The report is {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-def libraries(cache: Path) -> str:
+def _cache() -> Path | None:
+    try:
+        return cache_folder()
+    except RuntimeError:  # a user without a home, as a driver's on a cluster may be
+        return None
+
+
+def libraries(cache: Path | None) -> str:
     """Give the code that draws charts; what takes seconds to put together is kept.
 
     Args:
-        cache: folder for what can be made again.
+        cache: folder for what can be made again, if there is one.
     """
-    name = f"charts-{_digest(LIBRARIES)}"
+    if cache is None:
+        return javascript()
+    name = f"charts-{_digest(MADE_OF)}"
     for path in cache.glob(f"{name}.*.js"):
         with suppress(OSError, UnicodeDecodeError):
             kept = path.read_text("utf-8")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from jobs.runtime import classes, launch, options
+from jobs.runtime import classes, jars, jvm, launch, options
 
 # As Spark's JVM: it ends when its standard input does, and writes its archive then.
 _WRITER = "cat >/dev/null; [ -z {content} ] || echo {content} >{part}; exit {status}"
@@ -120,3 +121,51 @@ def test_on_this_machine_jars_are_where_the_jvm_shares_classes() -> None:
     line = launch.spark_arguments(cluster, {}, [Path("/a.jar")], None)
     assert line[line.index("--jars") + 1] == "/a.jar"
     assert not any("extraClassPath" in word for word in line)
+
+
+@pytest.fixture
+def no_jvm(tmp_path: Path) -> Path:
+    """A folder that stands for a Spark whose JVM ends at once, and notes that it was there."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
+    submit.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize("ahead", ["1", None])
+def test_a_process_begins_with_the_jvm_where_the_launcher_says_so(
+    no_jvm: Path, ahead: str | None
+) -> None:
+    boot = jars.CHECKOUT / "jobs" / "runtime" / "boot.py"
+    env = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
+    env |= {"SPARK_HOME": str(no_jvm), **({jvm.AHEAD: ahead} if ahead else {})}
+    # Help, which needs none, comes once all is loaded.
+    subprocess.run([sys.executable, str(boot), "pipeline", "--help"], check=True, env=env)
+    assert (no_jvm / "started").exists() == bool(ahead)
+
+
+def test_only_a_process_that_needs_no_code_shipped_begins_with_the_jvm() -> None:
+    chosen = options.parse(["pipeline", "--records", "x.parquet"])
+    for master, is_ahead in (("local[2]", True), ("spark://host:7077", False)):
+        target = launch.choose_target(master, {})
+        _, env = launch.job_process(target, ["pipeline"], chosen)
+        assert (jvm.AHEAD in env) == is_ahead
+
+
+def test_a_jvm_that_does_not_start_is_told_where_it_is_asked_for(no_jvm: Path) -> None:
+    code = """
+from pyspark.errors import PySparkRuntimeError
+from jobs.runtime import jvm
+
+jvm.begin()
+try:
+    jvm.gateway()
+except PySparkRuntimeError as error:
+    print(error.getCondition())
+"""
+    env = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
+    env["SPARK_HOME"] = str(no_jvm)
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, check=True, env=env, capture_output=True, text=True)
+    assert told.stdout.split() == ["JAVA_GATEWAY_EXITED"]
