@@ -15,20 +15,23 @@ _begun: list[Future[Any]] = []
 
 def begin() -> None:
     """Let a JVM start."""
+    # The launcher has no use for it; and two threads that import pyspark at once trip over each
+    # other, so it is all there before the other one starts.
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
     started: Future[Any] = Future()
+
+    def start() -> None:
+        try:
+            gateway = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+        except BaseException as error:  # noqa: BLE001 - it is raised where the JVM is asked for
+            started.set_exception(error)
+        else:
+            started.set_result(gateway)
+
     _begun.append(started)
     # An executor's thread would be waited for by a process that is interrupted.
-    threading.Thread(target=_start, args=(started,), daemon=True).start()
-
-
-def _start(started: Future[Any]) -> None:
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - the launcher has no use for it
-
-    try:
-        with_stderr = {"stderr": subprocess.PIPE}
-        started.set_result(launch_gateway(popen_kwargs=with_stderr))  # type: ignore[no-untyped-call]
-    except BaseException as error:  # noqa: BLE001 - it is raised where the JVM is asked for
-        started.set_exception(error)
+    threading.Thread(target=start, daemon=True).start()
 
 
 def gateway() -> Any:  # noqa: ANN401 - it has no types
