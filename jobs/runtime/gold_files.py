@@ -175,14 +175,14 @@ def _write(
         commits = tables.get(COMMITS, pa.schema(arrow.fields(COMMITS)).empty_table())
         for table, rows in offsets.follow(commits, former).items():
             spec = all_tables()[f"gold.{table}"]
-            parts = _apart(rows) if table == offsets.HOURS else {"": rows}
+            parts = _by_last_hour(rows) if table == offsets.HOURS else {"": rows}
             for part, of_part in parts.items():
                 for batch in of_part.to_batches():
                     writer.add(spec, _of_run(spec, batch, target), part)
     return writer.close()
 
 
-def _apart(hours: pa.Table) -> dict[str, pa.Table]:
+def _by_last_hour(hours: pa.Table) -> dict[str, pa.Table]:
     """Take the hours that the next run may go on with apart: it has to write their file anew.
 
     So a first run's files stay as they are; those of later runs are joined with the run before.

@@ -23,11 +23,11 @@ def begin() -> None:
 
     def start() -> None:
         try:
-            gateway = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+            launched = launch_gateway(popen_kwargs={"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
         except BaseException as error:  # noqa: BLE001 - it is raised where the JVM is asked for
             started.set_exception(error)
         else:
-            started.set_result(gateway)
+            started.set_result(launched)
 
     _begun.append(started)
     # An executor's thread would be waited for by a process that is interrupted.
