@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decoders.batches import sorted_out
 from decoders.clients import hash_clients
 from decoders.records import decode
 from schemas.tables import decoded_table
 from storage.files import FileWriter, in_tasks_of, in_tasks_of_files, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 _RUN = "ingest_run"
 _TIME = pa.timestamp("us", "UTC")
-# Records are decoded so many together, of each of these kinds apart and of all others: a pass over
-# few costs what one over many does, but large ones have to stay in the processor's caches.
-_MAX_ROWS = 65_536
-_MAX_BYTES = 8 * 2**20
-_KINDS = (pa.array([b"\0\0", b"\0\1"]), pa.array([b"\0\2"]))
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def _of_runs(batch: pa.RecordBatch, bronze: BronzeFiles) -> pa.RecordBatch:
 def _write(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
     writer = FileWriter(target.root, target.cluster)
     in_type: Counter[bytes | None] = Counter()
-    for batch in _sorted_out(batches, in_type):
+    for batch in sorted_out(batches, in_type):
         for table, parts in decode(batch).tables.items():
             for part in parts:
                 rows = part if target.clients is None else hash_clients(part, target.clients)
@@ -135,43 +131,3 @@ def _write(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
                 writer.add(decoded_table(table), rows.append_column("decode_run", run))
     files = {name.removeprefix("silver."): [file] for name, file in writer.close()}
     return Written(dict(in_type), files)
-
-
-def _sorted_out(
-    batches: Iterable[pa.RecordBatch], in_type: Counter[bytes | None]
-) -> Iterator[pa.RecordBatch]:
-    """Put records of one kind together, and count those of each type."""
-    waiting = [_Waiting() for _ in range(len(_KINDS) + 1)]
-    for batch in batches:
-        types = pc.binary_slice(batch.column("key"), 0, 2)
-        for entry in pc.value_counts(types):
-            in_type[entry["values"].as_py()] += entry["counts"].as_py()
-        rest = None
-        for kind, place in zip(_KINDS, waiting, strict=False):
-            chosen = pc.is_in(types, kind)
-            rest = chosen if rest is None else pc.or_(rest, chosen)
-            yield from place.add(batch.filter(chosen))
-        yield from waiting[-1].add(batch.filter(pc.invert(rest)))
-    for place in waiting:
-        yield from place.take()
-
-
-class _Waiting:
-    """Records of one kind until there are enough."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if batch.num_rows:
-            self._batches.append(batch)
-            self._rows += batch.num_rows
-            self._bytes += batch.nbytes
-        if self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES:
-            yield from self.take()
-
-    def take(self) -> Iterator[pa.RecordBatch]:
-        if self._batches:
-            yield pa.concat_batches(self._batches)
-        self._batches, self._rows, self._bytes = [], 0, 0
