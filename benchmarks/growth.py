@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks import generate
+from benchmarks import generate, memory
 
 ROOT = Path(__file__).parents[1]
 _SHORT = 100  # the short history is this part of the long one
@@ -51,8 +51,10 @@ def main(argv: list[str]) -> None:
     for name in ("short", "long"):
         lakehouse = work / f"lakehouse-{name}"
         if not lakehouse.exists():
-            took, told = pipeline(work / name, lakehouse)
-            print(f"{name} history brought in: {took:.1f} s", flush=True)
+            with memory.watched() as peak:
+                took, told = pipeline(work / name, lakehouse)
+            most = peak.bytes / 2**30
+            print(f"{name} history brought in: {took:.1f} s, peak {most:.1f} GiB", flush=True)
             for step, spent in told["seconds"].items():
                 print(f"  {step:32}{spent:>8.1f}s", flush=True)
     for _ in range(options.runs):

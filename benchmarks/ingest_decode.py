@@ -16,7 +16,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
@@ -32,7 +31,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import generate
+from benchmarks import generate, memory
 from benchmarks.row_decoder import DecodedRow, decode_record
 from decoders.batches import MAX_BYTES, MAX_ROWS
 from decoders.records import decode as decode_batch
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 _WARM_UP = 50_000
 MAIN_TABLES = ("offset_commits", "group_metadata")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
-# To look at the pages of a large process takes tens of milliseconds.
-_SAMPLE_INTERVAL = 1.0
 _ROUNDS = 9  # of half a second each, in which the machine may have done something else too
 _GIB = 2**30
 
@@ -77,50 +74,22 @@ class Figure:
 
 
 @dataclass
-class Memory:
-    """Watches the memory of this process and all below it: JVM and Python workers."""
-
-    peak: int = 0
-    _stop: threading.Event = field(default_factory=threading.Event)
-
-    def watch(self) -> None:
-        """Look at it until `stop` is called."""
-        me = psutil.Process()
-        while not self._stop.wait(_SAMPLE_INTERVAL):
-            everyone = [me, *me.children(recursive=True)]
-            self.peak = max(self.peak, sum(map(_resident, everyone)))
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._stop.set()
-
-
-def _resident(process: psutil.Process) -> int:
-    """Give the memory of a process; what forked processes share is shared out, where known."""
-    try:
-        full = process.memory_full_info()
-        return int(getattr(full, "pss", full.rss))
-    except psutil.Error:  # it has ended, or lets nobody look
-        return 0
-
-
-@dataclass
 class Bench:
     """One session, one input, and what was measured so far."""
 
     spark: SparkSession
-    memory: Memory
+    memory: memory.Peak
     work: Path
     figures: list[Figure] = field(default_factory=list)
 
     def measure(self, name: str, records: int, action: Callable[[], None], note: str = "") -> None:
         """Run something once, with its time and the most memory at a time."""
         print(f"{name} ...", file=sys.stderr, flush=True)
-        self.memory.peak = 0
+        self.memory.bytes = 0
         started = time.monotonic()
         action()
         seconds = time.monotonic() - started
-        self.figures.append(Figure(name, records, seconds, self.memory.peak / _GIB, note))
+        self.figures.append(Figure(name, records, seconds, self.memory.bytes / _GIB, note))
 
     def folder(self, name: str) -> str:
         """Give a folder that is not there yet."""
@@ -332,16 +301,14 @@ def main() -> None:
     if given.work:
         Path(given.work).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.work) as name, spark_session() as spark:
-        memory = Memory()
-        threading.Thread(target=memory.watch, daemon=True).start()
-        bench = Bench(spark, memory, Path(name))
-        topic = given.input or bench.folder("topic")
+        topic = given.input or str(Path(name) / "topic")
         if not given.input:
             generate.generate(shape, Path(topic))
         records = spark.read.parquet(topic).count()
-        warm_up(bench, shape)
-        summaries = run(bench, topic, records, given.sample)
-        memory.stop()
+        with memory.watched() as peak:
+            bench = Bench(spark, peak, Path(name))
+            warm_up(bench, shape)
+            summaries = run(bench, topic, records, given.sample)
         decoder_alone(bench.figures, shape)
     figures = [asdict(f) | {"records_per_second": round(f.rate)} for f in bench.figures]
     if given.json:

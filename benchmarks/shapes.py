@@ -14,15 +14,13 @@ import json
 import shutil
 import statistics
 import sys
-import threading
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks import generate, growth
+from benchmarks import generate, growth, memory
 from benchmarks.generate import Shape
-from benchmarks.ingest_decode import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,11 +90,9 @@ def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Told:
     conf |= {"compress": "false", "rolling.enabled": "false"}  # one file of text
     for key, value in conf.items():
         more += ["--conf", f"spark.eventLog.{key}={value}"]
-    memory = Memory()
-    threading.Thread(target=memory.watch, daemon=True).start()
-    took, summary = growth.pipeline(records, lakehouse, *more)
-    memory.stop()
-    return Told(took, memory.peak, summary, stages(next(events.iterdir())))
+    with memory.watched() as peak:
+        took, summary = growth.pipeline(records, lakehouse, *more)
+    return Told(took, peak.bytes, summary, stages(next(events.iterdir())))
 
 
 def stages(log: Path) -> list[Stage]:

@@ -1,0 +1,52 @@
+"""The most memory that this process and all below it took at a time: the JVM and Python workers."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# To look at the pages of a large process takes tens of milliseconds.
+_INTERVAL = 1.0
+
+
+@dataclass
+class Peak:
+    """The most so far, in bytes; set it to 0 to begin anew."""
+
+    bytes: int = 0
+
+
+@contextmanager
+def watched() -> Iterator[Peak]:
+    """Look at the memory once a second."""
+    peak, is_over = Peak(), threading.Event()
+    watch = threading.Thread(target=_watch, args=(peak, is_over), daemon=True)
+    watch.start()
+    try:
+        yield peak
+    finally:
+        is_over.set()
+        watch.join()
+
+
+def _watch(peak: Peak, is_over: threading.Event) -> None:
+    me = psutil.Process()
+    while not is_over.wait(_INTERVAL):
+        everyone = [me, *me.children(recursive=True)]
+        peak.bytes = max(peak.bytes, sum(map(_resident, everyone)))
+
+
+def _resident(process: psutil.Process) -> int:
+    """Give the memory of a process; what forked processes share is shared out, where known."""
+    try:
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
+    except psutil.Error:  # it has ended, or lets nobody look
+        return 0
