@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,13 +27,12 @@ def partitions_of(places: Iterable[tuple[str, int]]) -> int | None:
     known = [(abs(java_hash(group)), partition) for group, partition in places]
     if not known:
         return None
-    least = max(partition for _, partition in known) + 1
-    fits = Counter(
-        {
-            n: sum(hashed % n == partition for hashed, partition in known)
-            for n in range(least, max(least, _MOST_PARTITIONS) + 1)
-        }
-    )
+    hashes, found = np.array(known, np.int64).T.copy()  # each without the other between
+    least = int(found.max()) + 1
+    fits = {
+        n: np.count_nonzero(hashes % n == found)
+        for n in range(least, max(least, _MOST_PARTITIONS) + 1)
+    }
     best = max(fits, key=lambda n: (fits[n], n == _DEFAULT_PARTITIONS, -n))
     return best if fits[best] * 2 >= len(known) else None
 
