@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,33 +42,67 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouses")
     options = parser.parse_args(argv)
     work: Path = options.work
-    shape = generate.Shape(records=options.history + options.hour, groups=options.groups)
     if not (work / "hour").exists():
-        generate.generate(shape, work / "topic")
-        _cut(work, options.hour / shape.records)
-    seconds: dict[str, list[float]] = {}
-    steps: dict[str, dict[str, list[float]]] = {}
+        prepare(work, options.history, options.hour, options.groups)
     for name in ("short", "long"):
-        lakehouse = work / f"lakehouse-{name}"
-        if not lakehouse.exists():
-            with memory.watched() as peak:
-                took, told = pipeline(work / name, lakehouse)
-            most = peak.bytes / 2**30
-            print(f"{name} history brought in: {took:.1f} s, peak {most:.1f} GiB", flush=True)
-            for step, spent in told["seconds"].items():
+        if not lakehouse_of(work, name).exists():
+            first = bring_in(work, name)
+            most = first.peak / 2**30
+            print(f"{name} history brought in: {first.seconds:.1f} s, peak {most:.1f} GiB")
+            for step, spent in first.steps.items():
                 print(f"  {step:32}{spent:>8.1f}s", flush=True)
-    for _ in range(options.runs):
+    if options.runs:
+        _print(options, hours(work, options.runs))
+
+
+class First(NamedTuple):
+    """What the first run of a history took: seconds, also of each step, and bytes of memory."""
+
+    seconds: float
+    steps: dict[str, float]
+    peak: int
+
+
+class Hours(NamedTuple):
+    """Seconds of runs of the hour behind each history, and by step."""
+
+    seconds: dict[str, list[float]]
+    steps: dict[str, dict[str, list[float]]]
+
+
+def prepare(work: Path, history: int, hour: int, groups: int = generate.Shape.groups) -> None:
+    """Make the records: so many of history, a hundredth of them, and so many that follow."""
+    shape = generate.Shape(records=history + hour, groups=groups)
+    generate.generate(shape, work / "topic")
+    _cut(work, hour / shape.records)
+
+
+def lakehouse_of(work: Path, name: str) -> Path:
+    """Name the lakehouse of the short or the long history."""
+    return work / f"lakehouse-{name}"
+
+
+def bring_in(work: Path, name: str) -> First:
+    """Bring the short or the long history into an empty lakehouse."""
+    with memory.watched() as peak:
+        took, told = pipeline(work / name, lakehouse_of(work, name))
+    return First(took, told["seconds"], peak.bytes)
+
+
+def hours(work: Path, runs: int) -> Hours:
+    """Run the hour behind copies of both histories in turn, so many times each."""
+    told = Hours({}, {})
+    for _ in range(runs):
         for name in ("short", "long"):
             copy = work / "copy"
             shutil.rmtree(copy, ignore_errors=True)
             # Delta never changes a file, so that links are as good as copies.
-            shutil.copytree(work / f"lakehouse-{name}", copy, copy_function=os.link)
-            took, told = pipeline(work / "hour", copy)
-            seconds.setdefault(name, []).append(took)
-            for step, spent in told["seconds"].items():
-                steps.setdefault(step, {}).setdefault(name, []).append(spent)
-    if seconds:
-        _print(options, seconds, steps)
+            shutil.copytree(lakehouse_of(work, name), copy, copy_function=os.link)
+            took, summary = pipeline(work / "hour", copy)
+            told.seconds.setdefault(name, []).append(took)
+            for step, spent in summary["seconds"].items():
+                told.steps.setdefault(step, {}).setdefault(name, []).append(spent)
+    return told
 
 
 def _cut(work: Path, share: float) -> None:
@@ -114,16 +148,12 @@ def pipeline(records: Path, lakehouse: Path, *more: str) -> tuple[float, dict[st
     return took, json.loads(done.stdout.splitlines()[-1])
 
 
-def _print(
-    options: argparse.Namespace,
-    seconds: dict[str, list[float]],
-    steps: dict[str, dict[str, list[float]]],
-) -> None:
+def _print(options: argparse.Namespace, told: Hours) -> None:
     print(f"\nan hour of {options.hour:,} records, median of {options.runs} runs, in turn")
     print(f"{'':34}{'short':>10}{'long':>10}{'ratio':>8}")
-    rows = [("the process as a whole", seconds), *sorted(steps.items())]
-    for name, told in rows:
-        short, long = (statistics.median(told[n]) for n in ("short", "long"))
+    rows = [("the process as a whole", told.seconds), *sorted(told.steps.items())]
+    for name, spent in rows:
+        short, long = (statistics.median(spent[n]) for n in ("short", "long"))
         print(f"{name:34}{short:>9.1f}s{long:>9.1f}s{long / short if short else 0:>8.2f}")
     print(f"short: {options.history // _SHORT:,} records of history; long: {options.history:,}")
 
