@@ -1,6 +1,6 @@
 """Holds the product to its targets, all measured in one run; exit status 1 if one is missed.
 
-Run it by ``benchmarks/run.sh targets --work /data/targets``: half an hour on two cores.
+Run it by ``benchmarks/run.sh targets --work /data/targets``: ten minutes on two cores.
 """
 
 from __future__ import annotations
