@@ -47,8 +47,8 @@ def main(argv: list[str]) -> None:
     for name in ("short", "long"):
         if not lakehouse_of(work, name).exists():
             first = bring_in(work, name)
-            most = first.peak / 2**30
-            print(f"{name} history brought in: {first.seconds:.1f} s, peak {most:.1f} GiB")
+            took = f"{first.seconds:.1f} s, peak {first.peak_gib:.1f} GiB"
+            print(f"{name} history brought in: {took}")
             for step, spent in first.steps.items():
                 print(f"  {step:32}{spent:>8.1f}s", flush=True)
     if options.runs:
@@ -56,11 +56,11 @@ def main(argv: list[str]) -> None:
 
 
 class First(NamedTuple):
-    """What the first run of a history took: seconds, also of each step, and bytes of memory."""
+    """What the first run of a history took: seconds, also of each step, and memory."""
 
     seconds: float
     steps: dict[str, float]
-    peak: int
+    peak_gib: float
 
 
 class Hours(NamedTuple):
@@ -86,7 +86,7 @@ def bring_in(work: Path, name: str) -> First:
     """Bring the short or the long history into an empty lakehouse."""
     with memory.watched() as peak:
         took, told = pipeline(work / name, lakehouse_of(work, name))
-    return First(took, told["seconds"], peak.bytes)
+    return First(took, told["seconds"], peak.gib)
 
 
 def hours(work: Path, runs: int) -> Hours:
@@ -148,12 +148,17 @@ def pipeline(records: Path, lakehouse: Path, *more: str) -> tuple[float, dict[st
     return took, json.loads(done.stdout.splitlines()[-1])
 
 
+def medians(spent: dict[str, list[float]]) -> tuple[float, float]:
+    """Give the medians of the hours behind the short and behind the long history."""
+    return statistics.median(spent["short"]), statistics.median(spent["long"])
+
+
 def _print(options: argparse.Namespace, told: Hours) -> None:
     print(f"\nan hour of {options.hour:,} records, median of {options.runs} runs, in turn")
     print(f"{'':34}{'short':>10}{'long':>10}{'ratio':>8}")
     rows = [("the process as a whole", told.seconds), *sorted(told.steps.items())]
     for name, spent in rows:
-        short, long = (statistics.median(spent[n]) for n in ("short", "long"))
+        short, long = medians(spent)
         print(f"{name:34}{short:>9.1f}s{long:>9.1f}s{long / short if short else 0:>8.2f}")
     print(f"short: {options.history // _SHORT:,} records of history; long: {options.history:,}")
 

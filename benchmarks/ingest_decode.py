@@ -54,7 +54,6 @@ _WARM_UP = 50_000
 MAIN_TABLES = ("offset_commits", "group_metadata")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _ROUNDS = 9  # of half a second each, in which the machine may have done something else too
-_GIB = 2**30
 
 
 @dataclass
@@ -89,7 +88,7 @@ class Bench:
         started = time.monotonic()
         action()
         seconds = time.monotonic() - started
-        self.figures.append(Figure(name, records, seconds, self.memory.bytes / _GIB, note))
+        self.figures.append(Figure(name, records, seconds, self.memory.gib, note))
 
     def folder(self, name: str) -> str:
         """Give a folder that is not there yet."""
@@ -183,7 +182,7 @@ def decoder_alone(figures: list[Figure], shape: generate.Shape) -> None:
 
 
 def batches_of(made: pa.Table) -> list[pa.RecordBatch]:
-    """Give generated records as the decoder takes them, so many together as the product puts."""
+    """Give generated records as they come, so many together as the decoder is fast with."""
     times = pc.multiply(made["timestamp"], 1000).cast(pa.timestamp("us", "UTC"))
     columns = [made["partition"], made["offset"], times, made["key"], made["value"]]
     table = pa.table(columns, names=[*_POSITION, "key", "value"])
@@ -261,7 +260,7 @@ def machine() -> dict[str, object]:
     return {
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / _GIB, 1),
+        "memory_gib": round(psutil.virtual_memory().total / memory.GIB, 1),
         "driver_memory": launch.LOCAL_DRIVER_MEMORY,
         "python": platform.python_version(),
         **{name: version(name) for name in ("pyspark", "delta-spark", "pyarrow", "numpy")},

@@ -12,6 +12,7 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+GIB = 2**30
 # To look at the pages of a large process takes tens of milliseconds.
 _INTERVAL = 1.0
 
@@ -21,6 +22,11 @@ class Peak:
     """The most so far, in bytes; set it to 0 to begin anew."""
 
     bytes: int = 0
+
+    @property
+    def gib(self) -> float:
+        """The same in GiB."""
+        return self.bytes / GIB
 
 
 @contextmanager

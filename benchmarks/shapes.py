@@ -25,8 +25,6 @@ from benchmarks.generate import Shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_GIB = 2**30
-
 SHAPES = {
     "usual": Shape(records=5_000_000),
     "one partition has half": Shape(records=2_000_000, is_crowded=True),
@@ -65,7 +63,7 @@ class Told(NamedTuple):
     """What a run of the pipeline took, and said."""
 
     seconds: float
-    peak: int
+    peak_gib: float
     summary: dict[str, Any]
     stages: list[Stage]
 
@@ -92,7 +90,7 @@ def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Told:
         more += ["--conf", f"spark.eventLog.{key}={value}"]
     with memory.watched() as peak:
         took, summary = growth.pipeline(records, lakehouse, *more)
-    return Told(took, peak.bytes, summary, stages(next(events.iterdir())))
+    return Told(took, peak.gib, summary, stages(next(events.iterdir())))
 
 
 def stages(log: Path) -> list[Stage]:
@@ -137,8 +135,8 @@ def main(argv: list[str]) -> None:
 
 
 def _print(name: str, shape: Shape, told: Told) -> None:
-    peak = told.peak / _GIB
-    print(f"\n{name}: {shape.records:,} records, {told.seconds:.0f} s, peak {peak:.1f} GiB")
+    whole = f"{told.seconds:.0f} s, peak {told.peak_gib:.1f} GiB"
+    print(f"\n{name}: {shape.records:,} records, {whole}")
     for step, spent in told.summary["seconds"].items():
         print(f"  {step:32}{spent:>8.1f}s")
     longest = sorted(told.stages, key=lambda stage: stage.longest - stage.median, reverse=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import operator
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import growth
+
+_HISTORY, _HOUR = 5_000_000, 50_000  # records
 
 
 class Target(NamedTuple):
@@ -77,7 +78,7 @@ def ingest_decode(work: str) -> tuple[dict[str, object], dict[Target, float]]:
         The machine, and the measured targets.
     """
     command = [sys.executable, "-m", "benchmarks.ingest_decode", "--json", "--work", work]
-    command += ["--records", "5000000"]
+    command += ["--records", str(_HISTORY)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     told = json.loads(done.stdout)
     rates = {figure["name"]: figure["records_per_second"] for figure in told["figures"]}
@@ -93,14 +94,13 @@ def ingest_decode(work: str) -> tuple[dict[str, object], dict[Target, float]]:
 def pipelines(work: Path, runs: int) -> dict[Target, float]:
     """Measure a first run of five million records, and hours behind it."""
     print("the pipeline, runs in processes of their own ...", file=sys.stderr, flush=True)
-    growth.prepare(work, history=5_000_000, hour=50_000)
+    growth.prepare(work, _HISTORY, _HOUR)
     growth.bring_in(work, "short")
     first = growth.bring_in(work, "long")
-    told = growth.hours(work, runs).seconds
-    short, long = (statistics.median(told[name]) for name in ("short", "long"))
+    short, long = growth.medians(growth.hours(work, runs).seconds)
     return {
         FIRST: first.seconds,
-        MEMORY: first.peak / 2**30,
+        MEMORY: first.peak_gib,
         HOUR: long,
         GROWTH: long / short,
     }
