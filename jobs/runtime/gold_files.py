@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 # A record of a group's state takes the fold as long as so many commits.
 _WEIGHT = 100
-_A_TASK = 500_000
+# With less, tasks read many row groups that are others', and leave files behind that are as small.
+_A_TASK = 2_000_000
 # So much takes this process less than starting Spark's tasks.
 _HERE = 500_000
 # Arrow reads one by one core, and all of it is held.
