@@ -6,7 +6,10 @@ Times are epoch milliseconds, None where a table has none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 Row: TypeAlias = dict[str, Any]
 
@@ -85,6 +88,9 @@ PANELS = {
 """The charts of a group, by name."""
 
 
+_no_rows = partial(pa.table, {})
+
+
 @dataclass
 class Group:
     """A group that is shown in detail.
@@ -95,7 +101,7 @@ class Group:
     """
 
     group_id: str
-    rows: dict[str, list[Row]] = field(default_factory=dict)
+    rows: dict[str, pa.Table] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -149,11 +155,11 @@ class Facts:
     lakehouse: str
     made_at: int
     as_of: int | None = None
-    groups: list[Row] = field(default_factory=list)
+    groups: pa.Table = field(default_factory=_no_rows)
     group_count: int = 0
-    anomalies: list[Row] = field(default_factory=list)
+    anomalies: pa.Table = field(default_factory=_no_rows)
     anomaly_count: int = 0
     step_ms: int = 3_600_000
-    rebalances: list[Row] = field(default_factory=list)
+    rebalances: pa.Table = field(default_factory=_no_rows)
     quality: Quality = field(default_factory=Quality)
     shown: list[Group] = field(default_factory=list)

@@ -16,6 +16,9 @@ from importlib import resources
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from report.charts import LABELS_WIDTH, charts, javascript, licences
 from report.model import PANELS, WINDOW_MS
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from report.charts import Spec
-    from report.model import Facts, Row
+    from report.model import Facts
 
 _GROUP_COLUMNS = (
     *("group_id", "group_type", "health", "state", "since", "members", "rebalances_1h"),
@@ -36,6 +39,7 @@ _ANOMALY_COLUMNS = (
     *("last_record_partition", "last_record_offset"),
 )
 _LARGE = 10**9  # times, above all
+_NO_ROWS = pa.table({})
 # What could end the script element that holds the data, or begin a comment in it.
 _IN_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
@@ -89,26 +93,30 @@ def embedded(value: Any) -> str:  # noqa: ANN401 - anything that JSON can hold
     return text.translate(_IN_HTML)
 
 
-def packed(rows: Iterable[Row], columns: Iterable[str]) -> dict[str, Any]:
-    """Turn rows into columns: texts once, large numbers as what they exceed the least by."""
-    kept = list(rows)
+def packed(rows: pa.Table, columns: Iterable[str]) -> dict[str, Any]:
+    """Write columns of rows down: texts once, large numbers as what they exceed the least by.
+
+    Args:
+        rows: the rows, times as epoch milliseconds.
+        columns: names of columns; None stands for one without any value.
+    """
+    held = set(rows.schema.names)
     return {
-        "count": len(kept),
-        "columns": {name: _column([row.get(name) for row in kept]) for name in columns},
+        "count": rows.num_rows,
+        "columns": {name: _column(rows[name]) if name in held else None for name in columns},
     }
 
 
-def _column(values: list[Any]) -> Any:  # noqa: ANN401 - a list, or what stands for one
-    told = [value for value in values if value is not None]
-    if not told:
+def _column(values: pa.ChunkedArray) -> Any:  # noqa: ANN401 - a list, or what stands for one
+    if values.null_count == len(values):
         return None
-    if all(isinstance(value, str) for value in told):
-        numbers = {text: number for number, text in enumerate(dict.fromkeys(told))}
-        if len(numbers) < len(values):
-            return {"texts": list(numbers), "at": [numbers.get(value) for value in values]}
-    elif all(isinstance(value, int) for value in told) and (least := min(told)) >= _LARGE:
-        return {"least": least, "by": [None if v is None else v - least for v in values]}
-    return values
+    if pa.types.is_string(values.type):
+        coded = values.combine_chunks().dictionary_encode()
+        if len(coded.dictionary) < len(coded):
+            return {"texts": coded.dictionary.to_pylist(), "at": coded.indices.to_pylist()}
+    elif pa.types.is_integer(values.type) and (least := pc.min(values)).as_py() >= _LARGE:
+        return {"least": least.as_py(), "by": pc.subtract(values, least).to_pylist()}
+    return values.to_pylist()
 
 
 def _data(facts: Facts) -> dict[str, Any]:
@@ -131,7 +139,7 @@ def _data(facts: Facts) -> dict[str, Any]:
                 "group_id": group.group_id,
                 "panels": {
                     name: {
-                        "rows": packed(group.rows.get(name, ()), panel.columns),
+                        "rows": packed(group.rows.get(name, _NO_ROWS), panel.columns),
                         "count": group.counts.get(name, 0),
                     }
                     for name, panel in PANELS.items()

@@ -38,7 +38,6 @@ from storage.tables import sql_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from report.model import Row
     from storage.conditions import Where
     from storage.tables import Lakehouse
 
@@ -59,7 +58,7 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
     _read_health(lakehouse, facts)
     if facts.as_of is not None:
         since = facts.as_of - WINDOW_MS
-        facts.shown = [Group(row["group_id"]) for row in facts.groups[:SHOWN_GROUPS]]
+        facts.shown = [Group(name) for name in facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()]
         _read_anomalies(lakehouse, facts, since)
         _read_rebalances(lakehouse, facts, since)
         _read_panels(lakehouse, facts, since)
@@ -71,9 +70,9 @@ def _read_health(lakehouse: Lakehouse, facts: Facts) -> None:
     groups = _ranked(lakehouse.rows(GROUP_HEALTH, columns), "health")
     worst = [(name, "descending") for name in ("rank", "rebalances_24h", "rebalances_7d")]
     facts.group_count = groups.num_rows
-    facts.groups = _rows(_first(groups, [*worst, ("group_id", "ascending")], LISTED_GROUPS))
-    if facts.groups:
-        facts.as_of = facts.groups[0]["as_of"]
+    facts.groups = _shown(_first(groups, [*worst, ("group_id", "ascending")], LISTED_GROUPS))
+    if facts.groups.num_rows:
+        facts.as_of = facts.groups["as_of"][0].as_py()
 
 
 def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
@@ -88,7 +87,7 @@ def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     worst = [(name, "descending") for name in ("is_open", "rank", "started_at")]
     order = [*worst, ("anomaly_id", "ascending")]
     facts.anomaly_count = found.num_rows
-    facts.anomalies = _rows(_first(found, order, LISTED_ANOMALIES))
+    facts.anomalies = _shown(_first(found, order, LISTED_ANOMALIES))
 
 
 def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
@@ -108,7 +107,7 @@ def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     named = pc.if_else(is_shown, found["group_id"], pa.scalar(None, pa.string()))
     counted = pa.table({"group_id": named, "at": at}).group_by(["group_id", "at"])
     counts = counted.aggregate([([], "count_all")]).rename_columns(["group_id", "at", "count"])
-    facts.rebalances = counts.sort_by([("at", "ascending"), ("group_id", "ascending")]).to_pylist()
+    facts.rebalances = counts.sort_by([("at", "ascending"), ("group_id", "ascending")])
 
 
 def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
@@ -148,7 +147,7 @@ def _read_findings(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     where: Where = [[("success", "==", False), ("at", ">=", _time(since))]]
     failed = _ranked(lakehouse.rows(RESULTS, columns, where), "severity")
     newest = {}
-    for row in _rows(failed.sort_by("validation_run")):
+    for row in _shown(failed.sort_by("validation_run")).to_pylist():
         newest[row["table_name"], row["expectation"]] = row
     worst = sorted(newest.items(), key=lambda item: (-item[1]["rank"], -item[1]["at"], item[0]))
     quality.findings = [row for _, row in worst[:LISTED_FINDINGS]]
@@ -196,14 +195,14 @@ def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     for panel, found in zip(PANELS, tables(lakehouse, asked), strict=True):
         groups = {group.group_id: group for group in facts.shown}
         # Of many chunks, Arrow takes rows by putting all of them together, each time.
-        rows = _newest_first(found.combine_chunks())
+        rows = _shown(_newest_first(found.combine_chunks()))
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
             group.counts[panel] = rows["row_count"][start].as_py()
             newest = rows.slice(start, min(held, PANELS[panel].most))
-            shown = newest.drop_columns(["begun", "row_count"])
-            group.rows[panel] = _rows(shown)[::-1]
+            in_time = newest.take(pa.array(range(newest.num_rows - 1, -1, -1), pa.int64()))
+            group.rows[panel] = in_time.drop_columns(["begun", "row_count"])
             start += held
 
 
@@ -261,11 +260,10 @@ def _first(rows: pa.Table, order: Sequence[tuple[str, str]], most: int) -> pa.Ta
     return rows.sort_by(list(order)).slice(0, most)
 
 
-def _rows(rows: pa.Table) -> list[Row]:
+def _shown(rows: pa.Table) -> pa.Table:
     """Give rows as the page has them; texts that are longer than it can show are cut."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_string(field.type) and field.name != "group_id":
             short = pc.utf8_slice_codeunits(rows[field.name], 0, _MOST_TEXT)
             rows = rows.set_column(at, field.name, short)
-    found: list[Row] = in_millis(rows).to_pylist()
-    return found
+    return in_millis(rows)

@@ -67,7 +67,7 @@ def test_duckdb_and_spark_have_the_same_to_show(
     states = {group.group_id: group.counts["states"] for group in by_duckdb.shown}
     assert states == {row["group_id"]: row["count"] for row in counted}
     for group in by_duckdb.shown:
-        begun = [row["started_at"] for row in group.rows["states"]]
+        begun = group.rows["states"]["started_at"].to_pylist()
         assert len(begun) == 5
         assert begun == sorted(begun)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from report.model import LISTED_GROUPS, PANELS, SHOWN_GROUPS, Facts, Group, Quality
 
 AS_OF = 1_795_244_400_000
@@ -27,16 +29,18 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
         lakehouse="/lakehouse",
         made_at=AS_OF,
         as_of=AS_OF,
-        groups=groups[:LISTED_GROUPS],
+        groups=pa.Table.from_pylist(groups[:LISTED_GROUPS]),
         group_count=len(groups),
-        anomalies=[_anomaly(name, n) for n, name in enumerate(names[:500])],
+        anomalies=pa.Table.from_pylist([_anomaly(name, n) for n, name in enumerate(names[:500])]),
         anomaly_count=len(names),
         step_ms=3_600_000,
-        rebalances=[
-            {"group_id": name, "at": AS_OF - 3_600_000 * hour, "count": 3}
-            for hour in range(24)
-            for name in names[:10]
-        ],
+        rebalances=pa.Table.from_pylist(
+            [
+                {"group_id": name, "at": AS_OF - 3_600_000 * hour, "count": 3}
+                for hour in range(24)
+                for name in names[:10]
+            ]
+        ),
         quality=Quality(
             records=10,
             offsets=12,
@@ -50,7 +54,8 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
         group = Group(name)
         for panel, declared in PANELS.items():
             count = declared.most if rows_a_panel is None else min(rows_a_panel, declared.most)
-            group.rows[panel] = [_ROWS[panel](name, n) for n in range(count)]
+            rows = [_ROWS[panel](name, n) for n in range(count)]
+            group.rows[panel] = pa.Table.from_pylist(rows)
             group.counts[panel] = count + 7
         found.shown.append(group)
     return found

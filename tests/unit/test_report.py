@@ -9,6 +9,7 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from jobs.runtime import report
@@ -148,13 +149,13 @@ def test_an_empty_lakehouse_has_a_page(parts: Ingredients) -> None:
 
 
 def test_texts_that_repeat_are_written_once() -> None:
-    rows = [{"a": "x", "b": 1}, {"a": None, "b": 2}, {"a": "x", "b": None}]
+    rows = pa.table({"a": ["x", None, "x"], "b": [1, 2, None]})
     columns = {"a": {"texts": ["x"], "at": [0, None, 0]}, "b": [1, 2, None], "c": None}
     assert packed(rows, ("a", "b", "c")) == {"count": 3, "columns": columns}
 
 
 def test_times_are_told_from_the_first() -> None:
-    rows = [{"at": AS_OF + 5}, {"at": None}, {"at": AS_OF}]
+    rows = pa.table({"at": [AS_OF + 5, None, AS_OF]})
     assert packed(rows, ("at",))["columns"]["at"] == {"least": AS_OF, "by": [5, None, 0]}
 
 
