@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -50,8 +51,11 @@ def evaluate(given: Sequence[Given], queries: Queries, docs: str | None = None) 
     Raises:
         LakehouseError: a file of a table cannot be read.
     """
-    counted = queries.answers([_count(each) for each in given])
-    gx = _great_expectations()
+    # Python's one thread at a time imports, while DuckDB or Spark counts.
+    with ThreadPoolExecutor(1) as pool:
+        imported = pool.submit(_great_expectations)
+        counted = queries.answers([_count(each) for each in given])
+    gx = imported.result()
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = gx.data_context.types.base.ProgressBarsConfig(globally=False)
     if docs is not None:
