@@ -187,7 +187,7 @@ def in_duckdb(query: str) -> str:
     tree = sqlglot.parse_one(query, read="spark")
     for hint in list(tree.find_all(exp.Hint)):  # it is for Spark
         hint.pop()
-    return tree.transform(_translated).sql("duckdb")
+    return tree.transform(_translated, copy=False).sql("duckdb", copy=False)
 
 
 def _translated(node: exp.Expr) -> exp.Expr:
