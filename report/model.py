@@ -6,7 +6,6 @@ Times are epoch milliseconds, None where a table has none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -87,8 +86,7 @@ PANELS = {
 }
 """The charts of a group, by name."""
 
-
-_no_rows = partial(pa.table, {})
+NO_ROWS = pa.table({})
 
 
 @dataclass
@@ -155,11 +153,11 @@ class Facts:
     lakehouse: str
     made_at: int
     as_of: int | None = None
-    groups: pa.Table = field(default_factory=_no_rows)
+    groups: pa.Table = field(default_factory=lambda: NO_ROWS)
     group_count: int = 0
-    anomalies: pa.Table = field(default_factory=_no_rows)
+    anomalies: pa.Table = field(default_factory=lambda: NO_ROWS)
     anomaly_count: int = 0
     step_ms: int = 3_600_000
-    rebalances: pa.Table = field(default_factory=_no_rows)
+    rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)
     shown: list[Group] = field(default_factory=list)

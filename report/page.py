@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from report.charts import LABELS_WIDTH, charts, javascript, licences
-from report.model import PANELS, WINDOW_MS
+from report.model import NO_ROWS, PANELS, WINDOW_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,6 @@ _ANOMALY_COLUMNS = (
     *("last_record_partition", "last_record_offset"),
 )
 _LARGE = 10**9  # times, above all
-_NO_ROWS = pa.table({})
 # What could end the script element that holds the data, or begin a comment in it.
 _IN_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
@@ -139,7 +138,7 @@ def _data(facts: Facts) -> dict[str, Any]:
                 "group_id": group.group_id,
                 "panels": {
                     name: {
-                        "rows": packed(group.rows.get(name, _NO_ROWS), panel.columns),
+                        "rows": packed(group.rows.get(name, NO_ROWS), panel.columns),
                         "count": group.counts.get(name, 0),
                     }
                     for name, panel in PANELS.items()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # A record of a group's state takes the fold as long as so many commits.
 _WEIGHT = 100
-# With less, tasks read many row groups that are others', and leave files behind that are as small.
+# Of less, most of the rows that a task reads are others', and all later runs open its small files.
 _A_TASK = 2_000_000
 # So much takes this process less than starting Spark's tasks.
 _HERE = 500_000
