@@ -195,24 +195,24 @@ def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     for panel, found in zip(PANELS, tables(lakehouse, asked), strict=True):
         groups = {group.group_id: group for group in facts.shown}
         # Of many chunks, Arrow takes rows by putting all of them together, each time.
-        rows = _shown(_newest_first(found.combine_chunks()))
+        rows = _shown(_in_time(found.combine_chunks()))
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
             group.counts[panel] = rows["row_count"][start].as_py()
-            newest = rows.slice(start, min(held, PANELS[panel].most))
-            in_time = newest.take(pa.array(range(newest.num_rows - 1, -1, -1), pa.int64()))
-            group.rows[panel] = in_time.drop_columns(["begun", "row_count"])
             start += held
+            shown = min(held, PANELS[panel].most)
+            newest = rows.slice(start - shown, shown)
+            group.rows[panel] = newest.drop_columns(["begun", "row_count"])
 
 
-def _newest_first(rows: pa.Table) -> pa.Table:
-    """Order rows by group and from the newest on; of those begun at once, by all else."""
+def _in_time(rows: pa.Table) -> pa.Table:
+    """Order rows by group and from the oldest on; of those begun at once, by all else."""
     by_time = sorted(rows.schema, key=lambda field: not pa.types.is_timestamp(field.type))
     others = [field.name for field in by_time if field.name not in ("group_id", "begun")]
     # What has no end yet is the newest.
-    order = [(name, "descending", "at_start") for name in ("begun", *others)]
-    return rows.take(pc.sort_indices(rows, [("group_id", "ascending", "at_end"), *order]))
+    order = [(name, "ascending", "at_end") for name in ("group_id", "begun", *others)]
+    return rows.take(pc.sort_indices(rows, order))
 
 
 def _newest(panel: str, groups: Sequence[Group], since: int) -> str:
