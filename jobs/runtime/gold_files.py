@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from history import arrow, groups, offsets
 from history.fold import GROUP_METADATA
 from history.spark import COMMITS
-from jobs.runtime.shares import shared_out
+from jobs.runtime.shares import a_task, shared_out
 from schemas import gold
 from schemas.columns import arrow_schema
 from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, all_tables
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 # A record of a group's state takes the fold as long as so many commits.
 _WEIGHT = 100
-# Of less, most of the rows that a task reads are others', and all later runs open its small files.
-_A_TASK = 2_000_000
 # So much takes this process less than starting Spark's tasks.
 _HERE = 500_000
 # Arrow reads one by one core, and all of it is held.
@@ -134,10 +132,10 @@ def write(
     Returns:
         Files with the names of their tables.
     """
-    here, cores = weights.total() <= _HERE, spark.sparkContext.defaultParallelism
-    is_one = here and is_here(spark)
-    least = weights.total() if is_one else min(_A_TASK, weights.total() // (4 * cores))
-    shares = [share for share in shared_out(weights, max(1, least)) if share.weight]
+    weight, cores = weights.total(), spark.sparkContext.defaultParallelism
+    here = weight <= _HERE
+    least = weight if here and is_here(spark) else a_task(weight, cores)
+    shares = [share for share in shared_out(weights, least) if share.weight]
     parts = in_tasks(spark, shares, partial(_write, source, target, holes), here=here)
     return [file for part in parts for file in part]
 

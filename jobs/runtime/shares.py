@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 PARTITION = "record_partition"
 GROUP = "group_id"
+_TASKS_A_CORE = 4
+# As much at least, and with that not much more: a task holds all that it looks at. Of less, most of
+# the rows that a task reads are others', and all later runs open its small files.
+_A_TASK = 2_000_000
 
 
 class Share(NamedTuple):
@@ -38,6 +42,16 @@ class Share(NamedTuple):
             *((GROUP, ">", self.after), (GROUP, "<=", self.to)),
         ]
         return [test for test in given if test[2] is not None]
+
+
+def a_task(weight: float, cores: int) -> float:
+    """Tell how long a task should take at least, in commits, if there are some for each core.
+
+    Args:
+        weight: how long all of them take.
+        cores: how many there are.
+    """
+    return max(1, min(_A_TASK, weight / (_TASKS_A_CORE * cores)))
 
 
 def shared_out(weights: Mapping[tuple[str, int], float], least: float) -> list[Share]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from anomalies import arrow
 from anomalies.watching import OUTPUT, batch_of, watched
-from jobs.runtime.shares import GROUP, PARTITION, shared_out
+from jobs.runtime.shares import GROUP, PARTITION, a_task, shared_out
 from schemas.columns import millis_of
 from storage.conditions import that_meet
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from jobs.runtime.shares import Share
     from storage.log import Selection
 
-_TASKS_A_CORE = 4
-# As much at least, and with that not much more: a task holds all that it looks at.
-_A_TASK = 2_000_000
 # A generation takes a watch as long as so many commits.
 _WEIGHT = 100
 # Of groups that the history does not know: they are taken with those of the first partitions.
@@ -90,9 +87,9 @@ class Watch:
             source: what to look at.
             places: where the records are that are new.
         """
-        tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
         weights = _weights(source, places)
-        shares = shared_out(weights, min(_A_TASK, weights.total() / tasks))
+        least = a_task(weights.total(), spark.sparkContext.defaultParallelism)
+        shares = shared_out(weights, least)
         known = source.partitions.read()
         lags, heads = (_located(rows, known) for rows in (source.lags, source.heads))
         located = replace(source, lags=lags, heads=heads)
