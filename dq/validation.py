@@ -51,7 +51,7 @@ def evaluate(given: Sequence[Given], queries: Queries, docs: str | None = None) 
     Raises:
         LakehouseError: a file of a table cannot be read.
     """
-    # Python's one thread at a time imports, while DuckDB or Spark counts.
+    # To import it takes Python seconds, in which DuckDB or Spark counts.
     with ThreadPoolExecutor(1) as pool:
         imported = pool.submit(_great_expectations)
         counted = queries.answers([_count(each) for each in given])
