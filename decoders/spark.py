@@ -46,13 +46,6 @@ def type_bytes() -> Column:
     return F.substring(F.col("key"), 1, 2)
 
 
-def type_number(first: bytes | None) -> int | None:
-    """Read what `type_bytes` gives: the record type, or None of a key too short for one."""
-    if first is None or len(first) < 2:  # noqa: PLR2004 - an int16
-        return None
-    return int.from_bytes(first, "big", signed=True)
-
-
 def is_of_type(numbers: Iterable[int]) -> Column:
     """Tell whether a record has one of some types."""
     return type_bytes().isin([number.to_bytes(2, "big", signed=True) for number in numbers])

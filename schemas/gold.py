@@ -339,27 +339,6 @@ GROUP_HEADS = (
     column("told_since", "bigint", "History run that told the group from its start, the last one."),
 )
 
-HISTORY_RUNS = (
-    column("history_run", "bigint", "Number of the run."),
-    column("step", "string", "planned: the range is fixed; done: all tables have it."),
-    column("at", "timestamp", "When the step was taken."),
-    column("after_decode_run", "bigint", "The run tells of what came after this decode run,"),
-    column("to_decode_run", "bigint", "up to and with this one."),
-    Column(
-        "partitions",
-        ArrayOf(
-            StructOf(
-                (
-                    column("record_partition", "int", "Partition."),
-                    column("next_offset", "bigint", "Offset behind the last one told of."),
-                    column("last_hole", "bigint", "Last offset that is missing; -1 without any."),
-                )
-            )
-        ),
-        "How far the history has got, for later runs; null while planned.",
-    ),
-)
-
 _SEVERITY = column("severity", "string", "info, warning or critical.")
 
 
@@ -418,16 +397,6 @@ ANOMALY_HEADS = (
     _GROUP,
     column("state", "string", "What the detectors remember, as JSON."),
     column("anomalies_run", "bigint", "Number of the anomalies run that wrote it."),
-)
-
-ANOMALY_RUNS = (
-    column("anomalies_run", "bigint", "Number of the run."),
-    column("step", "string", "planned: the range is fixed; done: all tables have it."),
-    column("at", "timestamp", "When the step was taken."),
-    column("after_history_run", "bigint", "The run looks at what came after this history run,"),
-    column("to_history_run", "bigint", "up to and with this one."),
-    column("as_of", "timestamp", "Time of the log: that of its newest record."),
-    column("thresholds", "string", "Fingerprint of the thresholds that held."),
 )
 
 ALERTS = (

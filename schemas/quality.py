@@ -20,15 +20,3 @@ RESULTS = (
     Column("sample", ArrayOf(Primitive("string")), "Keys of up to three of them, as JSON."),
     column("at", "timestamp", "When the run began."),
 )
-
-VALIDATION_RUNS = (
-    _RUN,
-    column("at", "timestamp", "When the run began."),
-    column("is_full", "boolean", "It looked at all rows, not at the new ones alone."),
-    column("to_decode_run", "bigint", "It looked at silver up to and with this decode run,"),
-    column("to_history_run", "bigint", "at gold up to and with this history run,"),
-    column("to_anomalies_run", "bigint", "at anomalies up to and with this anomalies run,"),
-    column("to_lag_run", "bigint", "and at lag up to and with this lag run; -1 for none."),
-    column("expectations", "int", "Expectations that were evaluated."),
-    column("expectations_failed", "int", "Those that did not hold."),
-)

@@ -9,7 +9,7 @@ from schemas import gold, quality
 from schemas.columns import ArrayOf, Column, StructOf, column
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the tables' layout as a whole; a lakehouse of a later one is refused."""
 
 _CLUSTER = column(
@@ -17,6 +17,12 @@ _CLUSTER = column(
     "string",
     "Name of the Kafka cluster, as given by --cluster; with .2, .3, … behind it once its topic was"
     " made anew or lost its end, see bronze.coverage.",
+)
+
+
+_RUN_COLUMNS = frozenset(
+    {"run", *(f"{stage}_run" for stage in ("ingest", "decode", "history", "anomalies", "lag"))}
+    | {"validation_run"}
 )
 
 
@@ -57,13 +63,12 @@ class TableSpec:
         return tuple(column for column in self.columns if column.name != "cluster")
 
     @property
-    def in_files(self) -> tuple[Column, ...]:
-        """Give the columns that data files have: all but the partitions, which their paths tell."""
-        return tuple(column for column in self.columns if column.name not in self.partitions)
+    def run_column(self) -> str | None:
+        """Name the column with the number of the run that wrote a row; None without one."""
+        return next((name for name in self.skipping if name in _RUN_COLUMNS), None)
 
 
 _AT_A_POSITION = ("position", "record_partition >= 0 AND record_offset >= 0")
-_A_STEP = ("step", "step IN ('planned', 'done')")
 _A_TYPE = ("group_type", "group_type IN ('classic', 'consumer', 'share', 'streams')")
 
 
@@ -173,45 +178,56 @@ COVERAGE = TableSpec(
     constraints=(("range", "from_offset >= 0 AND next_offset >= from_offset"),),
 )
 
-_DECODE_RUN = column(
-    "decode_run", "bigint", "Number of the decode run that brought the row; rises by one."
-)
-
-DECODE_RUNS = TableSpec(
-    name="silver.decode_runs",
-    grain="One row per step of a decode run: planned, then done.",
+RUNS = TableSpec(
+    name="bronze.runs",
+    grain="One row per step of a run of a stage: planned, then done. The ledger of what ran when.",
     columns=(
         _CLUSTER,
-        column("decode_run", "bigint", "Number of the run."),
-        column("step", "string", "planned: the range is fixed; done: all tables have it."),
-        column("at", "timestamp", "When the step was taken."),
-        column("after_ingest_run", "bigint", "The run decodes what came after this ingest run,"),
-        column("to_ingest_run", "bigint", "up to and with this one."),
-        column("retried", "bigint", "Quarantined records of another decoder that it tries again."),
-        column("decoder", "string", "Release and declarations of the decoder."),
         column(
-            "clients",
+            "stage",
             "string",
-            "Which key hashed the names of clients (not the key); null where they are as read.",
+            "ingest, decode, history, lag, anomalies or validate: the job's name.",
         ),
-        column("decoded", "bigint", "Records decoded; null while planned."),
-        column("quarantined", "bigint", "Records put into quarantine; null while planned."),
+        column("run", "bigint", "Number of the run; those of a stage rise by one."),
+        column("state", "string", "planned: the range is fixed; done: all tables have it."),
+        column("at", "timestamp", "When the row was written."),
+        column(
+            "after_run",
+            "bigint",
+            "The run took what came behind this run of the stage before (decode: of ingest, history:"
+            " of decode, anomalies: of history); -1 for all from the start,",
+        ),
+        column("to_run", "bigint", "up to and with this one."),
+        column(
+            "is_refresh",
+            "boolean",
+            "A full refresh: it took everything from the start, and replaced what earlier runs"
+            " wrote.",
+        ),
+        column("seconds", "double", "How long the run took; null while planned."),
         Column(
-            "decoded_by_table",
+            "rows",
             ArrayOf(
                 StructOf(
                     (
-                        column("table_name", "string", "Silver table."),
-                        column("records", "bigint", "Records that became rows of it."),
+                        column("table_name", "string", "Layer and table."),
+                        column("rows", "bigint", "Rows that the run wrote to it."),
                     )
                 )
             ),
             "What came into which table; null while planned.",
         ),
+        column("details", "string", "What the stage itself notes, as a JSON object."),
+        column("token", "string", "Tells the plans of two runs at the same time apart."),
+        column("format_version", "int", "Version of the tables' layout that the run wrote."),
     ),
-    key=("cluster", "decode_run", "step"),
-    skipping=("decode_run",),
-    constraints=(_A_STEP,),
+    key=("cluster", "stage", "run", "state", "token"),
+    skipping=("stage", "run", "at"),
+    constraints=(("state", "state IN ('planned', 'done')"),),
+)
+
+_DECODE_RUN = column(
+    "decode_run", "bigint", "Number of the decode run that brought the row; rises by one."
 )
 
 QUARANTINE = TableSpec(
@@ -289,7 +305,7 @@ PARTITION_OWNERS = TableSpec(
         "member_id",
         "record_offset",
     ),
-    skipping=("group_id", "topic", "topic_partition", "valid_from", "valid_to"),
+    skipping=("group_id", "topic", "topic_partition", "valid_from", "valid_to", "history_run"),
     partitions=_OPEN_APART,
     key_gaps=("topic", "topic_id"),
     constraints=(_A_TYPE,),
@@ -338,14 +354,6 @@ GROUP_HEADS = TableSpec(
     key=("cluster", "group_id"),
     skipping=("group_id",),
 )
-HISTORY_RUNS = TableSpec(
-    name="gold.history_runs",
-    grain="One row per step of a history run: planned, then done.",
-    columns=(_CLUSTER, *gold.HISTORY_RUNS),
-    key=("cluster", "history_run", "step"),
-    skipping=("history_run",),
-    constraints=(_A_STEP,),
-)
 ANOMALIES = TableSpec(
     name="gold.anomalies",
     grain="One row per anomaly: an episode with a start and an end.",
@@ -371,14 +379,6 @@ ANOMALY_HEADS = TableSpec(
     skipping=("group_id",),
     key_gaps=("group_id",),
 )
-ANOMALY_RUNS = TableSpec(
-    name="gold.anomaly_runs",
-    grain="One row per step of an anomalies run: planned, then done.",
-    columns=(_CLUSTER, *gold.ANOMALY_RUNS),
-    key=("cluster", "anomalies_run", "step"),
-    skipping=("anomalies_run",),
-    constraints=(_A_STEP,),
-)
 ALERTS = TableSpec(
     name="gold.alerts",
     grain="One row per step of posting an anomaly to a webhook.",
@@ -394,13 +394,6 @@ RESULTS = TableSpec(
     skipping=("validation_run", "table_name", "at"),
     constraints=(_one_of("severity", "info", "warning", "critical"),),
 )
-VALIDATION_RUNS = TableSpec(
-    name="dq.validation_runs",
-    grain="One row per validation run.",
-    columns=(_CLUSTER, *quality.VALIDATION_RUNS),
-    key=("cluster", "validation_run"),
-    skipping=("validation_run",),
-)
 _GOLD = (
     GROUP_STATES,
     GROUP_GENERATIONS,
@@ -412,11 +405,9 @@ _GOLD = (
     LAG,
     LOG_OFFSETS,
     GROUP_HEADS,
-    HISTORY_RUNS,
     ANOMALIES,
     GROUP_HEALTH,
     ANOMALY_HEADS,
-    ANOMALY_RUNS,
     ALERTS,
 )
 
@@ -425,5 +416,5 @@ _GOLD = (
 def all_tables() -> dict[str, TableSpec]:
     """Give every table of a lakehouse by its name, in the order of the data's way."""
     silver = (decoded_table(name) for name in silver_tables())
-    specs = (RECORDS, COVERAGE, DECODE_RUNS, *silver, QUARANTINE, *_GOLD, RESULTS, VALIDATION_RUNS)
+    specs = (RECORDS, COVERAGE, RUNS, *silver, QUARANTINE, *_GOLD, RESULTS)
     return {spec.name: spec for spec in specs}

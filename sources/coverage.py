@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from storage.queries import tables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from storage.tables import Lakehouse
 
@@ -24,6 +24,9 @@ Position = tuple[str, int]
 """A topic and one of its partitions."""
 
 _COMPACTED = "compacted"
+# Of the 16 bits that a key begins with.
+_TYPE_WIDTH = 2
+_SIGN = 2**15
 _INNER_HOLES = """
 SELECT topic, record_partition, previous + 1 AS start_offset, record_offset - 1 AS end_offset
 FROM (
@@ -60,12 +63,17 @@ class Range:
 
 @dataclass(frozen=True)
 class Extent:
-    """What a set of records holds of one partition."""
+    """What a set of records holds of one partition.
+
+    Attributes:
+        by_type: number of records by record type, see `record_type`; empty if it was not asked for.
+    """
 
     first_offset: int
     last_offset: int
     records: int
     distinct_offsets: int
+    by_type: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -73,14 +81,26 @@ class Extent:
         return self.distinct_offsets == self.last_offset - self.first_offset + 1
 
 
-def extents(records: DataFrame) -> dict[Position, Extent]:
+def record_type(key: Column) -> Column:
+    """Give the record type that a key starts with, as text; empty of a key too short for one."""
+    number = F.conv(F.hex(F.substring(key, 1, 2)), 16, 10).cast("int")
+    signed = F.when(number < _SIGN, number).otherwise(number - 2 * _SIGN)
+    return F.when(F.length(key) >= _TYPE_WIDTH, signed.cast("string")).otherwise("")
+
+
+def extents(records: DataFrame, *, by_type: bool = False) -> dict[Position, Extent]:
     """Measure records by partition, in one pass without sorting.
 
     Args:
-        records: columns topic, record_partition, record_offset.
+        records: columns topic, record_partition, record_offset; and key, to count by its type.
+        by_type: count records by type, too.
     """
+    kind = record_type(F.col("key")) if by_type else F.lit("")
     by_bucket = records.groupBy(
-        "topic", "record_partition", F.bitmap_bucket_number("record_offset").alias("bucket")
+        "topic",
+        "record_partition",
+        kind.alias("type"),
+        F.bitmap_bucket_number("record_offset").alias("bucket"),
     ).agg(
         F.min("record_offset").alias("first_offset"),
         F.max("record_offset").alias("last_offset"),
@@ -89,18 +109,30 @@ def extents(records: DataFrame) -> dict[Position, Extent]:
             "distinct_offsets"
         ),
     )
-    by_partition = by_bucket.groupBy("topic", "record_partition").agg(
+    of_type = by_bucket.groupBy("topic", "record_partition", "type").agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
         F.sum("records").alias("records"),
         F.sum("distinct_offsets").alias("distinct_offsets"),
     )
-    return {
-        (row.topic, row.record_partition): Extent(
-            row.first_offset, row.last_offset, row.records, row.distinct_offsets
+    found: dict[Position, Extent] = {}
+    for row in of_type.collect():
+        position = (row.topic, row.record_partition)
+        held = found.get(position)
+        types = {row.type: row.records} if by_type else {}
+        found[position] = (
+            Extent(row.first_offset, row.last_offset, row.records, row.distinct_offsets, types)
+            if held is None
+            else Extent(
+                min(held.first_offset, row.first_offset),
+                max(held.last_offset, row.last_offset),
+                held.records + row.records,
+                # An offset that is there twice, with two types, is refused before.
+                held.distinct_offsets + row.distinct_offsets,
+                {**held.by_type, **types},
+            )
         )
-        for row in by_partition.collect()
-    }
+    return found
 
 
 def inner_holes(lakehouse: Lakehouse, within: str) -> dict[Position, np.ndarray]:

@@ -1,74 +1,42 @@
 """Bronze to silver: decodes what came since the last run, each record into exactly one table.
 
-A run is planned first: its range of ingest runs is written down. A run that was killed is done
-again with the same range, and Delta passes over the tables that have its rows already.
+A run that was killed is done again with the same range, and Delta passes over the tables that have
+its rows already.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from decoders.clients import ClientKey
-from decoders.spark import decoded, decoder_id, is_of_type, quarantined, type_bytes, type_number
-from jobs.runtime import silver_files
+from decoders.spark import decoded, decoder_id, is_of_type, quarantined
+from jobs.runtime.ingest import STAGE as INGEST
+from jobs.runtime.ingest import TYPES
 from jobs.runtime.logs import of_every_log
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
-from schemas.tables import DECODE_RUNS, QUARANTINE, RECORDS, decoded_table
-from storage.conditions import for_spark, in_range
+from schemas.tables import QUARANTINE, RECORDS, decoded_table
+from sources.coverage import record_type
 from storage.errors import LakehouseError
-from storage.tables import spark_schema
+from storage.tables import between, spark_schema, sql_text
 
 if TYPE_CHECKING:
-    from delta.tables import DeltaMergeBuilder
+    from collections.abc import Iterable
 
     from jobs.runtime.runner import Run
-    from storage.conditions import Where
-    from storage.files import DataFile
+    from storage.runs import LedgerRow, StageRun
     from storage.tables import Lakehouse
 
-_APPLICATION = "decode"
+STAGE = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
-_MERGE_TRIES = 5
-_CONFLICT = "DELTA_CONCURRENT"
-_TYPE_WIDTH = 2
 _FREQUENT = ("offset_commits", "group_metadata")
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
-_PLAN = "decode plan"
-_DONE = "decode done"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One decode run: the ingest runs behind `after`, up to and with `to`.
-
-    Attributes:
-        retried: records in quarantine that another decoder refused, which this run tries again.
-        decoder: the decoder that planned the run; after an upgrade another may have to end it.
-        clients: which key hashes the names of clients; None if they are kept.
-    """
-
-    number: int
-    after: int
-    to: int
-    retried: int
-    decoder: str
-    clients: str | None = None
-
-    @property
-    def ingest_runs(self) -> Where:
-        """The condition for the records of bronze that it reads."""
-        return [in_range("ingest_run", self.after, self.to)]
 
 
 @of_every_log
@@ -77,173 +45,161 @@ def decode(run: Run) -> None:
     lakehouse = run.lakehouse
     secret = run.options.hash_key
     key = None if secret is None else ClientKey(secret)
+    run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
     with run.step("looking for new bronze records"):
-        plan = _plan(lakehouse, None if key is None else key.fingerprint)
-    if plan is None:
-        run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
-        return
-    with run.step("decoding into silver"):
-        _decode(run, plan, key)
+        last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(INGEST)
+        clients = None if key is None else key.fingerprint
+        _check_clients(lakehouse, last, clients)
+        if last is not None and to < last.to_run:
+            raise LakehouseError(
+                f"{lakehouse.path(RECORDS)} ends with ingest run {to}, but run {last.to_run} was "
+                "decoded: it is older than silver and gold; bring all of the lakehouse back from "
+                "one copy"
+            )
+        retried = _refused_by_others(lakehouse, last)
+        has_news = last is None or to > last.to_run or retried > 0
+        is_lost = has_news and _is_lost(lakehouse, last)
+    plan = {"retried": 0 if is_lost else retried, "decoder": decoder_id(), "clients": clients}
+    with lakehouse.runs.incremental(
+        STAGE, to=to, refresh=is_lost, force=retried > 0, plan=plan
+    ) as stage:
+        if stage is None:
+            return
+        _check_clients_of(lakehouse, stage.plan["clients"], clients)
+        if stage.is_resumed:
+            run.say(
+                f"decode run {stage.id.number} was begun by another run and is not done: this one "
+                "does its work, and nothing is there twice"
+            )
+        with run.step("decoding into silver"):
+            _decode(run, stage, key)
 
 
-def _plan(lakehouse: Lakehouse, clients: str | None) -> Plan | None:
-    """Take up the run that was not ended, or plan one if there is something to do."""
-    lakehouse.ensure(DECODE_RUNS)
-    lakehouse.ensure(QUARANTINE)
-    last, is_done = _last_plan(lakehouse)
-    if last is None and _restore(lakehouse, clients):
-        last, is_done = _last_plan(lakehouse)
-    _check_clients(lakehouse, last, clients)
-    if last is not None and not is_done:
-        return last
-    after = last.to if last is not None else -1
-    to = lakehouse.last_write(RECORDS, "ingest")
-    if to < after:
-        raise LakehouseError(
-            f"{lakehouse.path(RECORDS)} ends with ingest run {to}, but run {after} was decoded: it "
-            "is older than silver and gold; bring all of the lakehouse back from one copy"
-        )
-    retried = _refused_by_others(lakehouse)
-    if to == after and retried == 0:
-        return None
-    number = last.number + 1 if last is not None else 0
-    plan = Plan(number, after, to, retried, decoder_id(), clients)
-    if _note(lakehouse, plan, "planned", _PLAN):
-        return plan
-    # Another run has planned this number first, and then its plan holds.
-    last, _ = _last_plan(lakehouse)
-    _check_clients(lakehouse, last, clients)
-    return last
+def _check_clients(lakehouse: Lakehouse, last: LedgerRow | None, clients: str | None) -> None:
+    if last is not None:
+        _check_clients_of(lakehouse, last.details.get("clients"), clients)
 
 
-def _check_clients(lakehouse: Lakehouse, last: Plan | None, clients: str | None) -> None:
+def _check_clients_of(lakehouse: Lakehouse, held: str | None, clients: str | None) -> None:
     """Refuse to go on under other names of clients: each would seem to leave, and another to come.
 
     Raises:
         LakehouseError: the last run named clients otherwise.
     """
-    if last is None or last.clients == clients:
+    if held == clients:
         return
-    if last.clients is None:
-        held, advice = "the names of clients as they are", "leave --hash-clients out"
+    if held is None:
+        what, advice = "the names of clients as they are", "leave --hash-clients out"
     elif clients is None:
-        held, advice = "hashes in the place of clients", "give --hash-clients and its key"
+        what, advice = "hashes in the place of clients", "give --hash-clients and its key"
     else:
-        held, advice = "hashes of clients by another key", "give the key of the former runs"
+        what, advice = "hashes of clients by another key", "give the key of the former runs"
     raise LakehouseError(
-        f"silver of cluster {lakehouse.cluster} holds {held}: {advice}, or take silver and gold "
+        f"silver of cluster {lakehouse.cluster} holds {what}: {advice}, or take silver and gold "
         "away, so that they are made anew from bronze"
     )
 
 
-def _refused_by_others(lakehouse: Lakehouse) -> int:
+def _refused_by_others(lakehouse: Lakehouse, last: LedgerRow | None) -> int:
     """Count the records in quarantine that another decoder refused."""
-    if lakehouse.last_write(QUARANTINE, _APPLICATION) < 0:
-        return 0  # as of most clusters
+    if last is None or last.details["decoder"] == decoder_id():
+        return 0
+    if not last.details["in_quarantine"]:
+        return 0
     return lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id()).count()
 
 
-def _restore(lakehouse: Lakehouse, clients: str | None) -> bool:
-    """Write the runs down again if their table was lost: silver and bronze tell what they did."""
-    silver = {table: decoded_table(table) for table in silver_tables()} | {"": QUARANTINE}
-    ends = {t: lakehouse.last_write(spec, _APPLICATION) for t, spec in silver.items()}
-    last = max(ends.values())
-    if last < 0:
+def _is_lost(lakehouse: Lakehouse, last: LedgerRow | None) -> bool:
+    """Tell whether silver has been taken away, so that all of it has to be made anew.
+
+    Raises:
+        LakehouseError: a part of it is lost.
+    """
+    if last is None or not any(last.rows.values()):
         return False
-    position = ["record_partition", "record_offset"]
-    decoded = reduce(
-        DataFrame.unionByName,
-        [
-            lakehouse.read(silver[t]).select(*position, "decode_run", F.lit(t).alias("table"))
-            for t in silver
-            if lakehouse.exists(silver[t])
-        ],
-    )
-    records = lakehouse.read(RECORDS).select(*position, "ingest_run")
-    parts = (
-        decoded.join(records, position)
-        .groupBy("decode_run", "table")
-        .agg(F.count("*").alias("records"), F.max("ingest_run").alias("to"))
-        .collect()
-    )
-    # A run that only tried again writes no number of its own.
-    last = max([last, *(part.decode_run for part in parts)])
-    left = records.join(decoded, position, how="left_anti").agg(F.min("ingest_run")).first()
-    missing = None if left is None else left[0]
-    planned, done, after = [], [], -1
-    for number in range(last + 1):
-        of_run = [part for part in parts if part.decode_run == number]
-        to = max([after, *(p.to for p in of_run)])
-        plan = Plan(number, after, to, 0, decoder_id(), clients)
-        written = {p.table: p.records for p in of_run if p.table}
-        quarantined = sum(p.records for p in of_run if not p.table)
-        planned.append(_step(plan, "planned"))
-        if number < last or missing is None or missing > plan.to:
-            done.append(_step(plan, "done", written=written, quarantined=quarantined))
-        after = plan.to
-    if done:
-        lakehouse.append_rows(DECODE_RUNS, done, _DONE, len(done) - 1)
-    lakehouse.append_rows(DECODE_RUNS, planned, _PLAN, last)
-    return True
+    silver = [decoded_table(table) for table in silver_tables()] + [QUARANTINE]
+    if not any(lakehouse.exists(spec) for spec in silver):
+        return True
+    written = {spec.name: last.rows[spec.name] for spec in silver if last.rows.get(spec.name)}
+    held = _count(lakehouse, written, last.run)
+    for name, rows in written.items():
+        # Of the quarantine, a later decoder may have taken some away.
+        if held.get(name, 0) != rows and name != QUARANTINE.name:
+            raise LakehouseError(
+                f"{name} has {held.get(name, 0):,} rows of decode run {last.run}, which wrote "
+                f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
+                f"take silver and gold away, so that they are made anew from bronze"
+            )
+    return False
 
 
-def _last_plan(lakehouse: Lakehouse) -> tuple[Plan | None, bool]:
-    """Read the last plan, and whether it was carried out."""
-    columns = ("after_ingest_run", "to_ingest_run", "retried", "decoder", "clients")
-    steps = lakehouse.rows(DECODE_RUNS, ("decode_run", "step", *columns))
-    number = pc.max(steps["decode_run"]).as_py()
-    if number is None:
-        return None, False
-    of_last = steps.filter(pc.equal(steps["decode_run"], number)).to_pylist()
-    plan = Plan(number, *(of_last[0][name] for name in columns))
-    return plan, any(step["step"] == "done" for step in of_last)
+def _count(lakehouse: Lakehouse, names: Iterable[str], run: int) -> dict[str, int]:
+    """Count the rows of a run in some tables, in one query."""
+    specs = {spec.name: spec for spec in (*map(decoded_table, silver_tables()), QUARANTINE)}
+    parts = [
+        lakehouse.read(specs[name])
+        .where(F.col("decode_run") == run)
+        .select(F.lit(name).alias("name"))
+        for name in names
+        if lakehouse.exists(specs[name])
+    ]
+    if not parts:
+        return {}
+    rows = reduce(DataFrame.unionByName, parts).groupBy("name").count().collect()
+    return {row["name"]: row["count"] for row in rows}
 
 
-def _decode(run: Run, plan: Plan, key: ClientKey | None) -> None:
+def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     lakehouse = run.lakehouse
-    root = lakehouse.local_root
-    if root is None:
-        in_type = _write_by_spark(lakehouse, plan, key)
-        written: dict[str, int] = {}
-    else:
-        target = silver_files.Target(root, lakehouse.cluster, plan.number, key)
-        in_type, written = _write_files(lakehouse, plan, target)
+    in_type = _types(lakehouse, stage)
     by_table = _by_table(in_type)
-    others = {decoded_table(table).name: table for table in by_table if table not in written}
-    if others:
-        specs = [decoded_table(table) for table in others.values()]
-        counts = lakehouse.counts(specs, F.col("decode_run") == plan.number)
-        written |= {table: counts.get(name, 0) for name, table in others.items()}
-    refused: set[int | None] = set(in_type) - {i for ids in by_table.values() for i in ids}
+    _write_tables(lakehouse, stage, by_table, key)
+    names = {decoded_table(table).name: table for table in by_table}
+    counts = _count(lakehouse, names, stage.id.number)
+    written = {table: counts.get(name, 0) for name, table in names.items()}
+    refused = set(in_type) - {i for ids in by_table.values() for i in ids}
     for table, ids in by_table.items():
         if written[table] < sum(in_type[i] for i in ids):
             refused.update(ids)
-    in_quarantine = _quarantine(lakehouse, plan, refused, list(by_table))
-    read = lakehouse.count(RECORDS, plan.ingest_runs) + plan.retried
-    if sum(written.values()) + in_quarantine != read:
+    in_quarantine = _quarantine(lakehouse, stage, refused, list(by_table))
+    read, decoded_records = sum(in_type.values()), sum(written.values())
+    if decoded_records + in_quarantine != read:
         raise LakehouseError(
-            f"decode run {plan.number} read {read} records but has {sum(written.values())} decoded "
+            f"decode run {stage.id.number} read {read} records but has {decoded_records} decoded "
             f"and {in_quarantine} quarantined ones; please report this, the run is not ended"
         )
-    is_first = _note(
-        lakehouse,
-        plan,
-        "done",
-        _DONE,
-        written=written,
-        quarantined=in_quarantine,
-    )
-    if not is_first:
-        run.say(
-            f"another decode of cluster {lakehouse.cluster} did the same work at the same time; "
-            "nothing is there twice. Let one run end before the next starts"
-        )
+    stage.rows = {decoded_table(table).name: rows for table, rows in written.items()}
+    stage.rows[QUARANTINE.name] = in_quarantine
+    before = 0 if stage.is_refresh else int(stage.former.get("in_quarantine", 0))
+    stage.details = {
+        "quarantined": in_quarantine,
+        "in_quarantine": before - stage.plan["retried"] + in_quarantine,
+    }
     run.summary |= {
         "records_read": read,
-        "decoded": sum(written.values()),
+        "decoded": decoded_records,
         "quarantined": in_quarantine,
         "decoded_by_table": written,
     }
+
+
+def _types(lakehouse: Lakehouse, stage: StageRun) -> dict[int | None, int]:
+    """Count the records of a run by record type; None is for those without one."""
+    noted = [row.details.get(TYPES) for row in lakehouse.runs.done(INGEST, stage.after, stage.to)]
+    counts: Counter[str] = Counter()
+    if None in noted or len(noted) < stage.to - stage.after:
+        counts += _counted(_new(lakehouse, stage))
+    else:
+        for of_run in noted:
+            counts.update(of_run)
+    if stage.plan["retried"]:
+        counts += _counted(_former(lakehouse, stage))
+    return {int(text) if text else None: count for text, count in counts.items()}
+
+
+def _counted(records: DataFrame) -> Counter[str]:
+    by_type = records.groupBy(record_type(F.col("key")).alias("type")).count()
+    return Counter({row["type"]: row["count"] for row in by_type.collect()})
 
 
 def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
@@ -254,218 +210,95 @@ def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
     return {table: ids for table, ids in found.items() if ids}
 
 
-def _write_files(
-    lakehouse: Lakehouse, plan: Plan, target: silver_files.Target
-) -> tuple[dict[int | None, int], dict[str, int]]:
-    """Write all tables in one pass.
-
-    Returns:
-        The number of records of each type, and that of the rows added to each table; a table is
-        left out if another run came first.
-    """
-    # What is tried again is not in bronze's files alone.
-    paths = (
-        None if plan.retried else lakehouse.local_files(RECORDS, "ingest_run", plan.after, plan.to)
-    )
-    if paths is None:
-        found = silver_files.write(_batch(lakehouse, plan), target)
-    else:
-        bronze = silver_files.BronzeFiles(paths, plan.after, plan.to)
-        found = silver_files.write_from_files(lakehouse.spark, bronze, target)
-    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        jobs = {
-            table: pool.submit(_add_table, lakehouse, plan, table, files)
-            for table, files in found.files.items()
-        }
-    added = {table: job.result() for table, job in jobs.items()}
-    in_type: Counter[int | None] = Counter()
-    for first, records in found.in_type.items():
-        in_type[type_number(first)] += records
-    return in_type, {table: rows for table, rows in added.items() if rows is not None}
-
-
-def _add_table(lakehouse: Lakehouse, plan: Plan, table: str, files: list[DataFile]) -> int | None:
-    """Make files part of a silver table; give the number of their rows, None if it has them."""
-    if lakehouse.add(decoded_table(table), files, _APPLICATION, plan.number):
-        return sum(file.records for file in files)
-    return None
-
-
-def _write_by_spark(
-    lakehouse: Lakehouse, plan: Plan, key: ClientKey | None
-) -> dict[int | None, int]:
-    """Write the tables one by one; give the number of records of each type."""
-    batch = _batch(lakehouse, plan)
-    in_type = {
-        type_number(row.type): row["count"]
-        for row in batch.groupBy(type_bytes().alias("type")).count().collect()
-    }
-    frequent = [t.id for table in _FREQUENT for t in silver_tables()[table]]
-    # Rare records are picked out once, not by each of their many tables.
-    rare = batch.where(~is_of_type(frequent)).persist()
-    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        jobs = [
-            pool.submit(
-                _decode_table,
-                lakehouse,
-                plan,
-                batch if table in _FREQUENT else rare,
-                (table, ids),
-                key,
-            )
-            for table, ids in _by_table(in_type).items()
-        ]
-        for job in jobs:
-            job.result()
-    rare.unpersist()
-    return in_type
-
-
-def _batch(lakehouse: Lakehouse, plan: Plan) -> DataFrame:
-    """Give the records of a run."""
-    new = lakehouse.read(RECORDS).where(for_spark(plan.ingest_runs)).select(*_RECORD)
-    if not plan.retried:
-        return new
-    # What another decoder refused stays in quarantine until the run's last write.
-    old = lakehouse.read(QUARANTINE).where(F.col("decoder") != plan.decoder)
-    return new.unionByName(old.select(*_RECORD))
-
-
-def _decode_table(
-    lakehouse: Lakehouse,
-    plan: Plan,
-    batch: DataFrame,
-    of: tuple[str, list[int]],
-    key: ClientKey | None,
+def _write_tables(
+    lakehouse: Lakehouse, stage: StageRun, by_table: dict[str, list[int]], key: ClientKey | None
 ) -> None:
-    """Write the rows of one silver table, of the record types that go there."""
-    table, ids = of
-    spec = decoded_table(table)
-    if lakehouse.last_write(spec, _APPLICATION) >= plan.number:
-        return
-    records = batch.where(is_of_type(ids))
-    rows = decoded(records, table, spark_schema(decoded_columns(table)), key)
-    rows = rows.withColumn("decode_run", F.lit(plan.number).cast("bigint"))
-    lakehouse.append(spec, rows, _APPLICATION, plan.number)
+    """Write the tables, one pass over bronze for each that gets many rows."""
+    batch = _batch(lakehouse, stage)
+    # Rare records are picked out once, not by each of their many tables.
+    rare_ids = [i for table, ids in by_table.items() if table not in _FREQUENT for i in ids]
+    rare = batch.where(is_of_type(rare_ids)).persist()
+
+    def write(table: str) -> None:
+        records = batch if table in _FREQUENT else rare
+        rows = decoded(
+            records.where(is_of_type(by_table[table])),
+            table,
+            spark_schema(decoded_columns(table)),
+            key,
+        )
+        rows = rows.withColumn("decode_run", F.lit(stage.id.number).cast("bigint"))
+        lakehouse.append(decoded_table(table), rows, stage.id)
+
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        list(pool.map(write, by_table))
+    rare.unpersist()
+
+
+def _batch(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
+    """Give the records of a run."""
+    new = _new(lakehouse, stage)
+    return new.unionByName(_former(lakehouse, stage)) if stage.plan["retried"] else new
+
+
+def _new(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
+    is_new = between("ingest_run", stage.after, stage.to)
+    return lakehouse.read(RECORDS).where(is_new).select(*_RECORD)
+
+
+def _former(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
+    """Give what another decoder refused; it stays in quarantine until the run's last write."""
+    return lakehouse.read(QUARANTINE).where(_is_of_others(stage.plan)).select(*_RECORD)
+
+
+def _is_of_others(plan: dict[str, Any]) -> str:
+    return f"decoder <> {sql_text(plan['decoder'])}"
 
 
 def _quarantine(
-    lakehouse: Lakehouse,
-    plan: Plan,
-    refused: set[int | None],
-    tables: list[str],
+    lakehouse: Lakehouse, stage: StageRun, refused: set[int | None], tables: list[str]
 ) -> int:
     """Write what could not be decoded; give its number."""
-    if not refused and not plan.retried:
+    if not refused and not stage.plan["retried"]:
         return 0
-    batch = _batch(lakehouse, plan)
     wanted = is_of_type(number for number in refused if number is not None)
     if None in refused:
-        wanted |= F.col("key").isNull() | (F.length("key") < _TYPE_WIDTH)
-    rows = _refused(lakehouse, plan, batch.where(wanted), tables).withColumns(
+        wanted |= record_type(F.col("key")) == ""
+    records = _batch(lakehouse, stage).where(F.coalesce(wanted, F.lit(False)))  # noqa: FBT003
+    rows = _refused(lakehouse, stage, records, tables).withColumns(
         {
-            "decoder": F.lit(plan.decoder),
-            "decode_run": F.lit(plan.number).cast("bigint"),
-            "cluster": F.lit(lakehouse.cluster),
+            "decoder": F.lit(stage.plan["decoder"]),
+            "decode_run": F.lit(stage.id.number).cast("bigint"),
         }
     )
-    if plan.retried:
-        _replace_refused(lakehouse, plan, rows)
-    elif lakehouse.last_write(QUARANTINE, _APPLICATION) < plan.number:
-        lakehouse.append(QUARANTINE, rows, _APPLICATION, plan.number)
-    return lakehouse.read(QUARANTINE).where(F.col("decode_run") == plan.number).count()
+    if stage.plan["retried"]:
+        lakehouse.replace(QUARANTINE, rows, stage.id, where=_is_of_others(stage.plan))
+    else:
+        lakehouse.append(QUARANTINE, rows, stage.id)
+    return _count(lakehouse, [QUARANTINE.name], stage.id.number).get(QUARANTINE.name, 0)
 
 
-def _refused(lakehouse: Lakehouse, plan: Plan, records: DataFrame, tables: list[str]) -> DataFrame:
+def _refused(
+    lakehouse: Lakehouse, stage: StageRun, records: DataFrame, tables: list[str]
+) -> DataFrame:
     """Give the records that are in no table of this run, with the reasons."""
     rows = quarantined(records, spark_schema(quarantine_columns()))
-    if plan.decoder == decoder_id():
+    if stage.plan["decoder"] == decoder_id():
         return rows
     # The run was begun by another release: what that refused, this one may read, but the tables
     # are written. It waits in quarantine under the other's name, for the next run to retry it.
     position = ["record_partition", "record_offset"]
-    in_run = F.col("decode_run") == plan.number
+    in_run = F.col("decode_run") == stage.id.number
     written = [
         lakehouse.read(decoded_table(table)).where(in_run).select(*position) for table in tables
     ]
     left = reduce(lambda left, t: left.join(t, position, how="left_anti"), written, records)
     unread = left.join(rows.select(*position), position, how="left_anti").select(
         *_RECORD,
-        F.conv(F.hex(type_bytes()), 16, 10).try_cast("smallint").alias("record_type"),
+        F.when(record_type(F.col("key")) != "", record_type(F.col("key")))
+        .cast("smallint")
+        .alias("record_type"),
         F.lit(None).cast("smallint").alias("value_version"),
         F.lit("refused by the release that began the decode run").alias("error"),
     )
     return rows.join(left.select(*position), position, how="left_semi").unionByName(unread)
-
-
-def _replace_refused(lakehouse: Lakehouse, plan: Plan, rows: DataFrame) -> None:
-    """Put what is refused now in the place of what another decoder refused, in one commit."""
-    is_old = (F.col("old.cluster") == lakehouse.cluster) & (F.col("old.decoder") != plan.decoder)
-    same = (
-        (F.col("old.cluster") == F.col("new.cluster"))
-        & (F.col("old.record_partition") == F.col("new.record_partition"))
-        & (F.col("old.record_offset") == F.col("new.record_offset"))
-    )
-    merge = (
-        DeltaTable.forPath(lakehouse.spark, lakehouse.path(QUARANTINE))
-        .alias("old")
-        .merge(rows.alias("new"), same)
-        .whenMatchedUpdateAll()
-        .whenNotMatchedInsertAll()
-        .whenNotMatchedBySourceDelete(is_old)
-    )
-    # Another run may write to the quarantine meanwhile. Done again, a MERGE changes nothing.
-    for _ in range(_MERGE_TRIES - 1):
-        if _is_executed(merge):
-            return
-    merge.execute()
-
-
-def _is_executed(merge: DeltaMergeBuilder) -> bool:
-    """Execute a MERGE unless another write gets in its way."""
-    try:
-        merge.execute()
-    except Exception as error:
-        if _CONFLICT in str(error):
-            return False
-        raise
-    return True
-
-
-def _note(
-    lakehouse: Lakehouse,
-    plan: Plan,
-    step: str,
-    application: str,
-    *,
-    written: dict[str, int] | None = None,
-    quarantined: int | None = None,
-) -> bool:
-    """Write a step of a run down; tell whether it was the first to do so."""
-    row = _step(plan, step, written=written, quarantined=quarantined)
-    return lakehouse.append_rows(DECODE_RUNS, [row], application, plan.number)
-
-
-def _step(
-    plan: Plan,
-    step: str,
-    *,
-    written: dict[str, int] | None = None,
-    quarantined: int | None = None,
-) -> dict[str, object]:
-    """Give the row of a step of a run."""
-    return {
-        "decode_run": plan.number,
-        "step": step,
-        "at": dt.datetime.now(dt.timezone.utc),
-        "after_ingest_run": plan.after,
-        "to_ingest_run": plan.to,
-        "retried": plan.retried,
-        "decoder": plan.decoder,
-        "clients": plan.clients,
-        "decoded": None if written is None else sum(written.values()),
-        "quarantined": quarantined,
-        "decoded_by_table": None
-        if written is None
-        else [{"table_name": table, "records": n} for table, n in sorted(written.items())],
-    }

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from jobs.runtime import bronze_files, logs
+from jobs.runtime import logs
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents, inner_holes
-from storage.errors import LakehouseError, SourceError
+from storage.errors import ConflictError, LakehouseError, SourceError
+from storage.runs import RunId
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from jobs.runtime.options import Options
     from jobs.runtime.runner import Run
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from sources.kafka import Topic
     from storage.tables import Lakehouse
 
-_APPLICATION = "ingest"
+STAGE = "ingest"
+TYPES = "records_by_type"
+"""Details of a run in the ledger: the number of its records by record type, "" for none."""
+
 # Before a log is taken for one that lost its end, it is asked again: a new leader may not know at
 # once how far it is.
 _SECOND_LOOK_S = 5.0
@@ -42,17 +45,12 @@ class Source:
     """What a source has that the lakehouse has not.
 
     Attributes:
-        records: the records; None if they are in `files`.
+        records: the records.
         ranges: the offsets that they account for.
-        found: what they hold of each partition; None if nobody has looked.
-        files: files on a disk that driver and tasks share, which hold these records of the topic
-            and no others.
     """
 
-    records: DataFrame | None
+    records: DataFrame
     ranges: list[Range]
-    found: dict[Position, Extent] | None = None
-    files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,8 @@ class State:
     """How far the lakehouse has got.
 
     Attributes:
-        run: number of the last ingest run that is accounted for.
+        run: number of the last ingest run that is accounted for; -1 for none.
+        run_with_records: that of the last one of them that brought records.
         positions: by partition, the offset behind the last one accounted for.
         last_read: by partition, the offset of the last record there; not if none was.
         topic_ids: by topic, its id when it was last read.
@@ -68,6 +67,7 @@ class State:
     """
 
     run: int
+    run_with_records: int
     positions: dict[Position, int]
     last_read: dict[Position, int]
     topic_ids: dict[str, str]
@@ -118,7 +118,7 @@ def _go_on(run: Run, why: str) -> None:
         }
         for (topic, partition), position in sorted(state.positions.items())
     ]
-    former.append_rows(COVERAGE, rows, logs.CONTINUED, 0)
+    former.append(COVERAGE, rows, logs.CONTINUED)
     logs.follow(run)
     run.summary |= {"continued_as": run.lakehouse.cluster, "continued_because": why}
     run.say(
@@ -129,33 +129,42 @@ def _go_on(run: Run, why: str) -> None:
 
 def _ingest(run: Run) -> None:
     lakehouse = run.lakehouse
-    lakehouse.ensure(RECORDS)
-    lakehouse.ensure(COVERAGE)
+    # Until when no record is missing: the time before the source is asked for its ends.
+    now = dt.datetime.now(dt.timezone.utc)
     with run.step("looking for new records"):
-        # The number is read before the positions: whatever another run commits after this moment
-        # makes the write below fail instead of adding records twice.
-        last_run = lakehouse.last_write(RECORDS, _APPLICATION)
         state = _state(lakehouse)
+        last_run = _check_records(lakehouse, state)
         for number in range(state.run + 1, last_run + 1):
             _recover(lakehouse, number, state)
             state = _state(lakehouse)
-        _check_records(lakehouse, state, last_run)
+        if state.run > lakehouse.runs.last_number(STAGE):  # killed before it was noted
+            lakehouse.runs.note(RunId(STAGE, state.run))
         _check_topic(state, run)
         source = _source(run, state)
     added = 0
     if source.ranges:
         with run.step("writing bronze.records"):
-            added = _write(run, source, last_run + 1)
+            added = _write(run, source, RunId(STAGE, state.run + 1), now)
     run.summary["records_ingested"] = added
 
 
-def _check_records(lakehouse: Lakehouse, state: State, last_run: int) -> None:
-    """Refuse to go on behind records that are gone: their coverage says that they are there."""
-    if state.run > last_run and state.run > (last := lakehouse.last_write(RECORDS, _APPLICATION)):
+def _check_records(lakehouse: Lakehouse, state: State) -> int:
+    """Give the last run that has records in bronze, or is accounted for.
+
+    Raises:
+        LakehouseError: records are gone that their coverage accounts for.
+    """
+    records = lakehouse.read(RECORDS)
+    since = F.col("ingest_run") >= state.run_with_records
+    newest = records.where(since).agg(F.max("ingest_run").alias("run")).collect()[0].run
+    if newest is None and state.run_with_records >= 0:
+        last = records.agg(F.max("ingest_run").alias("run")).collect()[0].run
         raise LakehouseError(
-            f"{lakehouse.path(RECORDS)} lacks the ingest runs {last + 1} to {state.run}, which "
-            f"{COVERAGE.name} accounts for: bring it back from a copy, or use another --lakehouse"
+            f"{lakehouse.path(RECORDS)} lacks the ingest runs {0 if last is None else last + 1} "
+            f"to {state.run_with_records}, which {COVERAGE.name} accounts for: bring it back from "
+            "a copy, or use another --lakehouse"
         )
+    return max(state.run, -1 if newest is None else int(newest))
 
 
 def _check_topic(state: State, run: Run) -> None:
@@ -261,18 +270,10 @@ def _say_truncated(run: Run, ranges: list[Range]) -> None:
 
 
 def _from_files(run: Run, path: str, state: State) -> Source:
-    topic, is_local = run.options.topic, run.lakehouse.local_root is not None
-    files = (parquet.plain_files(path) if is_local else None) or []
-    found = parquet.plain_extents(files, topic) if files else None
-    if found and not _reach_back(found, state):
-        return Source(None, _file_ranges(found, state), found, files)
+    topic = run.options.topic
     every = parquet.read(run.spark, path)
     records = every.where(F.col("topic") == topic)
-    if not files:  # they may lie in folders of the one that is named
-        files = (parquet.local_files(every) if is_local else None) or []
-        found = parquet.plain_extents(files, topic) if files else None
-    if found is None:
-        files, found = [], extents(records)
+    found = extents(records)
     if not found and (other := every.select("topic").first()) is not None:
         raise SourceError(
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
@@ -282,12 +283,11 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         held = run.lakehouse.read(RECORDS)
         _refuse(parquet.conflicting(records, held), path, run.lakehouse.cluster)
         records = parquet.not_held(records, held)
-        files, found = [], extents(records)
+        found = extents(records)
     if any(e.distinct_offsets < e.records for e in found.values()):
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
-        found = {p: replace(e, records=e.distinct_offsets) for p, e in found.items()}
-    return Source(None if files else records, _file_ranges(found, state), found, files)
+    return Source(records, _file_ranges(found, state))
 
 
 def _reach_back(found: dict[Position, Extent], state: State) -> bool:
@@ -332,56 +332,70 @@ def _refuse_within(conflicts: DataFrame, path: str) -> None:
         )
 
 
-def _write(run: Run, source: Source, number: int) -> int:
-    """Append the records, then account for them; give their number."""
-    lakehouse, topic = run.lakehouse, run.options.topic
-    now = dt.datetime.now(dt.timezone.utc)
-    if source.records is None:
-        target = bronze_files.Target(lakehouse.local_root or "", lakehouse.cluster, now, number)
-        files = bronze_files.write(run.spark, source.files, topic, target)
-        written = lakehouse.add_first(RECORDS, files, _APPLICATION, number)
-    else:
-        rows = source.records.withColumns(
-            {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
-        )
-        written = lakehouse.append_first(RECORDS, rows, _APPLICATION, number)
-    found = source.found
-    if found is not None and written != sum(e.records for e in found.values()):
-        found = None  # the files are others by now: what counts is what was written
-    return _account(lakehouse, source.ranges, number, now, found)
+def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
+    """Append the records, account for them, and note the run; give the number of records."""
+    lakehouse = run.lakehouse
+    started = time.monotonic()
+    rows = source.records.withColumns(
+        {"ingested_at": F.lit(now), "ingest_run": F.lit(number.number).cast("bigint")}
+    )
+    lakehouse.append(RECORDS, rows, number)
+    found = _account(lakehouse, source.ranges, number, now)
+    types: Counter[str] = Counter()
+    for extent in found.values():
+        types.update(extent.by_type)
+    records = types.total()
+    lakehouse.runs.note(
+        number,
+        seconds=time.monotonic() - started,
+        rows={RECORDS.name: records},
+        details={TYPES: dict(types)},
+    )
+    return records
 
 
 def _account(
-    lakehouse: Lakehouse,
-    ranges: list[Range],
-    number: int,
-    now: dt.datetime,
-    found: dict[Position, Extent] | None = None,
-) -> int:
+    lakehouse: Lakehouse, ranges: list[Range], number: RunId, now: dt.datetime | None = None
+) -> dict[Position, Extent]:
     """Write the coverage of an ingest run from the records it has written.
 
     Args:
         lakehouse: where they are.
         ranges: what the run accounts for.
-        number: the run's.
-        now: when it began.
-        found: what it has written of each partition, if that is known.
+        number: the run.
+        now: when it began; None of a run that was killed.
+
+    Returns:
+        The records of the run.
+
+    Raises:
+        ConflictError: they are another run's.
     """
-    within = f"ingest_run = {number}"
-    if found is None:
-        found = extents(lakehouse.read(RECORDS).where(within))
+    within = f"ingest_run = {number.number}"
+    written = lakehouse.read(RECORDS).where(within)
+    found = extents(written, by_type=True)
+    # Delta passes over the records of a run that it has already.
+    if now is not None and found and written.where(F.col("ingested_at") != F.lit(now)).take(1):
+        raise ConflictError(
+            f"another ingest of cluster {lakehouse.cluster} was faster and has done this work; this"
+            " one wrote nothing. Let one run end before the next starts"
+        )
     new_records = {position: extent.records for position, extent in found.items()}
+    held = found
     if any(_is_backfill(r, found) for r in ranges):
         # Offsets between the new records may have been held before.
         within = _within(ranges)
-        found = extents(lakehouse.read(RECORDS).where(within))
+        held = extents(lakehouse.read(RECORDS).where(within))
     # Without a hole there is nothing to look for in the records, which takes longest.
-    has_holes = not all(extent.is_complete for extent in found.values())
+    has_holes = not all(extent.is_complete for extent in held.values())
     inner = inner_holes(lakehouse, within) if has_holes else {}
-    of_run: dict[str, object] = {"observed_at": now, "ingest_run": number}
-    rows = coverage(ranges, found, inner, new_records=new_records, of_run=of_run)
-    lakehouse.append_rows(COVERAGE, rows, _APPLICATION, number)
-    return sum(new_records.values())
+    of_run: dict[str, object] = {
+        "observed_at": now or dt.datetime.now(dt.timezone.utc),
+        "ingest_run": number.number,
+    }
+    rows = coverage(ranges, held, inner, new_records=new_records, of_run=of_run)
+    lakehouse.append(COVERAGE, rows, number)
+    return found
 
 
 def _is_backfill(r: Range, found: dict[Position, Extent]) -> bool:
@@ -410,37 +424,40 @@ def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
         )
         for (topic, partition), extent in sorted(found.items())
     ]
-    _account(lakehouse, ranges, number, dt.datetime.now(dt.timezone.utc))
+    _account(lakehouse, ranges, RunId(STAGE, number))
 
 
 def _state(lakehouse: Lakehouse) -> State:
-    columns = (
-        *("topic", "record_partition", "next_offset", "last_offset_read", "ingest_run"),
-        *("topic_id", "kafka_cluster_id", "continued_as"),
+    """Ask bronze.coverage how far the lakehouse has got: one row for each partition."""
+    rows = lakehouse.read(COVERAGE).where(F.col("continued_as").isNull())
+    by_partition = rows.groupBy("topic", "record_partition").agg(
+        F.max("next_offset").alias("next_offset"),
+        F.max("last_offset_read").alias("last_offset_read"),
+        F.max("ingest_run").alias("run"),
+        F.max(F.when(F.col("record_count") > 0, F.col("ingest_run"))).alias("run_with_records"),
+        _newest_of("topic_id"),
+        _newest_of("kafka_cluster_id"),
     )
-    every = lakehouse.rows(COVERAGE, columns)
-    # Not asked of the files: a table that an older release made lacks the column.
-    rows = every.filter(pc.is_null(every["continued_as"]))
-    key = ["topic", "record_partition"]
-    of_partition = rows.group_by(key).aggregate(
-        [("next_offset", "max"), ("last_offset_read", "max")]
-    )
-    topics, partitions, ends, last = (column.to_pylist() for column in of_partition.columns)
-    positions = list(zip(topics, partitions, strict=True))
-    read = zip(positions, last, strict=True)
-    clusters = _newest(rows, "kafka_cluster_id")
+    found = by_partition.collect()
+    ids = [(row.topic_id.run, row.topic, row.topic_id.value) for row in found if row.topic_id]
+    clusters = [row.kafka_cluster_id for row in found if row.kafka_cluster_id]
     return State(
-        run=-1 if not rows.num_rows else pc.max(rows["ingest_run"]).as_py(),
-        positions=dict(zip(positions, ends, strict=True)),
-        last_read={position: offset for position, offset in read if offset is not None},
-        topic_ids={row["topic"]: row["topic_id"] for row in _newest(rows, "topic", "topic_id")},
-        kafka_cluster_id=clusters[-1]["kafka_cluster_id"] if clusters else None,
+        run=max((row.run for row in found), default=-1),
+        run_with_records=max(
+            (r.run_with_records for r in found if r.run_with_records is not None), default=-1
+        ),
+        positions={(row.topic, row.record_partition): row.next_offset for row in found},
+        last_read={
+            (row.topic, row.record_partition): row.last_offset_read
+            for row in found
+            if row.last_offset_read is not None
+        },
+        topic_ids={topic: topic_id for _, topic, topic_id in sorted(ids)},
+        kafka_cluster_id=max(clusters).value if clusters else None,
     )
 
 
-def _newest(rows: pa.Table, *columns: str) -> list[dict[str, str]]:
-    """Give what is together in some columns, all of them known, the newest last."""
-    known = rows.select([*columns, "ingest_run"]).drop_null()
-    found = known.group_by(list(columns)).aggregate([("ingest_run", "max")])
-    ordered: list[dict[str, str]] = found.sort_by("ingest_run_max").to_pylist()
-    return ordered
+def _newest_of(column: str) -> Column:
+    """Give the value that a column had last, with the run; null if it never had one."""
+    value = F.struct(F.col("ingest_run").alias("run"), F.col(column).alias("value"))
+    return F.max(F.when(F.col(column).isNotNull(), value)).alias(column)

@@ -18,15 +18,13 @@ from lag.spark import measured, with_samples
 from schemas.tables import (
     COMMITTED_OFFSETS,
     COVERAGE,
-    DECODE_RUNS,
-    HISTORY_RUNS,
     LAG,
     LOG_OFFSETS,
 )
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
-from storage.conditions import EVERY_ROW
 from storage.errors import SourceError
+from storage.runs import RunId
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from jobs.runtime.runner import Run
     from storage.tables import Lakehouse
 
-_APPLICATION = "lag"
+STAGE = "lag"
 _SHOWN = 3
 _LOGS = (
     "topic STRING, topic_partition INT, log_start_offset BIGINT, log_end_offset BIGINT, "
@@ -80,16 +78,15 @@ def lag(run: Run) -> None:
 
 
 def _told(lakehouse: Lakehouse) -> Told:
-    done = lakehouse.read(HISTORY_RUNS).where(F.col("step") == "done")
-    last = done.orderBy(F.desc("history_run")).first()
+    last = lakehouse.runs.last("history")
     if last is None:
         return Told({}, None)
-    runs = lakehouse.read(DECODE_RUNS).where(F.col("decode_run") == last.to_decode_run)
-    ingested = runs.agg(F.max("to_ingest_run").alias("run")).first()
-    is_told = F.col("ingest_run") <= (-1 if ingested is None else ingested.run)
-    covered = lakehouse.read(COVERAGE).where(is_told & (F.col("source") == "kafka"))
+    decoded = lakehouse.runs.done("decode", last.to_run - 1, last.to_run)
+    to = max((row.to_run for row in decoded), default=-1)
+    is_told = (F.col("ingest_run") <= to) & (F.col("source") == "kafka")
+    covered = lakehouse.read(COVERAGE).where(is_told)
     until = covered.agg(F.unix_micros(F.max("observed_at"))).first()
-    positions = {p.record_partition: p.next_offset for p in last.partitions}
+    positions = {int(p): offset for p, offset in last.details["positions"].items()}
     return Told(positions, None if until is None else until[0])
 
 
@@ -100,7 +97,7 @@ def _sample(run: Run, asked: set[tuple[str, int]], told: Told) -> Sample | None:
     try:
         found = sample(cluster, asked | {(options.topic, p) for p in told.positions})
     except UnsupportedError as error:
-        if options.job == _APPLICATION:
+        if options.job == STAGE:
             raise
         # A pipeline's other work does without kafka-python.
         run.say(f"lag: left out. {error}")
@@ -111,7 +108,7 @@ def _sample(run: Run, asked: set[tuple[str, int]], told: Told) -> Sample | None:
         names = ", ".join(map(printable, refused[:3]))
         line = f"lag: not authorized: the user needs the ACL DESCRIBE on topics, for one {names}"
         if len(refused) == len(topics):
-            if options.job == _APPLICATION:
+            if options.job == STAGE:
                 raise SourceError(line)
             run.say(f"{line}; left out")
             return None
@@ -138,24 +135,25 @@ def _micros(at: dt.datetime) -> int:
 
 def _write(run: Run, committed: DataFrame, found: Sample, known_until: int) -> None:
     lakehouse = run.lakehouse
-    number = lakehouse.last_write(LAG, _APPLICATION) + 1
+    number = RunId(STAGE, lakehouse.runs.last_number(STAGE) + 1)
     rows = [(x.topic, x.partition, x.start, x.end, x.problem, found.at) for x in found.logs]
     sampled = with_samples(
         lakehouse.spark.createDataFrame(rows, _LOGS), lakehouse.read(LOG_OFFSETS)
     )
-    lag_run = F.lit(number).cast("bigint")
+    lag_run = F.lit(number.number).cast("bigint")
     logs = sampled.withColumn("lag_run", lag_run).persist(StorageLevel.MEMORY_AND_DISK)
     lags = measured(committed, logs, known_until).withColumn("lag_run", lag_run)
     lags = lags.persist(StorageLevel.MEMORY_AND_DISK)
-    lakehouse.append_first(LAG, lags, _APPLICATION, number)
+    lakehouse.append(LAG, lags, number)
     still_there = logs.where(F.col("problem").isNull() | (F.col("problem") != NO_LOG))
-    lakehouse.replace(LOG_OFFSETS, still_there, EVERY_ROW, _APPLICATION, number)
-    _summarize(run, lags)
+    lakehouse.replace(LOG_OFFSETS, still_there, number)
+    partitions = _summarize(run, lags)
+    lakehouse.runs.note(number, rows={LAG.name: partitions})
     lags.unpersist()
     logs.unpersist()
 
 
-def _summarize(run: Run, lags: DataFrame) -> None:
+def _summarize(run: Run, lags: DataFrame) -> int:
     groups = (
         lags.groupBy("group_id")
         .agg(
@@ -182,3 +180,4 @@ def _summarize(run: Run, lags: DataFrame) -> None:
     more = f"; in trouble: {', '.join(troubled[:_SHOWN])}" if troubled else ""
     more += f" and {len(troubled) - _SHOWN:,} more" if len(troubled) > _SHOWN else ""
     run.out.print(f"{partitions:,} partitions: {counted}{more}", highlight=False)
+    return partitions

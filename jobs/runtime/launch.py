@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from jobs.runtime import classes, jars, jvm, options
+from jobs.runtime import jars, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,9 +41,6 @@ LOCAL_DRIVER_MEMORY = "4g"
 # With this compiler alone Java sets 48 MB aside for code; a pipeline that validates may fill them,
 # and then ends with "Out of space in CodeCache". With both compilers Java has 240 MB.
 _QUICK_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-
-# Jobs that load what all jobs do.
-_EVERYTHING = frozenset({"demo", "pipeline"})
 
 # The oldest time that a zip can tell: every build of the same code gives the same bytes.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -115,13 +112,9 @@ def job_process(
     script = [str(jars.CHECKOUT / "jobs" / "runtime" / "boot.py"), *argv]
     found_jars = jars.fetch(jars.spark_jars())
     if target.sees_checkout:
-        java_options, new = shared_classes(found_jars, chosen.job, env)
-        env |= new
-        if is_brief(chosen):
-            java_options += _QUICK_COMPILER
+        java_options = _QUICK_COMPILER if is_brief(chosen) else ()
         arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)
         env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
-        env[jvm.AHEAD] = "1"
         return [sys.executable, *script], env
     archive = build_archive(jars.cache_folder())
     arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive)
@@ -142,27 +135,6 @@ def is_brief(chosen: options.Options) -> bool:
     root = options.local_path(chosen.lakehouse)
     has_tables = root is not None and Path(root, "bronze", "records").is_dir()
     return has_tables or chosen.job == "demo"
-
-
-def shared_classes(
-    found_jars: Sequence[Path], job: str, env: Mapping[str, str]
-) -> tuple[list[str], dict[str, str]]:
-    """Returns the JVM's options and the environment for `jobs.runtime.classes`.
-
-    An archive that is not there is made by a job that does all there is to do, so that it holds
-    what the others need, too.
-    """
-    cache = jars.cache_folder()
-    name = classes.key([*found_jars, jars.pyspark_home() / "jars"], env)
-    if name is None:
-        return [], {}
-    archive = classes.kept(cache, name)
-    if archive is not None:
-        return classes.reading(archive), {}
-    if job not in _EVERYTHING or not os.access(cache, os.W_OK):
-        return [], {}
-    part = classes.unfinished(cache, name)
-    return classes.writing(part), {classes.NEW: str(part)}
 
 
 def choose_target(master: str | None, env: Mapping[str, str]) -> Target:
@@ -191,10 +163,11 @@ def spark_arguments(
     if target.is_this_machine:
         conf |= read_properties(CONF / "spark-local.conf")
         conf["spark.driver.memory"] = LOCAL_DRIVER_MEMORY
-    if target.sees_checkout:
-        conf["spark.python.daemon.module"] = "jobs.runtime.workers"
     conf |= user_conf
-    own_options = list(map(shlex.quote, java_options))
+    # Delta computes a table's whole state once more after each commit of a JVM in another zone.
+    own_options = [*java_options, "-Duser.timezone=UTC"]
+    for_executors = conf.get("spark.executor.extraJavaOptions", "")
+    conf["spark.executor.extraJavaOptions"] = f"-Duser.timezone=UTC {for_executors}".strip()
     user_options = conf.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in user_options:
         own_options.append(f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}")
@@ -204,8 +177,7 @@ def spark_arguments(
     arguments = ["--master", target.master]
     every_jar = [str(path) for path in found_jars]
     if target.sees_checkout:
-        # Where the JVM itself finds them: only their classes can be shared (jobs.runtime.classes),
-        # and when a client of the Thrift Server leaves, Hive closes the class loader of --jars.
+        # When a client of the Thrift Server leaves, Hive closes the class loader of --jars.
         key = "spark.driver.extraClassPath"
         conf[key] = os.pathsep.join(filter(None, [*every_jar, conf.get(key)]))
         every_jar = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from schemas.tables import COVERAGE, RECORDS
-from storage.errors import LakehouseError
+from storage.runs import RunId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,33 +24,29 @@ if TYPE_CHECKING:
     from storage.tables import Lakehouse
 
 # There is one such write a name: of two runs that find another log, one names it for both.
-CONTINUED = "continued"
+CONTINUED = RunId("continued", 0)
 
 
 def follow(run: Run) -> None:
     """Have a run work at the last log of its cluster, and know those before."""
-    # What a table's log tells is asked first: rows are read only where there is something to find.
-    while run.lakehouse.last_write(COVERAGE, CONTINUED) >= 0:
+    while (name := _continued_as(run.lakehouse)) is not None:
         run.former.append(run.lakehouse)
-        run.lakehouse = run.lakehouse.of(_continued_as(run.lakehouse))
+        run.lakehouse = run.lakehouse.of(name)
 
 
-def _continued_as(lakehouse: Lakehouse) -> str:
+def _continued_as(lakehouse: Lakehouse) -> str | None:
+    if not lakehouse.exists(COVERAGE):
+        return None
     rows = lakehouse.read(COVERAGE).where(F.col("continued_as").isNotNull())
     row = rows.select("continued_as").first()
-    if row is None:
-        raise LakehouseError(
-            f"{lakehouse.path(COVERAGE)} has lost the rows that say under which name cluster "
-            f"{lakehouse.cluster} goes on: give that name with --cluster"
-        )
-    return str(row.continued_as)
+    return None if row is None else str(row.continued_as)
 
 
 def next_name(run: Run) -> str:
     """Give a name that nothing in the lakehouse has yet."""
     first = (*run.former, run.lakehouse)[0].cluster
     names = (f"{first}.{number}" for number in count(2))
-    return next(n for n in names if run.lakehouse.of(n).last_write(RECORDS, "ingest") < 0)
+    return next(n for n in names if run.lakehouse.of(n).read(RECORDS).isEmpty())
 
 
 def of_every_log(job: Callable[[Run], None]) -> Callable[[Run], None]:

@@ -180,10 +180,10 @@ _IN_A_TASK = re.compile(
 )
 _TOLD_PLAINLY = (LakehouseError.__name__, SourceError.__name__)
 
-# By Spark, Hadoop, Arrow and DuckDB.
+# By Spark, Hadoop and Arrow.
 _NO_SUCH_FILE = (
     *("FILE_NOT_EXIST", "PATH_NOT_FOUND"),
-    *("FileNotFoundException", "No such file or directory", "No files found that match"),
+    *("FileNotFoundException", "No such file or directory"),
 )
 _LOST_FILE = re.compile(
     r"(?P<path>[^\s'\"]*(?P<table>(?:bronze|silver|gold|dq)/\w+)/cluster=[^\s'\"]*?\.parquet)"
