@@ -194,8 +194,8 @@ RUNS = TableSpec(
         column(
             "after_run",
             "bigint",
-            "The run took what came behind this run of the stage before (decode: of ingest, history:"
-            " of decode, anomalies: of history); -1 for all from the start,",
+            "The run took what came behind this run of the stage before (decode: ingest, history:"
+            " decode, anomalies: history); -1 for all from the start,",
         ),
         column("to_run", "bigint", "up to and with this one."),
         column(

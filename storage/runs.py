@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from storage.tables import Lakehouse
 
 PLANNED, DONE = "planned", "done"
+_BLANK: dict[str, object] = {
+    **{"is_refresh": False, "seconds": None, "rows": None, "details": "{}", "token": ""},
+    "format_version": FORMAT_VERSION,
+}
 
 
 class RunId(NamedTuple):
@@ -139,6 +143,7 @@ class Runs:
         to: int,
         refresh: bool = False,
         force: bool = False,
+        floor: int = -1,
         plan: Mapping[str, Any] | None = None,
     ) -> Iterator[StageRun | None]:
         """Let a stage take what is new since its last run; its body does the work.
@@ -151,12 +156,14 @@ class Runs:
             to: the last run that is done of the stage before.
             refresh: take everything from the start, since nothing of earlier runs counts.
             force: run even if nothing is new.
+            floor: the greatest number of a run of the stage that its tables have, if the ledger has
+                none of it since it was lost.
             plan: details to note with the plan.
 
         Yields:
             The run; None if there is nothing to do.
         """
-        run = self._begin(stage, to, refresh=refresh, force=force, plan=plan or {})
+        run = self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan or {})
         if run is None:
             yield None
             return
@@ -172,6 +179,11 @@ class Runs:
             rows=run.rows,
             details={**run.plan, **run.details},
         )
+
+    def restore(self, rows: list[dict[str, object]]) -> None:
+        """Write rows of runs that the ledger has lost, or that an older release kept elsewhere."""
+        self._lakehouse.append(RUNS, [_BLANK | row for row in rows])
+        self._last = None
 
     def note(
         self,
@@ -196,7 +208,14 @@ class Runs:
         )
 
     def _begin(
-        self, stage: str, to: int, *, refresh: bool, force: bool, plan: Mapping[str, Any]
+        self,
+        stage: str,
+        to: int,
+        *,
+        refresh: bool,
+        force: bool,
+        floor: int,
+        plan: Mapping[str, Any],
     ) -> StageRun | None:
         done, planned = self.last(stage), self.last(stage, PLANNED)
         if planned is not None and (done is None or done.run < planned.run):
@@ -204,17 +223,18 @@ class Runs:
         after = -1 if done is None or refresh else done.to_run
         if to <= after and not force:
             return None
-        number = 0 if done is None else done.run + 1
-        is_refresh = refresh and done is not None
+        number = floor + 1 if done is None else done.run + 1
+        if done is None and floor >= 0:
+            number += 1  # a run that added no row left its number in the tables' logs alone
         token = self._write(
-            RunId(stage, number), PLANNED, after=after, to=to, is_refresh=is_refresh, details=plan
+            RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan
         )
         # Another run may have planned this number first, and then its plan holds.
         self._last = None
         held = self.last(stage, PLANNED)
         if held is not None and held.token == token:
             return _stage_run(held, done, is_resumed=False)
-        return self._begin(stage, to, refresh=refresh, force=force, plan=plan)
+        return self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan)
 
     def _write(
         self,

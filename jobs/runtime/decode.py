@@ -6,6 +6,8 @@ its rows already.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -23,6 +25,7 @@ from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table
 from sources.coverage import record_type
 from storage.errors import LakehouseError
+from storage.runs import DONE, PLANNED
 from storage.tables import between, spark_schema, sql_text
 
 if TYPE_CHECKING:
@@ -47,8 +50,10 @@ def decode(run: Run) -> None:
     key = None if secret is None else ClientKey(secret)
     run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
     with run.step("looking for new bronze records"):
-        last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(INGEST)
         clients = None if key is None else key.fingerprint
+        if lakehouse.runs.last(STAGE, PLANNED) is None:
+            _restore(lakehouse, clients)
+        last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(INGEST)
         _check_clients(lakehouse, last, clients)
         if last is not None and to < last.to_run:
             raise LakehouseError(
@@ -131,6 +136,50 @@ def _is_lost(lakehouse: Lakehouse, last: LedgerRow | None) -> bool:
                 f"take silver and gold away, so that they are made anew from bronze"
             )
     return False
+
+
+def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
+    """Write the ledger of the runs again if it was lost: silver and bronze tell what they did."""
+    silver = {spec.name: spec for spec in (*map(decoded_table, silver_tables()), QUARANTINE)}
+    made = {name: spec for name, spec in silver.items() if lakehouse.exists(spec)}
+    if not made:
+        return
+    position = ["record_partition", "record_offset"]
+    decoded_rows = reduce(
+        DataFrame.unionByName,
+        [
+            lakehouse.read(spec).select(*position, "decode_run", F.lit(name).alias("table"))
+            for name, spec in made.items()
+        ],
+    )
+    records = lakehouse.read(RECORDS).select(*position, "ingest_run")
+    parts = (
+        decoded_rows.join(records, position)
+        .groupBy("decode_run", "table")
+        .agg(F.count("*").alias("records"), F.max("ingest_run").alias("to"))
+        .collect()
+    )
+    left = records.join(decoded_rows, position, how="left_anti").agg(F.min("ingest_run")).first()
+    missing = None if left is None else left[0]
+    last = max((part.decode_run for part in parts), default=-1)
+    rows: list[dict[str, object]] = []
+    after, in_quarantine = -1, 0
+    for number in range(last + 1):
+        of_run = [part for part in parts if part.decode_run == number]
+        to = max([after, *(part.to for part in of_run)])
+        written = {part.table: part.records for part in of_run}
+        quarantined = written.get(QUARANTINE.name, 0)
+        in_quarantine += quarantined
+        plan = {"retried": 0, "decoder": decoder_id(), "clients": clients}
+        row = {"stage": STAGE, "run": number, "after_run": after, "to_run": to}
+        row["at"] = dt.datetime.now(dt.timezone.utc)
+        rows.append(row | {"state": PLANNED, "details": json.dumps(plan)})
+        if number < last or missing is None or missing > to:
+            details = plan | {"quarantined": quarantined, "in_quarantine": in_quarantine}
+            counted = [{"table_name": name, "rows": count} for name, count in written.items()]
+            rows.append(row | {"state": DONE, "rows": counted, "details": json.dumps(details)})
+        after = to
+    lakehouse.runs.restore(rows)
 
 
 def _count(lakehouse: Lakehouse, names: Iterable[str], run: int) -> dict[str, int]:
