@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 PLANNED, DONE = "planned", "done"
 _BLANK: dict[str, object] = {
-    **{"is_refresh": False, "seconds": None, "rows": None, "details": "{}", "token": ""},
+    "is_refresh": False,
+    "seconds": None,
+    "rows": None,
+    "details": "{}",
+    "token": "",
     "format_version": FORMAT_VERSION,
 }
 

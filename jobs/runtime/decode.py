@@ -175,7 +175,9 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
         row["at"] = dt.datetime.now(dt.timezone.utc)
         rows.append(row | {"state": PLANNED, "details": json.dumps(plan)})
         if number < last or missing is None or missing > to:
-            details = plan | {"quarantined": quarantined, "in_quarantine": in_quarantine}
+            # Which decoder refused what is in quarantine, its rows say: the next run looks.
+            details = plan | {"decoder": ""}
+            details |= {"quarantined": quarantined, "in_quarantine": in_quarantine}
             counted = [{"table_name": name, "rows": count} for name, count in written.items()]
             rows.append(row | {"state": DONE, "rows": counted, "details": json.dumps(details)})
         after = to
