@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anomalies import thresholds
-from jobs.runtime.places import CONF
 
 if TYPE_CHECKING:
     from anomalies.thresholds import Thresholds
@@ -25,4 +25,5 @@ def read_thresholds(path: str | None) -> Thresholds:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise thresholds.ThresholdsError(f"cannot be read: {reason}") from error
-    return thresholds.read((CONF / "anomalies.toml").read_text(encoding="utf-8"), own)
+    ours = resources.files("conf") / "anomalies.toml"
+    return thresholds.read(ours.read_text(encoding="utf-8"), own)

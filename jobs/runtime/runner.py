@@ -10,6 +10,7 @@ import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from rich.console import Console
@@ -143,6 +144,9 @@ def _explanation(error: Exception) -> str:
     lost = _LOST_FILE.search(text)
     if lost is not None and any(sign in text for sign in _NO_SUCH_FILE):
         return f"a data file of {lost['table']} is gone: bring it back from a copy: {lost['path']}"
+    damaged = _DAMAGED_FILE.search(text)
+    if damaged is not None:
+        return f"{unquote(damaged['path'])} is damaged, bring it back from a copy"
     for sign, advice in _KNOWN:
         if sign in text:
             return advice
@@ -187,6 +191,10 @@ _NO_SUCH_FILE = (
 )
 _LOST_FILE = re.compile(
     r"(?P<path>[^\s'\"]*(?P<table>(?:bronze|silver|gold|dq)/\w+)/cluster=[^\s'\"]*?\.parquet)"
+)
+
+_DAMAGED_FILE = re.compile(
+    r"(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[^\n]*?file:(?://)?(?P<path>/[^\s\"']+\.parquet)"
 )
 
 # Signs of what the machine or the user can mend, by words of Hadoop's and Spark's messages.

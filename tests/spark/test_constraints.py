@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from schemas.tables import ANOMALIES, RECORDS, all_tables
 from storage.errors import LakehouseError
+from storage.runs import RunId
 from storage.tables import Lakehouse, spark_schema
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def test_a_row_that_is_not_allowed_is_refused(
 ) -> None:
     lakehouse = Lakehouse(spark, lakehouse_path, "default")
     with pytest.raises(LakehouseError) as refused:
-        lakehouse.append(spec, rows_of(spark, spec, **values), "test", 0)
+        lakehouse.append(spec, rows_of(spark, spec, **values), RunId("test", 0))
     assert str(refused.value).startswith(line)
     with pytest.raises(LakehouseError) as refused:
-        lakehouse.append_first(spec, rows_of(spark, spec, **values), "test", 0)
+        lakehouse.replace(spec, rows_of(spark, spec, **values))
     assert str(refused.value).startswith(line)
     assert lakehouse.read(spec).count() == 0
 
@@ -48,7 +49,7 @@ def test_other_readers_take_a_table_with_constraints(
     spark: SparkSession, lakehouse_path: str
 ) -> None:
     lakehouse = Lakehouse(spark, lakehouse_path, "default")
-    lakehouse.append(RECORDS, rows_of(spark, RECORDS), "test", 0)
+    lakehouse.append(RECORDS, rows_of(spark, RECORDS))
     assert len(DeltaTable(lakehouse.path(RECORDS)).history()) == 2  # made, and written to
     assert DeltaTable(lakehouse.path(RECORDS)).to_pyarrow_table().num_rows == 1
 

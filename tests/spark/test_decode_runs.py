@@ -16,15 +16,19 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from jobs.runtime import decode as decode_job
-from jobs.runtime import options, silver_files
+from jobs.runtime import options
 from jobs.runtime.runner import Run
-from schemas.tables import DECODE_RUNS, QUARANTINE, decoded_table
+from schemas.tables import QUARANTINE, RUNS, decoded_table
+from storage.runs import PLANNED, Runs
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from schemas.tables import TableSpec
+    from storage.runs import RunId
 
 OLDER = "0-older"
 
@@ -71,7 +75,7 @@ def decode_twice_at_once(
         for _ in range(2)
     ]
     both = threading.Barrier(2, timeout=120)
-    note, work = decode_job._note, decode_job._decode
+    write, work = Runs._write, decode_job._decode
 
     def decode(each: Run) -> None:
         try:
@@ -80,16 +84,17 @@ def decode_twice_at_once(
             both.abort()
             raise
 
-    def note_together(*arguments: object, **counts: object) -> object:
-        both.wait()
-        return note(*arguments, **counts)  # type: ignore[arg-type]
+    def plan_together(self: Runs, run: RunId, state: str, **noted: object) -> str:
+        if state == PLANNED:
+            both.wait()
+        return write(self, run, state, **noted)  # type: ignore[arg-type]
 
     def work_together(*arguments: object) -> None:
         both.wait()
         work(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(decode_job, "_note", note_together)
+        patch.setattr(Runs, "_write", plan_together)
         patch.setattr(decode_job, "_decode", work_together)
         failures = [pool.submit(decode, each).exception for each in runs]
         raised = [error for failure in failures if (error := failure()) is not None]
@@ -100,28 +105,14 @@ def decode_twice_at_once(
 
 
 def steps(spark: SparkSession, root: str) -> list[tuple[int, str]]:
-    rows = table(spark, root, DECODE_RUNS.name).collect()
-    return sorted((row.decode_run, row.step) for row in rows)
+    rows = table(spark, root, RUNS.name).where("stage = 'decode'").collect()
+    return sorted({(row.run, row.state) for row in rows})  # both may say that it is done
 
 
 def lines(runs: list[Run]) -> list[str]:
     """Give what was said about the other run."""
     text = "".join(each.err.file.getvalue() for each in runs)  # type: ignore[attr-defined]
-    return [line for line in text.splitlines() if "another decode" in line]
-
-
-def test_runs_that_make_a_table_at_once(spark: SparkSession, lakehouse_path: str) -> None:
-    count = 4
-    together = threading.Barrier(count, timeout=60)
-
-    def make(_: int) -> bool:
-        lakehouse = Lakehouse(spark, lakehouse_path, "default")
-        together.wait()
-        lakehouse.ensure(DECODE_RUNS)
-        return lakehouse.exists(DECODE_RUNS)
-
-    with ThreadPoolExecutor(count) as pool:
-        assert list(pool.map(make, range(count))) == [True] * count
+    return [line for line in text.splitlines() if "begun by another run" in line]
 
 
 def test_two_runs_at_once_do_the_work_of_one(
@@ -149,29 +140,13 @@ def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
     assert f"{file} is damaged, bring it back from a copy" in outcome.complaint
 
 
-def test_tables_that_spark_writes_are_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, by_spark = (str(tmp_path / name) for name in ("files", "by_spark"))
-    records = RECORDINGS / "4.3.1-modern.parquet"
-    for root in (files, by_spark):
-        succeed("ingest", "--records", records, "--lakehouse", root)
-    succeed("decode", "--lakehouse", files)
-    with monkeypatch.context() as patch:
-        # As where the lakehouse is no folder of this machine.
-        patch.setattr(Lakehouse, "local_root", None)
-        succeed("decode", "--lakehouse", by_spark)
-    assert contents(spark, files) == contents(spark, by_spark)
-    assert is_balanced(spark, files)
-
-
 def test_a_table_of_an_earlier_release_gets_the_columns_it_lacks(
     spark: SparkSession, records: Path, undisturbed: dict[str, list[str]], lakehouse_path: str
 ) -> None:
     lakehouse = Lakehouse(spark, lakehouse_path, "default")
     spec = decoded_table("group_metadata")
     fewer = [c for c in spec.columns if c.name not in ("protocol", "members")]
-    lakehouse.ensure(replace(spec, columns=tuple(fewer)))
+    lakehouse.create(replace(spec, columns=tuple(fewer)))
     succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
     succeed("decode", "--lakehouse", lakehouse_path)
     written = table(spark, lakehouse_path, spec.name)
@@ -191,21 +166,20 @@ def test_an_upgrade_in_the_middle_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
-    write, add_table = silver_files.write, decode_job._add_table
+    decoded, append = decode_job.decoded, Lakehouse.append
 
-    def written_in_part(rows: DataFrame, *arguments: object) -> silver_files.Written:
-        return write(rows.where(F.col("record_offset") % 3 != 0), *arguments)  # type: ignore[arg-type]
+    def decoded_in_part(rows: DataFrame, *arguments: object) -> DataFrame:
+        return decoded(rows.where(F.col("record_offset") % 3 != 0), *arguments)  # type: ignore[arg-type]
 
-    def killed_before_commits(*arguments: object) -> int | None:
-        if "offset_commits" in arguments:
+    def killed_before_commits(self: Lakehouse, spec: TableSpec, *arguments: object) -> None:
+        if spec.name == "silver.offset_commits":
             raise KeyboardInterrupt
-        return add_table(*arguments)  # type: ignore[arg-type]
+        append(self, spec, *arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as older:
         older.setattr(decode_job, "decoder_id", lambda: OLDER)
-        older.setattr(Lakehouse, "local_files", lambda *_: None)
-        older.setattr(silver_files, "write", written_in_part)
-        older.setattr(decode_job, "_add_table", killed_before_commits)
+        older.setattr(decode_job, "decoded", decoded_in_part)
+        older.setattr(Lakehouse, "append", killed_before_commits)
         assert run("decode", "--lakehouse", lakehouse_path).status == 1
     half = table(spark, lakehouse_path, "silver.group_metadata").count()
     assert 0 < half < 12

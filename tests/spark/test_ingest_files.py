@@ -12,10 +12,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
-from jobs.runtime import decode as decode_job
 from jobs.runtime import ingest as ingest_job
-from schemas.tables import COVERAGE, QUARANTINE, RECORDS, all_tables
+from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
+from storage.runs import RunId
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from schemas.tables import TableSpec
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 MODERN = RECORDINGS / "4.3.1-modern.parquet"
@@ -238,7 +240,7 @@ def test_an_empty_file_gives_empty_tables(
     assert is_balanced(spark, lakehouse_path)
 
 
-def test_arrow_and_spark_read_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_other_types_and_spellings(spark: SparkSession, tmp_path: Path) -> None:
     kinds = ["CreateTime", "LOG_APPEND_TIME", "create time", "NoTimestampType", "other", None]
     count = len(kinds)
     columns = {
@@ -256,12 +258,19 @@ def test_arrow_and_spark_read_the_same(spark: SparkSession, tmp_path: Path) -> N
     path = write(tmp_path / "records.parquet", pa.table(columns))
     rows = parquet.read(spark, str(path))
     assert parquet.local_files(rows) == [str(path)]
-    (batch,) = pq.read_table(path).to_batches()
-    for topic in ("a", "b", "c"):
-        ours = parquet.of_topic(batch, topic)
-        theirs = rows.where(F.col("topic") == topic).toArrow()
-        assert ours.schema.names == theirs.schema.names
-        assert ours.to_pylist() == theirs.to_pylist()
+    held = [row.asDict() for row in rows.orderBy("record_partition").collect()]
+    assert [row["timestamp_type"] for row in held] == [
+        *("CreateTime", "LogAppendTime", "CreateTime"),
+        *("NoTimestampType",) * 3,
+    ]
+    at = rows.orderBy("record_partition").select(F.unix_millis("record_timestamp"))
+    assert [row[0] for row in at.collect()] == [
+        *(0, None, 1_700_000_000_001),
+        *(None, None, 253_402_300_799_999),
+    ]
+    assert [row["key"] for row in held] == [b"k", None] * (count // 2)
+    assert [row["value"] for row in held] == [None, b""] * (count // 2)
+    assert [row["record_offset"] for row in held] == list(range(count))
 
 
 def test_columns_that_folders_are_named_by(
@@ -315,14 +324,15 @@ class TestInterrupted:
         lakehouse_path: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        original = decode_job._add_table
+        append = Lakehouse.append
         calls = []
 
-        def killed_at_the_third(*arguments: object) -> int | None:
-            calls.append(arguments)
-            if len(calls) == 3:
-                raise KeyboardInterrupt
-            return original(*arguments)  # type: ignore[arg-type]
+        def killed_at_the_third(self: Lakehouse, spec: TableSpec, *arguments: object) -> None:
+            if spec.name.startswith("silver."):
+                calls.append(spec)
+                if len(calls) == 3:
+                    raise KeyboardInterrupt
+            append(self, spec, *arguments)  # type: ignore[arg-type]
 
         records = pq.read_table(MODERN)
         first = write(
@@ -330,12 +340,23 @@ class TestInterrupted:
         )
         succeed("ingest", "--records", first, "--lakehouse", lakehouse_path)
         with monkeypatch.context() as patch:
-            patch.setattr(decode_job, "_add_table", killed_at_the_third)
+            patch.setattr(Lakehouse, "append", killed_at_the_third)
             assert run("decode", "--lakehouse", lakehouse_path).status == 1
         # Bronze grows before the run is done again.
         succeed("silver", "--records", MODERN, "--lakehouse", lakehouse_path)
         succeed("decode", "--lakehouse", lakehouse_path)
         assert is_balanced(spark, lakehouse_path)
+
+
+def _as_if_by(lakehouse: Lakehouse, decoder: str, in_quarantine: int) -> None:
+    """Have the ledger say that another decoder did the last decode run."""
+    last = lakehouse.runs.last("decode")
+    assert last is not None
+    details = last.details | {"decoder": decoder, "in_quarantine": in_quarantine}
+    rows = {"silver.quarantine": in_quarantine}
+    lakehouse.runs.note(
+        RunId("decode", last.run), after=last.after_run, to=last.to_run, rows=rows, details=details
+    )
 
 
 def test_what_an_older_decoder_refused_is_tried_again(
@@ -354,7 +375,8 @@ def test_what_an_older_decoder_refused_is_tried_again(
         "null AS value_version", "key", "value", "'unknown record type' AS error",
         "'0-older' AS decoder", "0L AS decode_run",
     )  # fmt: skip
-    lakehouse.append(QUARANTINE, refused, "test", 0)
+    lakehouse.append(QUARANTINE, refused)
+    _as_if_by(lakehouse, "0-older", in_quarantine=2)
 
     summary = succeed("decode", "--lakehouse", lakehouse_path)
     assert (summary["decoded"], summary["quarantined"]) == (1, 1)
@@ -413,7 +435,7 @@ class TestBadInput:
 
     def test_lakehouse_of_another_format(self, spark: SparkSession, lakehouse_path: str) -> None:
         succeed("ingest", "--records", STORM, "--lakehouse", lakehouse_path)
-        records = Lakehouse(spark, lakehouse_path, "default").path(RECORDS)
-        spark.sql(f"ALTER TABLE delta.`{records}` SET TBLPROPERTIES ('groupledger.format' = '999')")
+        runs = Lakehouse(spark, lakehouse_path, "default").path(RUNS)
+        spark.sql(f"UPDATE delta.`{runs}` SET format_version = 999")
         line = self.complaint(lakehouse_path, STORM)
         assert "lakehouse format 999" in line

@@ -1,282 +1,159 @@
-"""Tables on this disk, read and written past Spark, are what Spark takes them for."""
+"""Tables are made, read and written by Delta alone, wherever they are."""
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from schemas.tables import (
-    COMMITTED_OFFSETS,
-    GROUP_HEADS,
-    GROUP_STATES,
-    HISTORY_RUNS,
-    RECORDS,
-    all_tables,
-)
-from storage import tables
-from storage.conditions import EVERY_ROW, OPEN_ROWS
-from storage.errors import LakehouseError
-from storage.queries import DuckDBQueries, SparkQueries, create_view, queries_of
-from storage.tables import Lakehouse
-from storage.upkeep import stored
+from schemas.tables import ANOMALIES, GROUP_HEADS, GROUP_STATES, RECORDS
+from storage.queries import answers
+from storage.runs import RunId
+from storage.tables import OPEN_ROWS, Lakehouse, of_groups, spark_schema
 from tests.conftest import RECORDINGS
-from tests.support.jobs import succeed, unasked
+from tests.support.jobs import is_balanced, succeed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from schemas.tables import TableSpec
-    from storage.conditions import Where
-
-# What URLs take for something else; of the second, delta-rs would take another path.
-ODD, MISTAKEN = "a b#c?dé", "a%20b"
-# Which is no number.
-OTHER = "007"
-# While the recording of the tests was made.
-WITHIN = dt.datetime(2026, 11, 21, 7, 6, tzinfo=dt.timezone.utc)
+# What URLs, SQL and Hadoop take for something else.
+ODD = ("a b#c?dé", "a%20b", "it's `quoted`", "plus+and=equal,comma")
 
 
-@pytest.fixture(scope="module")
-def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    root = tmp_path_factory.mktemp("tables") / ODD
-    for cluster in ("default", OTHER):
-        argv = ("--records", RECORDINGS / "4.3.1-modern.parquet", "--cluster", cluster)
-        succeed("pipeline", *argv, "--lakehouse", root)
-    return Lakehouse(spark, str(root), OTHER)
+def head(group: str, state: str = "{}", run: int = 0) -> dict[str, object]:
+    return {"group_id": group, "state": state, "history_run": run, "told_since": 0}
 
 
-def by_delta(lakehouse: Lakehouse, spec: TableSpec) -> DataFrame:
-    """Read a table as anybody does."""
-    rows = lakehouse.spark.read.format("delta").load(lakehouse.path(spec))
-    return rows.where(F.col("cluster") == lakehouse.cluster)
+def groups(lakehouse: Lakehouse) -> list[str]:
+    return sorted(row.group_id for row in lakehouse.read(GROUP_HEADS).collect())
 
 
-def described(rows: DataFrame) -> list[str]:
-    return sorted(row.j for row in rows.select(F.to_json(F.struct("*")).alias("j")).collect())
+@pytest.fixture
+def lakehouse(spark: SparkSession, lakehouse_path: str) -> Lakehouse:
+    return Lakehouse(spark, lakehouse_path, "default")
 
 
-@pytest.mark.parametrize("are_small", [True, False])
-def test_a_table_is_what_delta_says(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, *, are_small: bool
-) -> None:
-    if not are_small:
-        monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
-    made = [spec for spec in all_tables().values() if lakehouse.exists(spec)]
-    assert len(made) > 20
-    anew = Lakehouse(lakehouse.spark, lakehouse.root, lakehouse.cluster)
-    for spec in made:
-        read, found = anew.read(spec), by_delta(lakehouse, spec)
-        assert [(f.name, f.dataType) for f in read.schema] == [
-            (f.name, f.dataType) for f in found.schema
-        ]
-        assert described(read) == described(found), spec.name
+@pytest.mark.parametrize("name", ODD)
+def test_a_path_is_a_path_whatever_is_in_it(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    root = tmp_path / name
+    for _ in range(2):
+        succeed("silver", "--records", RECORDINGS / "4.3.1-connect.parquet", "--lakehouse", root)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (root / "bronze" / "records" / "_delta_log").is_dir()
+    assert is_balanced(spark, str(root))
 
 
-def test_a_table_is_made_as_delta_makes_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = []
-    for way in ("here", "by_delta"):
-        if way == "by_delta":
-            monkeypatch.setattr(Lakehouse, "local_root", None)
-        lakehouse = Lakehouse(spark, str(tmp_path / way), "default")
-        lakehouse.ensure(RECORDS)
-        lakehouse.ensure(COMMITTED_OFFSETS)
-        made.append([_made(tmp_path / way, spec) for spec in (RECORDS, COMMITTED_OFFSETS)])
-    assert made[0] == made[1]
+def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:
+    lakehouse.create(ANOMALIES)
+    told = DeltaTable.forPath(lakehouse.spark, lakehouse.path(ANOMALIES)).detail().collect()[0]
+    assert told.description == ANOMALIES.grain
+    assert tuple(told.partitionColumns) == ANOMALIES.partitions
+    assert told.properties["delta.dataSkippingStatsColumns"] == ",".join(ANOMALIES.skipping)
+    held = lakehouse.spark.read.format("delta").load(lakehouse.path(ANOMALIES)).schema
+    comments = {c.name: c.comment for c in ANOMALIES.columns}
+    assert {f.name: f.metadata["comment"] for f in held} == comments
 
 
-def _made(root: Path, spec: TableSpec) -> dict[str, object]:
-    (log,) = root.joinpath(*spec.name.split("."), "_delta_log").glob("*.json")
-    actions: dict[str, dict[str, object]] = {}
-    for line in log.read_text().splitlines():
-        actions |= json.loads(line)
-    metadata = actions["metaData"]
-    schema = json.loads(str(metadata["schemaString"]))
-    properties = {**metadata["configuration"]}  # type: ignore[dict-item]
-    properties.pop("delta.minWriterVersion", None)
-    told = {name: metadata[name] for name in ("description", "format", "partitionColumns")}
-    return {**told, **actions["protocol"], "schema": schema, "properties": properties}
+def test_rows_are_of_the_cluster_that_wrote_them(lakehouse: Lakehouse) -> None:
+    other = lakehouse.of("007")  # which is no number
+    lakehouse.append(GROUP_HEADS, [head("a")])
+    other.append(GROUP_HEADS, [head("b")])
+    assert (groups(lakehouse), groups(other)) == (["a"], ["b"])
+    other.replace(GROUP_HEADS, [head("c")])
+    assert (groups(lakehouse), groups(other)) == (["a"], ["c"])
 
 
-def test_sql_is_answered_alike_by_duckdb_and_spark(lakehouse: Lakehouse) -> None:
-    made = [spec for spec in all_tables().values() if lakehouse.exists(spec)]
-    asked = [f"SELECT * FROM {spec.name}" for spec in made]
-    with queries_of(lakehouse, made) as here:
-        assert isinstance(here, DuckDBQueries)
-        by_duckdb = here.answers(asked)
-    by_spark = SparkQueries(lakehouse, made).answers(asked)
-    for spec, given, wanted in zip(made, by_duckdb, by_spark, strict=True):
-        assert sorted(map(repr, given)) == sorted(map(repr, wanted)), spec.name
+def test_a_write_of_a_run_is_done_once(lakehouse: Lakehouse) -> None:
+    for number in (3, 3, 2):
+        lakehouse.append(GROUP_HEADS, [head(f"appended by {number}")], RunId("history", number))
+    lakehouse.append(GROUP_HEADS, [head("of another stage")], RunId("other", 3))
+    assert groups(lakehouse) == ["appended by 3", "of another stage"]
+    for _ in range(2):
+        lakehouse.replace(GROUP_HEADS, [head("replaced")], RunId("history", 4))
+        lakehouse.append(GROUP_HEADS, [head("behind it")])
+    assert groups(lakehouse) == ["behind it", "behind it", "replaced"]
 
 
-def test_what_duckdb_has_too_little_memory_for_spark_answers(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("storage.queries._MEMORY", "20MB")
-    # A list has to be held as a whole.
-    numbers = "SELECT explode(sequence(1, 3000000)) AS number"
-    asked = f"SELECT size(collect_list(number)) AS numbers FROM ({numbers})"
-    with queries_of(lakehouse, [RECORDS]) as here:
-        assert isinstance(here, DuckDBQueries)
-        assert here.answers([asked]) == [[{"numbers": 3_000_000}]]
-    connection = duckdb.connect(config={"memory_limit": "20MB"})
-    with connection, pytest.raises(AssertionError, match="too little memory"):
-        DuckDBQueries(connection, unasked).answers([asked])
+@pytest.mark.parametrize("kind", ["list", "arrow", "spark"])
+def test_rows_come_from_here_or_from_spark(lakehouse: Lakehouse, kind: str) -> None:
+    rows = [head("a"), head("b", "é")]
+    schema = spark_schema(GROUP_HEADS.of_cluster)
+    in_spark = lakehouse.with_cluster(GROUP_HEADS, rows).drop("cluster")
+    given = {"list": rows, "arrow": in_spark.toArrow(), "spark": in_spark}[kind]
+    assert in_spark.schema.names == schema.names
+    lakehouse.append(GROUP_HEADS, given)  # type: ignore[arg-type]
+    held = lakehouse.read(GROUP_HEADS).orderBy("group_id").collect()
+    assert [(row.group_id, row.state) for row in held] == [("a", "{}"), ("b", "é")]
 
 
-def _cut(content: bytes) -> bytes:
-    return content[:-1]
+@pytest.mark.parametrize("group", ["b", "it's", "x' OR '1'='1", 'a"\\b'])
+def test_rows_that_meet_a_condition_are_replaced(lakehouse: Lakehouse, group: str) -> None:
+    lakehouse.append(GROUP_HEADS, [head("a"), head(group), head("c")])
+    where = of_groups([group])
+    lakehouse.replace(GROUP_HEADS, [head("new"), head("d")], where=where)  # need not meet it
+    assert groups(lakehouse) == ["a", "c", "d", "new"]
 
 
-def _with_a_page_of_noise(content: bytes) -> bytes:
-    return content[:4] + b"\xff" * 60 + content[64:]
+def test_open_rows_are_replaced_and_settled_ones_stay(lakehouse: Lakehouse) -> None:
+    def row(sequence: int, *, is_settled: bool) -> dict[str, object]:
+        known = {"group_id": "g", "group_type": "classic", "evidence": "exact", "history_run": 0}
+        return {**known, "sequence": sequence, "is_settled": is_settled}
+
+    lakehouse.append(GROUP_STATES, [row(0, is_settled=True), row(1, is_settled=False)])
+    new = [row(1, is_settled=True), row(2, is_settled=False)]
+    lakehouse.replace(GROUP_STATES, new, where=OPEN_ROWS)
+    held = lakehouse.read(GROUP_STATES).orderBy("sequence").collect()
+    assert [(r.sequence, r.is_settled) for r in held] == [(0, True), (1, True), (2, False)]
 
 
-@pytest.mark.parametrize("damage", [_cut, _with_a_page_of_noise])
-def test_a_file_that_duckdb_cannot_read_is_named(
-    spark: SparkSession, tmp_path: Path, damage: Callable[[bytes], bytes]
-) -> None:
-    lakehouse = Lakehouse(spark, str(tmp_path), "default")
-    row = {"history_run": 0, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
-    for number in range(2):
-        assert lakehouse.append_rows(HISTORY_RUNS, [row], "test", number)
-    path, _ = lakehouse.local_files_of(HISTORY_RUNS) or []
-    Path(path).write_bytes(damage(Path(path).read_bytes()))
-    with pytest.raises(LakehouseError, match=path), queries_of(lakehouse, [HISTORY_RUNS]) as here:
-        here.answers([f"SELECT * FROM {HISTORY_RUNS.name}"])
-
-
-def test_sql_sees_null_where_an_older_release_wrote_no_column(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"step": ["done"], "cluster": ["of another name"]}), path)
-    with duckdb.connect() as connection:
-        create_view(
-            connection, HISTORY_RUNS, [{"path": str(path), "partition": {"cluster": "it's"}}]
-        )
-        asked = ["SELECT cluster, step, at, partitions FROM gold.history_runs"]
-        ((row,),) = DuckDBQueries(connection, unasked).answers(asked)
-    assert row == {"cluster": "it's", "step": "done", "at": None, "partitions": None}
-
-
-def test_rows_of_a_table_are_read_again_after_each_write(lakehouse: Lakehouse) -> None:
-    row = {"history_run": 99, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
-    before = lakehouse.read(HISTORY_RUNS).count()
-    assert lakehouse.append_rows(HISTORY_RUNS, [row], "test", 0)
-    assert lakehouse.read(HISTORY_RUNS).count() == before + 1
-    by_delta(lakehouse, HISTORY_RUNS).limit(0).write.format("delta").mode("append").save(
-        lakehouse.path(HISTORY_RUNS)
-    )
-    assert lakehouse.read(HISTORY_RUNS).count() == before + 1
-    assert not lakehouse.append_rows(HISTORY_RUNS, [row], "test", 0)
-
-
-def test_a_path_that_would_be_mistaken(spark: SparkSession, tmp_path: Path) -> None:
-    for folder in (tmp_path / MISTAKEN, tmp_path / "a b"):
-        lakehouse = Lakehouse(spark, str(folder), "default")
-        assert not lakehouse.exists(GROUP_HEADS)
-        assert lakehouse.last_write(GROUP_HEADS, "test") == -1
-        lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), EVERY_ROW, "test", 7)
-        assert lakehouse.last_write(GROUP_HEADS, "test") == 7
-        assert (lakehouse.local_root is None) == (folder.name == MISTAKEN)
-
-
-def test_rows_that_delta_marks_as_deleted_stay_away(lakehouse: Lakehouse) -> None:
+def test_rows_that_delta_marks_as_deleted_are_gone(lakehouse: Lakehouse) -> None:
+    lakehouse.append(GROUP_HEADS, [head("a"), head("b")])
     table = f"delta.`{lakehouse.path(GROUP_HEADS)}`"
     sql = lakehouse.spark.sql
     sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
-    group = lakehouse.read(GROUP_HEADS).orderBy("group_id").first()
-    assert group is not None
-    sql(f"DELETE FROM {table} WHERE cluster = '{OTHER}' AND group_id = '{group.group_id}'")
-    assert lakehouse.read(GROUP_HEADS).where(F.col("group_id") == group.group_id).isEmpty()
-    assert lakehouse.local_files_of(GROUP_HEADS) is None
-    left = described(lakehouse.read(GROUP_HEADS))
-    with queries_of(lakehouse, [GROUP_HEADS]) as queries:
-        ((row,),) = queries.answers(["SELECT count(*) AS rows FROM gold.group_heads"])
-    assert row["rows"] == len(left)
-    lakehouse.replace(GROUP_HEADS, lakehouse.read(GROUP_HEADS), EVERY_ROW, "test", 0)
-    assert described(by_delta(lakehouse, GROUP_HEADS)) == left
-    assert lakehouse.last_write(GROUP_HEADS, "test") == 0
+    sql(f"DELETE FROM {table} WHERE group_id = 'a'")
+    assert groups(lakehouse) == ["b"]
+    ((row,),) = answers(lakehouse, ["SELECT count(*) AS rows FROM gold.group_heads"])
+    assert row["rows"] == 1
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda lakehouse: stored(lakehouse, HISTORY_RUNS).files,
-        lambda lakehouse: by_delta(lakehouse, HISTORY_RUNS).count(),
-    ],
-)
-def test_delta_is_asked_in_any_thread(
-    spark: SparkSession, tmp_path: Path, look: Callable[[Lakehouse], int]
-) -> None:
-    """Threads that Python starts are none of the session's in the JVM, and checkpoints need it."""
-    lakehouse = Lakehouse(spark, str(tmp_path), "default")
-    row = {"history_run": 0, "step": "done", "after_decode_run": 0, "to_decode_run": 1}
-    writes = 12
-    for number in range(writes):
-        assert lakehouse.append_rows(HISTORY_RUNS, [row | {"history_run": number}], "test", number)
-    assert list(Path(lakehouse.path(HISTORY_RUNS)).glob("_delta_log/*.checkpoint*.parquet"))
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(look, lakehouse).result() == writes
+def test_a_table_of_an_older_release_lacks_a_column(lakehouse: Lakehouse) -> None:
+    fewer = tuple(c for c in GROUP_HEADS.columns if c.name != "told_since")
+    lakehouse.append(replace(GROUP_HEADS, columns=fewer), [head("old")])
+    assert lakehouse.read(GROUP_HEADS).where("told_since IS NULL").count() == 1
+    lakehouse.append(GROUP_HEADS, [head("new")])
+    held = {row.group_id: row.told_since for row in lakehouse.read(GROUP_HEADS).collect()}
+    assert held == {"old": None, "new": 0}
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        [],
-        [[("state", "==", "Stable")]],
-        [[("ended_at", "is null", None)], [("duration_ms", "<", 1_000)]],
-        [[("state", "in", ["Empty", "Stable"]), ("sequence", ">", 0), ("is_settled", "==", True)]],
-        [[("started_at", ">=", WITHIN)], [("started_at", "<=", WITHIN), ("sequence", "<=", 1)]],
-    ],
-)
-def test_rows_are_read_here_as_spark_reads_them(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, where: Where
-) -> None:
-    names = [c.name for c in GROUP_STATES.columns]
-    here = lakehouse.rows(GROUP_STATES, names, where)
-    monkeypatch.setitem(lakehouse.__dict__, "local_root", None)
-    by_spark = lakehouse.rows(GROUP_STATES, names, where)
-    assert here.schema == by_spark.schema
-    assert sorted(map(repr, here.to_pylist())) == sorted(map(repr, by_spark.to_pylist()))
-    assert here.num_rows
+def test_runs_that_make_a_table_at_once_make_one(spark: SparkSession, lakehouse_path: str) -> None:
+    def make(_: int) -> bool:
+        lakehouse = Lakehouse(spark, lakehouse_path, "default")
+        lakehouse.create(RECORDS)
+        return lakehouse.exists(RECORDS)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(make, range(4))) == [True] * 4
+    assert len(list(Path(lakehouse_path).glob("bronze/records/_delta_log/*.json"))) == 1
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        EVERY_ROW,
-        OPEN_ROWS,
-        [*OPEN_ROWS, [("group_id", "in", ["modern-1", "x' OR '1'='1"]), ("sequence", ">", 2)]],
-        [[("ended_at", "is null", None)], [("started_at", ">=", WITHIN)]],
-    ],
-)
-def test_rows_are_replaced_here_as_delta_replaces_them(
-    spark: SparkSession, lakehouse: Lakehouse, tmp_path: Path, where: Where
-) -> None:
-    rows = lakehouse.read(GROUP_STATES).drop("cluster")
-    held = []
-    for number, is_here in enumerate((True, False)):
-        other = Lakehouse(spark, str(tmp_path / str(number)), "default")
-        if not is_here:
-            other.__dict__["local_root"] = None
-        for version, part in enumerate(rows.randomSplit([0.4, 0.3, 0.3], seed=7)):
-            other.append(GROUP_STATES, part, "test", version)
-        new = rows.where("sequence = 1").withColumn("history_run", F.lit(99).cast("bigint"))
-        for _ in range(2):  # the second time it is done
-            other.replace(GROUP_STATES, new, where, "test", 3)
-        held.append(described(by_delta(other, GROUP_STATES)))
-    assert held[0] == held[1]
-    assert any('"history_run":99' in row for row in held[0])
-    assert (len(held[0]) == rows.where("sequence = 1").count()) == (where == EVERY_ROW)
+def _pass(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([batch.num_rows], pa.int64())})
+
+
+def test_arrow_batches_are_bounded_by_their_rows_alone(spark: SparkSession) -> None:
+    """Only this value keeps Spark from asking for a batch's size after each row of it."""
+    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "2147483647b"
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000"
+    wide = spark.range(0, 25_000, 1, 1).select(F.array_repeat(F.repeat(F.lit("x"), 500), 4))
+    held = wide.mapInArrow(_pass, "rows bigint").collect()
+    assert [row.rows for row in held] == [10_000, 10_000, 5_000]

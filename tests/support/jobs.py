@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +35,12 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.queries import SparkQueries
 from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from schemas.tables import TableSpec
-    from storage.queries import Queries
 
 
 def to_silver(run: Run) -> None:
@@ -136,7 +132,7 @@ def is_balanced(spark: SparkSession, root: str, cluster: str = "default") -> boo
 
 
 # Wall-clock times, and what only the source could have told a run that was killed.
-_OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at"})
+_OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at", "seconds", "token"})
 _OF_THE_SOURCE = frozenset(
     {
         *("source", "isolation_level", "topic_id"),
@@ -192,7 +188,7 @@ def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[s
     """Give every table's rows but for what tells one run from another, in order, to compare."""
     lakehouse = Lakehouse(spark, root, cluster)
     names = [RECORDS.name, QUARANTINE.name, *(decoded_table(t).name for t in silver_tables())]
-    names += [name for name in all_tables() if name.startswith("gold.") and "_runs" not in name]
+    names += [name for name in all_tables() if name.startswith("gold.")]
     of_run = [f"{job}_run" for job in ("ingest", "decode", "history", "anomalies")]
     of_run += ["ingested_at", "told_since"]
     found = {}
@@ -201,14 +197,3 @@ def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[s
         rows = lakehouse.read(spec).drop(*of_run).collect() if lakehouse.exists(spec) else []
         found[name] = sorted(map(repr, rows))
     return found
-
-
-@contextmanager
-def by_spark(lakehouse: Lakehouse, specs: Iterable[TableSpec]) -> Iterator[Queries]:
-    """Take the place of `queries_of`, so that Spark answers where DuckDB could."""
-    yield SparkQueries(lakehouse, specs)
-
-
-def unasked() -> Queries:
-    """Stand for Spark where DuckDB has to answer itself."""
-    raise AssertionError("DuckDB had too little memory")
