@@ -1,1 +1,1 @@
-"""Settings, shipped with the code: Spark's properties, JARs, and the thresholds of the detectors."""
+"""Settings, shipped with the code: properties of Spark, JARs, thresholds of the detectors."""
