@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from schemas.tables import FORMAT_VERSION, RUNS
 from storage.errors import LakehouseError
+from storage.migration import former_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -282,7 +283,10 @@ class Runs:
 
     def _newest(self) -> Iterable[LedgerRow]:
         if not self._lakehouse.exists(RUNS):
-            return []
+            former = former_runs(self._lakehouse)
+            if not former:
+                return []
+            self.restore(former)
         newest = (
             self._rows()
             .groupBy("stage", "state")

@@ -165,7 +165,8 @@ class Lakehouse:
         if spec.run_column in held:
             # True of each row. With a filter on a column that has statistics, Delta takes the files
             # from its log without computing the table's state in a job of its own.
-            of_cluster &= F.col(spec.run_column) >= 0
+            run = F.col(spec.run_column)
+            of_cluster &= (run >= 0) | run.isNull()
         columns = [
             F.col(f.name) if f.name in held else F.lit(None).cast(f.dataType).alias(f.name)
             for f in schema.fields
