@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import shlex
 import sys
 import zipfile
@@ -151,6 +152,14 @@ def choose_target(master: str | None, env: Mapping[str, str]) -> Target:
     return Target(master, home)
 
 
+def cores(master: str) -> int:
+    """Returns the number of cores that a master on this machine uses: two for `local[2]`."""
+    given = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
+    if given is not None:
+        return int(given[1])
+    return 1 if master == "local" else os.cpu_count() or 1
+
+
 def spark_arguments(
     target: Target,
     user_conf: Mapping[str, str],
@@ -163,6 +172,7 @@ def spark_arguments(
     if target.is_this_machine:
         conf |= read_properties(CONF / "spark-local.conf")
         conf["spark.driver.memory"] = LOCAL_DRIVER_MEMORY
+        conf["spark.sql.shuffle.partitions"] = str(cores(target.master))
     conf |= user_conf
     # Delta computes a table's whole state once more after each commit of a JVM in another zone.
     own_options = [*java_options, "-Duser.timezone=UTC"]

@@ -56,3 +56,14 @@ def test_on_this_machine_jars_are_on_the_class_path() -> None:
     line = launch.spark_arguments(cluster, {}, [Path("/a.jar")], None)
     assert line[line.index("--jars") + 1] == "/a.jar"
     assert not any("extraClassPath" in word for word in line)
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local", 1), ("local[3]", 3), ("local[4,2]", 4), ("local[*]", None)]
+)
+def test_a_shuffle_has_a_task_for_each_core(master: str, cores: int | None) -> None:
+    line = launch.spark_arguments(launch.Target(master, None), {}, [], None)
+    assert f"spark.sql.shuffle.partitions={cores or os.cpu_count()}" in line
+    own = {"spark.sql.shuffle.partitions": "7"}
+    line = launch.spark_arguments(launch.Target(master, None), own, [], None)
+    assert "spark.sql.shuffle.partitions=7" in line

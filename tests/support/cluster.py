@@ -1,0 +1,67 @@
+"""A Spark standalone cluster of this machine: a master, and workers of one core each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from jobs.runtime.jars import pyspark_home
+from tests.support.broker import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+_MEMORY = "2g"
+_DEADLINE_S = 60
+
+
+@contextmanager
+def standalone(workers: int, work: Path) -> Iterator[str]:
+    """Start a master and workers; give the address of the master.
+
+    Args:
+        workers: their number.
+        work: a folder for what they write.
+
+    Raises:
+        TimeoutError: one of them did not come up.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        port, *own_ports = free_ports(1 + workers)
+        _start(stack, work, "master.Master", "--port", str(port))
+        _wait(port)
+        address = f"spark://{HOST}:{port}"
+        for number, own in enumerate(own_ports):
+            folder = ["--work-dir", str(work / f"worker-{number}")]
+            size = ["--cores", "1", "--memory", _MEMORY]
+            _start(stack, work, "worker.Worker", "--port", str(own), *size, *folder, address)
+            _wait(own)
+        yield address
+
+
+def _start(stack: ExitStack, work: Path, name: str, *arguments: str) -> None:
+    home = pyspark_home()
+    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+    command += ["--host", HOST, "--webui-port", "0", *arguments]
+    log = stack.enter_context((work / f"{name}.log").open("ab"))
+    env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST}
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+
+
+def _wait(port: int) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline:
+        with socket.socket() as client:
+            if client.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.2)
+    raise TimeoutError(f"nothing listens at port {port} after {_DEADLINE_S} s")
