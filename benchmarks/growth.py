@@ -132,13 +132,21 @@ def _cut(work: Path, share: float) -> None:
     shutil.rmtree(work / "topic")
 
 
-def pipeline(records: Path, lakehouse: Path, *more: str) -> tuple[float, dict[str, Any]]:
+def pipeline(
+    records: Path, lakehouse: Path, *more: str, checkout: Path = ROOT
+) -> tuple[float, dict[str, Any]]:
     """Run the pipeline in a process of its own, and give its seconds and its summary.
+
+    Args:
+        records: The topic.
+        lakehouse: Where it goes.
+        more: More options.
+        checkout: Whose pipeline it is.
 
     Raises:
         SystemExit: it failed.
     """
-    command = [ROOT / "spark-submit.sh", "pipeline", "--records", records]
+    command = [checkout / "spark-submit.sh", "pipeline", "--records", records]
     command += ["--lakehouse", lakehouse, "--json", *more]
     started = time.monotonic()
     done = subprocess.run(command, check=False, capture_output=True, text=True)

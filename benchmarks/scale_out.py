@@ -34,7 +34,7 @@ _HOST = "127.0.0.1"
 _MEMORY = "2g"
 _DEADLINE = 60
 # Spark's default, 200, is for a cluster of another size; the same for both.
-_FEW_TASKS = "spark.sql.shuffle.partitions=8"
+FEW_TASKS = "spark.sql.shuffle.partitions=8"
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> None:
     told = {}
     for workers in (1, 2):
         with standalone(workers, work) as master:
-            told[workers] = pipeline(topic, work, ["--master", master, "--conf", _FEW_TASKS])
+            told[workers] = pipeline(topic, work, ["--master", master, "--conf", FEW_TASKS])
     _print(options.records, told[1], told[2])
 
 

@@ -1,0 +1,62 @@
+"""What the pipeline makes of recordings is, row by row, what it made of them before.
+
+`tests/golden/digests.json` has the digests. Where rows differ, `tests/support/golden.py` shows
+which: it dumps what this code makes, and what another checkout makes, and compares. It also writes
+the digests anew, after a change that is meant.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import RECORDINGS
+from tests.support import golden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).parents[1]
+GOLDEN = json.loads((TESTS / "golden" / "digests.json").read_text("utf-8"))
+# Small ones, in several runs, which make use of all that a run keeps for the next.
+QUICK = {("2.2.2-default", "thrice"), ("4.3.1-modern", "thrice")}
+CASES = [
+    pytest.param(name, variant, marks=() if (name, variant) in QUICK else pytest.mark.slow)
+    for name, variants in GOLDEN["digests"].items()
+    for variant in variants
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), CASES)
+def test_every_row_is_what_it_was(
+    spark: SparkSession, tmp_path: Path, name: str, variant: str
+) -> None:
+    folders = (RECORDINGS, TESTS / "truth")
+    recording = next(f / f"{name}.parquet" for f in folders if (f / f"{name}.parquet").exists())
+    root = tmp_path / "lakehouse"
+    golden.tell(recording, root, golden.VARIANTS[variant])
+    told = golden.tables(spark, root)
+    before = GOLDEN["digests"][name][variant]
+    differences = [
+        difference
+        for table in dict.fromkeys([*before, *told])
+        for difference in differing(table, before.get(table, "0"), told.get(table, []))
+    ]
+    assert not differences, "\n".join(["", *differences])
+
+
+def differing(table: str, before: str, rows: list[golden.Row]) -> list[str]:
+    """Say how the rows of a table differ from those it had."""
+    count, _, _ = before.partition(" ")
+    if count == "0" or not rows:
+        return [f"{table}: {count} rows before, {len(rows)} now"]
+    columns = GOLDEN["columns"][table].split(", ")
+    gone = [column for column in columns if column not in rows[0]]
+    if gone:
+        return [f"{table}: columns are gone: {', '.join(gone)}"]
+    if golden.digest(rows, columns) == before:
+        return []
+    return [f"{table}: {count} rows before, {len(rows)} now, and not the same"]
