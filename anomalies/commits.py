@@ -231,8 +231,6 @@ def minute(
     memory["minute"] = {n: part[n] for n in MINUTE_COLUMNS}
 
 
-
-
 def full_minute(limits: Values, findings: Findings, last: Row, presences: Presences) -> None:
     """Find a client that commits for every record, or nearly so."""
     group = presences.at(last["last_offset"])

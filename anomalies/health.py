@@ -84,20 +84,25 @@ SELECT group_id, sum(lag) AS total_lag, max({place_among("status", STATUSES)}) A
 FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
 
 
-def late_anomalies(as_of: int) -> str:
-    """Give SQL for the anomalies that groups have, or had of late.
+def known_anomalies(as_of: int, run: int) -> str:
+    """Give SQL for the anomalies that there are: a row for each group, and one for each kind.
+
+    A row of a kind has how many there are (`known`), and how many an anomalies run wrote
+    (`written`); kind is null in those of groups, which have the other columns.
 
     Args:
         as_of: time of the log in epoch milliseconds.
+        run: the anomalies run.
     """
     severity, kind = place_among("severity", SEVERITIES), place_among("kind", _KINDS)
     since = as_of - WINDOWS["24h"] // _MS
     return f"""
-SELECT group_id, count_if(is_open) AS open_anomalies, count(*) AS anomalies_24h,
+SELECT kind, count(*) AS known, count_if(anomalies_run = {run}) AS written,
+  group_id, count_if(is_open) AS open_anomalies,
+  count_if(is_open OR ended_at >= timestamp_millis({since})) AS anomalies_24h,
   max(IF(is_open, struct({severity} AS rank, {kind} AS kind), NULL)) AS worst
 FROM gold.anomalies
-WHERE group_id IS NOT NULL AND (is_open OR ended_at >= timestamp_millis({since}))
-GROUP BY group_id"""
+GROUP BY GROUPING SETS ((kind), (group_id))"""
 
 
 def place_among(column: str, values: Iterable[str]) -> str:
@@ -116,7 +121,7 @@ def group_health(
 
     Args:
         groups: what `GROUPS_NOW` asks for.
-        sums: what `rebalances`, `lags` and `late_anomalies` ask for.
+        sums: what `rebalances`, `lags` and `known_anomalies` ask for.
         thresholds: the thresholds in force.
         as_of: time of the log in epoch milliseconds.
 

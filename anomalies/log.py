@@ -1,7 +1,7 @@
 """What is wrong with the log itself, and with groups that no record of their own tells of.
 
-Each detector asks in SQL for a few aggregated rows, and gives findings from them; the window of each
-is what is new, or the hours that are. What is new is told by conditions in SQL.
+Each detector asks in SQL for a few aggregated rows, and gives findings from them; the window of
+each is what is new, or the hours that are. What is new is told by conditions in SQL.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ _FIRST_AND_LAST = """
     min(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS first,
     max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
 
+
+COMMITS, METADATA, QUARANTINE = (
+    "silver.offset_commits",
+    "silver.group_metadata",
+    "silver.quarantine",
+)
+"""Tables that some questions are about."""
 
 PASSING = frozenset({"stale_group"})
 """Kinds that are told of for as long as they hold, and no longer."""
@@ -126,6 +133,33 @@ def _undecodable(rows: list[Row]) -> Iterator[Finding]:
         hit = _of_partition("undecodable_records", row, WARNING)
         numbers, texts = {"records": row["records"]}, {"error": row["error"]}
         yield Finding(None, hit._replace(add=numbers, note=texts))
+
+
+def places(tables: Iterable[str], is_new: str) -> str:
+    """Give SQL for where groups have records: a row for each group and partition of the log.
+
+    Columns: group_id, record_partition, records, at, the time of the last record, and
+    first_commit_at, that of the first commit; times in epoch milliseconds.
+
+    Args:
+        tables: silver tables whose rows tell of groups.
+        is_new: the condition of their rows.
+    """
+    of_commit = "coalesce(record_timestamp, commit_timestamp)"
+    parts = [
+        f"""
+  SELECT group_id, record_partition, record_timestamp,
+    {of_commit if table == COMMITS else "NULL"} AS commit_at
+  FROM {table} WHERE {is_new}"""
+        for table in tables
+    ]
+    return f"""
+SELECT group_id, record_partition, count(*) AS records,
+  unix_millis(max(record_timestamp)) AS at, unix_millis(min(commit_at)) AS first_commit_at
+FROM ({" UNION ALL ".join(parts)}
+)
+WHERE group_id IS NOT NULL
+GROUP BY group_id, record_partition"""
 
 
 def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from anomalies.model import MINUTE_MS
 from anomalies.watching import COLUMNS, HEAD, TURNS, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import Column
@@ -34,7 +34,7 @@ _ORDER = ("turn", "place", "second_place", "kind", "tie")
 
 
 class Sources(NamedTuple):
-    """What a watch looks at; None stands for a table that has nothing to look at.
+    """What a watch looks at; None stands for a table without anything to look at.
 
     Attributes:
         generations: rows of group_generations: the settled ones that are new, and all open ones.
@@ -49,7 +49,7 @@ class Sources(NamedTuple):
     generations: DataFrame
     states: DataFrame
     stays: DataFrame
-    moves: DataFrame | None
+    moves: DataFrame
     commits: DataFrame | None
     lag: DataFrame | None
     heads: DataFrame | None
@@ -84,36 +84,34 @@ def watch(
 
 
 def _parts(sources: Sources) -> Iterator[DataFrame]:
-    """Bring all that a watch looks at into one shape: null are the columns of other kinds."""
-    for is_settled, generation, stay in (
-        (True, GENERATION, STAY),
-        (False, OPEN_GENERATION, OPEN_STAY),
-    ):
-        is_asked_for = F.col("is_settled") == is_settled
-        yield _part(sources.generations.where(is_asked_for), generation, place="record_offset")
-        ended = sources.stays.where(is_asked_for & F.col("left_at").isNotNull())
-        yield _part(ended, stay, place="left_at", second_place="record_offset", tie="member_id")
+    """Bring all that a watch looks at into one shape, in which columns of other kinds are null."""
+    yield _part(sources.generations, GENERATION, OPEN_GENERATION, place="record_offset")
+    ended = sources.stays.where("left_at IS NOT NULL")
+    yield _part(
+        ended, STAY, OPEN_STAY, place="left_at", second_place="record_offset", tie="member_id"
+    )
     yield _part(sources.states, OPEN_STATE)
-    if sources.heads is not None:
-        yield _part(sources.heads, HEAD)
-    if sources.moves is not None:
-        yield _part(sources.moves, MOVE, place="record_offset", second_place="record_partition")
+    yield _part(sources.moves, MOVE, place="record_offset", second_place="record_partition")
     if sources.commits is not None:
         minutes = _minutes(sources.commits)
         yield _part(minutes, MINUTE, place="first_offset", second_place="record_partition")
     if sources.lag is not None:
         of_group = sources.lag.groupBy("group_id")
         yield _part(of_group.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag")), LAG)
+    if sources.heads is not None:
+        yield _part(sources.heads, HEAD)
 
 
 def _part(
     rows: DataFrame,
     kind: str,
+    of_open: str | None = None,
     *,
     place: str | None = None,
     second_place: str | None = None,
     tie: str | None = None,
 ) -> DataFrame:
+    """Give rows the shape of all; those that are not settled are of a kind of their own."""
     types = {f.name: f.dataType for f in rows.schema.fields}
 
     def column(name: str) -> Column:
@@ -122,10 +120,15 @@ def _part(
     def order(name: str | None) -> Column:
         return F.lit(None) if name is None else column(name)
 
+    def of_kind(value: Callable[[str], str | int]) -> Column:
+        if of_open is None:
+            return F.lit(value(kind))
+        return F.when(F.col("is_settled"), value(kind)).otherwise(value(of_open))
+
     return rows.select(
         "group_id",
-        F.lit(kind).alias("kind"),
-        F.lit(TURNS[kind]).alias("turn"),
+        of_kind(str).alias("kind"),
+        of_kind(TURNS.__getitem__).alias("turn"),
         order(place).cast("bigint").alias("place"),
         order(second_place).cast("bigint").alias("second_place"),
         order(tie).cast("string").alias("tie"),
