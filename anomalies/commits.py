@@ -20,6 +20,13 @@ _REMEMBERED_PAUSES = 20
 _REMEMBERED_SAMPLES = 20
 
 
+MINUTE_COLUMNS = (
+    *("minute", "commits", "partitions", "first_at", "last_at"),
+    *("record_partition", "first_offset", "last_offset"),
+)
+"""What is asked of the commits of a minute, see `minute`."""
+
+
 class Presence(NamedTuple):
     """A group as of one of its own records.
 
@@ -221,13 +228,7 @@ def minute(
         if hit is not None:
             findings.hit(hit)
             findings.end_others({"commit_stall": ()})
-    memory["minute"] = {n: part[n] for n in _MINUTE}
-
-
-_MINUTE = (
-    *("minute", "commits", "partitions", "first_at", "last_at"),
-    *("record_partition", "first_offset", "last_offset"),
-)
+    memory["minute"] = {n: part[n] for n in MINUTE_COLUMNS}
 
 
 def full_minute(limits: Values, findings: Findings, last: Row, presences: Presences) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from anomalies.model import SEVERITIES
@@ -26,49 +27,82 @@ _COUNTS = (
 )
 
 
-def sums_by_group(as_of: int, lag_run: int) -> str:
-    """Give SQL, of Spark's dialect, for what `group_health` is made of: a row for each group.
+GROUPS_NOW = """
+SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
+  unix_millis(max(commit_at)) AS last_commit_at, count(record) AS partitions,
+  unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record
+FROM (
+  SELECT group_id, record_timestamp AS newest_at, NULL AS commit_at, NULL AS record,
+    IF(ended_at IS NULL, struct(unix_millis(started_at) AS since, group_type, state AS name,
+      member_count AS members), NULL) AS state
+  FROM gold.group_states WHERE NOT is_settled
+  UNION ALL
+  SELECT group_id, coalesce(record_timestamp, committed_at),
+    coalesce(committed_at, record_timestamp),
+    IF(is_deleted, NULL, struct(record_offset, record_partition,
+      unix_millis(record_timestamp) AS at)),
+    NULL
+  FROM gold.committed_offsets
+)
+GROUP BY group_id"""
+"""SQL for how groups are: one row for each that is in a state, or has ever committed.
+
+Columns, times in epoch milliseconds: group_id; state, the one that the group is in (since,
+group_type, name, members), null if that is not known; newest_at, of the newest record that tells of
+it; last_commit_at; and of the offsets that the group still holds partitions, their number, kept_at,
+of the last commit of one, and record, the last one.
+"""
+
+
+def rebalances(as_of: int) -> str:
+    """Give SQL for how many rebalances groups had of late, and how long those took.
 
     Args:
         as_of: time of the log in epoch milliseconds.
-        lag_run: the newest run of gold.lag; -1 if lag was never sampled.
     """
     since = {name: as_of - window // _MS for name, window in WINDOWS.items()}
-    begun = "unix_millis(join_started_at) >= {}"
-    rebalances = ",\n    ".join(
+    begun = "join_started_at >= timestamp_millis({})"
+    sums = ",\n  ".join(
         f"count_if({begun.format(start)}) AS rebalances_{name},"
-        f" CAST(sum(CASE WHEN {begun.format(start)} THEN rebalance_ms END) AS BIGINT)"
-        f" AS rebalancing_{name}_ms"
+        f" sum(IF({begun.format(start)}, rebalance_ms, NULL)) AS rebalancing_{name}_ms"
         for name, start in since.items()
     )
-    severity, status = place_among("severity", SEVERITIES), place_among("status", STATUSES)
-    kind = place_among("kind", _KINDS)
     return f"""
-SELECT *
-FROM (
-  SELECT group_id, group_type, state, started_at AS since, member_count AS members
-  FROM gold.group_states WHERE NOT is_settled AND ended_at IS NULL
-)
-LEFT JOIN (
-  SELECT group_id,
-    {rebalances}
-  FROM gold.group_generations WHERE {begun.format(since["7d"])} GROUP BY group_id
-) USING (group_id)
-LEFT JOIN (
-  SELECT group_id, count_if(is_open) AS open_anomalies, count(*) AS anomalies_24h,
-    max(CASE WHEN is_open THEN named_struct('rank', {severity}, 'kind', {kind}) END) AS worst
-  FROM gold.anomalies
-  WHERE group_id IS NOT NULL AND (is_open OR unix_millis(ended_at) >= {since["24h"]})
-  GROUP BY group_id
-) USING (group_id)
-LEFT JOIN (
-  SELECT group_id, max(coalesce(committed_at, record_timestamp)) AS last_commit_at
-  FROM gold.committed_offsets GROUP BY group_id
-) USING (group_id)
-LEFT JOIN (
-  SELECT group_id, CAST(sum(lag) AS BIGINT) AS total_lag, max({status}) AS lag_status
-  FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id
-) USING (group_id)"""
+SELECT group_id,
+  {sums}
+FROM gold.group_generations WHERE {begun.format(since["7d"])} GROUP BY group_id"""
+
+
+def lags(lag_run: int) -> str:
+    """Give SQL for how far groups are behind.
+
+    Args:
+        lag_run: the newest run of gold.lag.
+    """
+    return f"""
+SELECT group_id, sum(lag) AS total_lag, max({place_among("status", STATUSES)}) AS lag_status
+FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
+
+
+def known_anomalies(as_of: int, run: int) -> str:
+    """Give SQL for the anomalies that there are: a row for each group, and one for each kind.
+
+    A row of a kind has how many there are (`known`), and how many an anomalies run wrote
+    (`written`); kind is null in those of groups, which have the other columns.
+
+    Args:
+        as_of: time of the log in epoch milliseconds.
+        run: the anomalies run.
+    """
+    severity, kind = place_among("severity", SEVERITIES), place_among("kind", _KINDS)
+    since = as_of - WINDOWS["24h"] // _MS
+    return f"""
+SELECT kind, count(*) AS known, count_if(anomalies_run = {run}) AS written,
+  group_id, count_if(is_open) AS open_anomalies,
+  count_if(is_open OR ended_at >= timestamp_millis({since})) AS anomalies_24h,
+  max(IF(is_open, struct({severity} AS rank, {kind} AS kind), NULL)) AS worst
+FROM gold.anomalies
+GROUP BY GROUPING SETS ((kind), (group_id))"""
 
 
 def place_among(column: str, values: Iterable[str]) -> str:
@@ -77,24 +111,43 @@ def place_among(column: str, values: Iterable[str]) -> str:
     return f"CASE {column} {cases} END"
 
 
-def group_health(sums: Iterable[Row], thresholds: Thresholds, as_of: dt.datetime) -> Iterator[Row]:
+def group_health(
+    groups: Iterable[Row],
+    sums: Iterable[Iterable[Row]],
+    thresholds: Thresholds,
+    as_of: int,
+) -> Iterator[Row]:
     """Tell how each group is.
 
     Args:
-        sums: what `sums_by_group` asks for.
+        groups: what `GROUPS_NOW` asks for.
+        sums: what `rebalances`, `lags` and `known_anomalies` ask for.
         thresholds: the thresholds in force.
-        as_of: time of the log.
+        as_of: time of the log in epoch milliseconds.
 
     Returns:
-        The columns of group_health by name, but for the cluster.
+        The columns of group_health by name, but for the cluster; times are epoch milliseconds.
     """
-    for of_group in sums:
-        if thresholds.ignores(of_group["group_id"]):
+    known: dict[str, Row] = defaultdict(dict)
+    for row in (row for rows in sums for row in rows):
+        known[row["group_id"]] |= row
+    for group in groups:
+        group_id, state = group["group_id"], group["state"]
+        if state is None or thresholds.ignores(group_id):
             continue
-        row = of_group | {name: of_group[name] or 0 for name in _COUNTS}
-        worst, lag_status = row.pop("worst"), row.pop("lag_status")
-        row["health"] = "ok" if worst is None else SEVERITIES[worst["rank"]]
-        row["worst_anomaly"] = None if worst is None else _KINDS[worst["kind"]]
-        row["worst_lag_status"] = None if lag_status is None else STATUSES[lag_status]
-        row["as_of"] = as_of
-        yield row
+        own = known[group_id]
+        worst, lag_status = own.get("worst"), own.get("lag_status")
+        yield {
+            "group_id": group_id,
+            "group_type": state["group_type"],
+            "health": "ok" if worst is None else SEVERITIES[worst["rank"]],
+            "state": state["name"],
+            "since": state["since"],
+            "members": state["members"],
+            **{name: own.get(name) or 0 for name in _COUNTS},
+            "worst_anomaly": None if worst is None else _KINDS[worst["kind"]],
+            "total_lag": own.get("total_lag"),
+            "worst_lag_status": None if lag_status is None else STATUSES[lag_status],
+            "last_commit_at": group["last_commit_at"],
+            "as_of": as_of,
+        }

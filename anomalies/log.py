@@ -1,13 +1,13 @@
 """What is wrong with the log itself, and with groups that no record of their own tells of.
 
-Each detector asks in SQL, Spark's dialect, for a few aggregated rows, and gives findings from them;
-the window of each is what is new, or the hours that are. What is new is told by conditions in SQL.
+Each detector asks in SQL for a few aggregated rows, and gives findings from them; the window of
+each is what is new, or the hours that are. What is new is told by conditions in SQL.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anomalies.model import HOUR_MS, INFO, WARNING, Hit, Position
 from schemas.placement import partition_for, partitions_of
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
 _EPISODE_MS = 24 * HOUR_MS
 # What a member takes beside its texts and bytes, about.
 _MEMBER_BYTES = 20
-_EMBEDDED = {
-    "subscription_bytes": "octet_length(one)",
-    "assignment_bytes": "octet_length(one)",
-    "member_id": "bit_length(one) DIV 8",
-    "client_id": "bit_length(one) DIV 8",
-}
+_EMBEDDED = ("subscription_bytes", "assignment_bytes", "member_id", "client_id")
 _FIRST_AND_LAST = """
     min(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS first,
     max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
 
+
+COMMITS, METADATA, QUARANTINE = (
+    "silver.offset_commits",
+    "silver.group_metadata",
+    "silver.quarantine",
+)
+"""Tables that some questions are about."""
 
 PASSING = frozenset({"stale_group"})
 """Kinds that are told of for as long as they hold, and no longer."""
@@ -46,10 +48,25 @@ class Finding(NamedTuple):
 
 
 class Question(NamedTuple):
-    """SQL, and what the rows that answer it tell."""
+    """SQL, and what the rows that answer it tell.
+
+    Attributes:
+        sql: the SQL; what it gives is in no order.
+        order: columns that the rows are put in order by.
+        tell: what is found in them.
+    """
 
     sql: str
-    found: Callable[[list[Row]], Iterable[Finding]]
+    order: tuple[str, ...]
+    tell: Callable[[list[Row]], Iterable[Finding]]
+
+    def found(self, rows: Iterable[Row]) -> list[Finding]:
+        """Give what is found in the rows that the SQL gave."""
+        # Few rows take Python less than a sort takes Spark, which looks at them twice for it.
+        return list(self.tell(sorted(rows, key=self._place)))
+
+    def _place(self, row: Row) -> list[tuple[bool, Any]]:
+        return [(row[name] is not None, row[name]) for name in self.order]
 
 
 def coverage_gaps(is_new: str) -> Question:
@@ -62,11 +79,9 @@ def coverage_gaps(is_new: str) -> Question:
         f"""
 SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
   hole.reason
-FROM (
-  SELECT record_partition, observed_at, explode(holes) AS hole FROM bronze.coverage WHERE {is_new}
-)
-WHERE hole.reason <> 'compacted'
-ORDER BY at, record_partition, hole.start_offset""",
+FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
+WHERE {is_new} AND hole.reason <> 'compacted'""",
+        ("at", "record_partition", "start_offset"),
         _coverage_gaps,
     )
 
@@ -101,16 +116,14 @@ def undecodable(is_new: str) -> Question:
     """
     return Question(
         f"""
-SELECT record_partition, CAST(sum(records) AS BIGINT) AS records, min(first) AS first,
-  max(last) AS last, max(CASE WHEN place = 1 THEN error END) AS error
+SELECT record_partition, sum(records) AS records, min(first) AS first, max(last) AS last,
+  min_by(error, struct(-records, error)) AS error
 FROM (
-  SELECT *, row_number() OVER (PARTITION BY record_partition ORDER BY records DESC, error) AS place
-  FROM (
-    SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
-    FROM silver.quarantine WHERE {is_new} GROUP BY record_partition, error
-  )
+  SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
+  FROM silver.quarantine WHERE {is_new} GROUP BY record_partition, error
 )
-GROUP BY record_partition ORDER BY record_partition""",
+GROUP BY record_partition""",
+        ("record_partition",),
         _undecodable,
     )
 
@@ -120,6 +133,33 @@ def _undecodable(rows: list[Row]) -> Iterator[Finding]:
         hit = _of_partition("undecodable_records", row, WARNING)
         numbers, texts = {"records": row["records"]}, {"error": row["error"]}
         yield Finding(None, hit._replace(add=numbers, note=texts))
+
+
+def places(tables: Iterable[str], is_new: str) -> str:
+    """Give SQL for where groups have records: a row for each group and partition of the log.
+
+    Columns: group_id, record_partition, records, at, the time of the last record, and
+    first_commit_at, that of the first commit; times in epoch milliseconds.
+
+    Args:
+        tables: silver tables whose rows tell of groups.
+        is_new: the condition of their rows.
+    """
+    of_commit = "coalesce(record_timestamp, commit_timestamp)"
+    parts = [
+        f"""
+  SELECT group_id, record_partition, record_timestamp,
+    {of_commit if table == COMMITS else "NULL"} AS commit_at
+  FROM {table} WHERE {is_new}"""
+        for table in tables
+    ]
+    return f"""
+SELECT group_id, record_partition, count(*) AS records,
+  unix_millis(max(record_timestamp)) AS at, unix_millis(min(commit_at)) AS first_commit_at
+FROM ({" UNION ALL ".join(parts)}
+)
+WHERE group_id IS NOT NULL
+GROUP BY group_id, record_partition"""
 
 
 def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
@@ -166,9 +206,8 @@ def oversized(is_new: str, thresholds: Thresholds) -> Question:
     """
     # Of the other fields Spark then reads nothing.
     sizes = [
-        f"aggregate(transform(members.{name}, one -> CAST(coalesce({size}, 0) AS BIGINT)), 0L,"
-        " (bytes, more) -> bytes + more)"
-        for name, size in _EMBEDDED.items()
+        f"reduce(members.{name}, 0L, (bytes, one) -> bytes + coalesce(octet_length(one), 0))"
+        for name in _EMBEDDED
     ]
     return Question(
         f"""
@@ -178,8 +217,8 @@ FROM (
     {_MEMBER_BYTES} * size(members.member_id) + {" + ".join(sizes)} AS bytes
   FROM silver.group_metadata WHERE {is_new}
 )
-WHERE bytes > {thresholds.least("oversized_record", "bytes")} AND record_timestamp IS NOT NULL
-ORDER BY record_partition, record_offset""",
+WHERE bytes > {thresholds.least("oversized_record", "bytes")} AND record_timestamp IS NOT NULL""",
+        ("record_partition", "record_offset"),
         lambda rows: _oversized(rows, thresholds),
     )
 
@@ -218,8 +257,8 @@ def cleaner_stalled(is_new: str, limits: Values, now: int) -> Question:
     limit = limits["cleaner_stalled"]
     return Question(
         f"""
-SELECT record_partition, CAST(sum(records) AS BIGINT) AS records, count(*) AS keys,
-  min(first) AS first, max(last) AS last
+SELECT record_partition, sum(records) AS records, count(*) AS keys, min(first) AS first,
+  max(last) AS last
 FROM (
   SELECT record_partition, group_id, topic, topic_partition, count(*) AS records, {_FIRST_AND_LAST}
   FROM silver.offset_commits
@@ -227,8 +266,8 @@ FROM (
   GROUP BY record_partition, group_id, topic, topic_partition
 )
 GROUP BY record_partition
-HAVING sum(records) >= {limit["least_records"]}
-ORDER BY record_partition""",
+HAVING sum(records) >= {limit["least_records"]}""",
+        ("record_partition",),
         lambda rows: _cleaner_stalled(rows, limit["superseded_share"]),
     )
 
@@ -242,15 +281,13 @@ def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
             yield Finding(None, hit._replace(most=numbers))
 
 
-def hours_of(is_new: str) -> str:
-    """Give the condition of rows of gold.offset_progress of the hours that have new commits.
+def hours_since(first: int) -> str:
+    """Give the condition of rows of gold.offset_progress of the hours from a commit on.
 
     Args:
-        is_new: the condition of rows of silver.offset_commits.
+        first: time of the commit in epoch milliseconds.
     """
-    return f"""hour >= (
-  SELECT date_trunc('HOUR', min(coalesce(record_timestamp, commit_timestamp)))
-  FROM silver.offset_commits WHERE {is_new})"""
+    return f"hour >= timestamp_millis({first // HOUR_MS * HOUR_MS})"
 
 
 def hot_partitions(hours: str, limits: Values) -> Question:
@@ -262,19 +299,16 @@ def hot_partitions(hours: str, limits: Values) -> Question:
     """
     return Question(
         f"""
-SELECT hour, record_partition, CAST(sum(commits) AS BIGINT) AS commits,
-  max(CASE WHEN place = 1 THEN group_id END) AS busiest, min(first_at) AS first_at,
+SELECT hour, record_partition, sum(commits) AS commits,
+  min_by(group_id, struct(-commits, group_id)) AS busiest, min(first_at) AS first_at,
   max(last_at) AS last_at
 FROM (
-  SELECT *, row_number() OVER (
-    PARTITION BY hour, record_partition ORDER BY commits DESC, group_id) AS place
-  FROM (
-    SELECT hour, record_partition, group_id, sum(commits) AS commits,
-      min(unix_millis(first_commit_at)) AS first_at, max(unix_millis(last_commit_at)) AS last_at
-    FROM gold.offset_progress WHERE {hours} GROUP BY hour, record_partition, group_id
-  )
+  SELECT hour, record_partition, group_id, sum(commits) AS commits,
+    min(unix_millis(first_commit_at)) AS first_at, max(unix_millis(last_commit_at)) AS last_at
+  FROM gold.offset_progress WHERE {hours} GROUP BY hour, record_partition, group_id
 )
-GROUP BY hour, record_partition ORDER BY hour, record_partition""",
+GROUP BY hour, record_partition""",
+        ("hour", "record_partition"),
         lambda rows: _hot_partitions(rows, limits),
     )
 
@@ -321,14 +355,14 @@ def no_progress(hours: str, thresholds: Thresholds) -> Question:
 SELECT group_id, topic, topic_partition, commits, other_offset, last_committed_offset,
   record_partition, record_offset, unix_millis(first_commit_at) AS first_at,
   unix_millis(last_commit_at) AS last_at
-FROM (SELECT * FROM gold.offset_progress WHERE {hours})
-JOIN (
-  SELECT topic, topic_partition, hour, max(first_committed_offset) AS other_offset
-  FROM gold.offset_progress WHERE {hours} GROUP BY topic, topic_partition, hour
-) USING (topic, topic_partition, hour)
+FROM (
+  SELECT *, max(first_committed_offset) OVER (
+    PARTITION BY topic, topic_partition, hour) AS other_offset
+  FROM gold.offset_progress WHERE {hours}
+)
 WHERE progressed_offsets = 0 AND rewinds = 0 AND commits > 1
-  AND other_offset > last_committed_offset
-ORDER BY hour, group_id, topic, topic_partition""",
+  AND other_offset > last_committed_offset""",
+        ("hour", "group_id", "topic", "topic_partition"),
         lambda rows: _no_progress(rows, thresholds),
     )
 
@@ -356,42 +390,23 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def stale_groups(thresholds: Thresholds, now: int) -> Question:
-    """Ask for groups without members that have not committed for long, and still hold offsets.
+def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
+    """Find groups without members that have not committed for long, and still hold offsets.
 
     It holds while it lasts, and is not told of afterwards.
 
     Args:
+        groups: what `anomalies.health.GROUPS_NOW` asks for.
         thresholds: the thresholds in force.
         now: time of the log.
     """
-    return Question(
-        f"""
-SELECT group_id, partitions, record, idle
-FROM (
-  SELECT group_id, partitions, record, {now} - greatest(last_at, unix_millis(started_at)) AS idle
-  FROM (
-    SELECT group_id, count(*) AS partitions,
-      max(unix_millis(coalesce(committed_at, record_timestamp))) AS last_at,
-      max(named_struct('record_offset', record_offset, 'record_partition', record_partition,
-        'at', unix_millis(record_timestamp))) AS record
-    FROM gold.committed_offsets WHERE NOT is_deleted GROUP BY group_id
-  )
-  LEFT JOIN (
-    SELECT group_id, state, started_at FROM gold.group_states
-    WHERE NOT is_settled AND ended_at IS NULL
-  ) USING (group_id)
-  WHERE state IS NULL OR state = 'Empty'
-)
-WHERE idle > {thresholds.least("stale_group", "idle_ms")} ORDER BY group_id""",
-        lambda rows: _stale_groups(rows, thresholds, now),
-    )
-
-
-def _stale_groups(rows: list[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
-    for row in rows:
-        group, idle, last = row["group_id"], row["idle"], row["record"]
-        if thresholds.ignores(group) or idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
+    for row in groups:
+        group, state, last = row["group_id"], row["state"] or {}, row["record"]
+        if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
+            continue
+        known = [t for t in (row["kept_at"], state.get("since")) if t is not None]
+        idle = now - max(known, default=now)
+        if idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
             continue
         record = Position(last["record_partition"], last["record_offset"], last["at"])
         yield Finding(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from anomalies.commits import MINUTE_COLUMNS
 from anomalies.group import (
     GENERATION,
     LAG,
@@ -63,6 +65,7 @@ STAY_COLUMNS = (
     *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
+LAG_COLUMNS = ("at", "lag")
 MOVE_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
     *("committed_offset", "step", "largest_step_before"),
@@ -70,22 +73,67 @@ MOVE_COLUMNS = (
 )
 
 
+COLUMNS = {
+    HEAD: ("state",),
+    **dict.fromkeys((GENERATION, OPEN_GENERATION), GENERATION_COLUMNS),
+    **dict.fromkeys((STAY, OPEN_STAY), STAY_COLUMNS),
+    OPEN_STATE: STATE_COLUMNS,
+    MOVE: MOVE_COLUMNS,
+    MINUTE: MINUTE_COLUMNS,
+    LAG: LAG_COLUMNS,
+}
+"""By kind, the columns of its rows that the detectors read."""
+
+# Rows that are Python's at a time: as such they take many times the memory.
+_WINDOW = 2_000
+_BATCH_ROWS = 5_000
+
+
 def watched(
-    told: Iterable[tuple[str, str, Row | str]], thresholds: Thresholds, cluster: str, now: int
-) -> Iterator[Row]:
+    batches: Iterable[pa.RecordBatch], thresholds: Thresholds, cluster: str, now: int
+) -> Iterator[pa.RecordBatch]:
     """Watch groups.
 
     Args:
-        told: what became known: group id, kind, and the row, its times in epoch milliseconds, or
-            the text of a head. Those of a group follow each other, the head first, then in the
-            order of `anomalies.group.Watch.take`.
+        batches: what became known: columns group_id, kind, and those of `COLUMNS`, which are null
+            in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
+            other, its head first, then by `TURNS`.
         thresholds: the thresholds in force.
         cluster: name of the cluster, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
 
     Returns:
-        Rows with columns of `OUTPUT`: the anomalies that are settled now, all open ones, and heads.
+        Columns `OUTPUT`: the anomalies that are settled now, all open ones, and heads.
     """
+    rows: list[Row] = []
+    for row in _found(_told(batches), thresholds, cluster, now):
+        rows.append(row)
+        if len(rows) >= _BATCH_ROWS:
+            yield batch_of(rows, OUTPUT)
+            rows = []
+    if rows:
+        yield batch_of(rows, OUTPUT)
+
+
+def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row]]:
+    """Give group, kind and row of what became known, in order."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, _WINDOW):
+            window = batch.slice(start, _WINDOW)
+            kinds = window["kind"].to_pylist()
+            rows = {kind: _rows(window, kind) for kind in dict.fromkeys(kinds)}
+            for group_id, kind in zip(window["group_id"].to_pylist(), kinds, strict=True):
+                yield group_id, kind, next(rows[kind])
+
+
+def _rows(window: pa.RecordBatch, kind: str) -> Iterator[Row]:
+    of_kind = window.filter(pc.equal(window["kind"], kind))
+    return iter(of_kind.select(COLUMNS[kind]).to_pylist())
+
+
+def _found(
+    told: Iterable[tuple[str, str, Row]], thresholds: Thresholds, cluster: str, now: int
+) -> Iterator[Row]:
     group: _Group | None = None
     for group_id, kind, row in told:
         if group is None or group.group_id != group_id:
@@ -106,11 +154,11 @@ class _Group:
         self._is_ignored = thresholds.ignores(group_id)
         self._watch: Watch | None = None
 
-    def take(self, kind: str, row: Row | str) -> None:
+    def take(self, kind: str, row: Row) -> None:
         if self._is_ignored:
             return
-        if isinstance(row, str):
-            self._watch = Watch(self._limits, row)
+        if kind == HEAD:
+            self._watch = Watch(self._limits, row["state"])
             return
         if self._watch is None:
             self._watch = Watch(self._limits)

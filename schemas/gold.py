@@ -393,10 +393,12 @@ GROUP_HEALTH = (
     column("as_of", "timestamp", "Time of the log that all of this is as of."),
 )
 
+ANOMALIES_RUN = column("anomalies_run", "bigint", "Number of the anomalies run that wrote the row.")
+
 ANOMALY_HEADS = (
     _GROUP,
     column("state", "string", "What the detectors remember, as JSON."),
-    column("anomalies_run", "bigint", "Number of the anomalies run that wrote it."),
+    ANOMALIES_RUN,
 )
 
 ALERTS = (

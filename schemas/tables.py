@@ -357,9 +357,9 @@ GROUP_HEADS = TableSpec(
 ANOMALIES = TableSpec(
     name="gold.anomalies",
     grain="One row per anomaly: an episode with a start and an end.",
-    columns=(_CLUSTER, *gold.ANOMALIES),
+    columns=(_CLUSTER, *gold.ANOMALIES, gold.ANOMALIES_RUN),
     key=("cluster", "anomaly_id"),
-    skipping=("kind", "severity", "group_id", "started_at", "ended_at"),
+    skipping=("kind", "severity", "group_id", "started_at", "ended_at", "anomalies_run"),
     partitions=_OPEN_APART,
     constraints=(_one_of("severity", "info", "warning", "critical"),),
 )
@@ -376,7 +376,7 @@ ANOMALY_HEADS = TableSpec(
     grain="One row per group: where its detectors go on.",
     columns=(_CLUSTER, *gold.ANOMALY_HEADS),
     key=("cluster", "group_id"),
-    skipping=("group_id",),
+    skipping=("group_id", "anomalies_run"),
     key_gaps=("group_id",),
 )
 ALERTS = TableSpec(
