@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from schemas.tables import COVERAGE, LAG, QUARANTINE
+from schemas.tables import ANOMALIES, COVERAGE, LAG, QUARANTINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,11 +35,18 @@ def former_runs(lakehouse: Lakehouse) -> list[dict[str, object]]:
         return []
     rows = [_row(stage, step) for stage in _FORMER for step in _steps(lakehouse, stage)]
     rows += _numbered(lakehouse)
-    quarantined = lakehouse.read(QUARANTINE).count()
+    of_stage = {
+        "decode": {"in_quarantine": lakehouse.read(QUARANTINE).count()},
+        "anomalies": {"anomalies": _kinds(lakehouse)},
+    }
     for row in rows:
-        if row["stage"] == "decode" and row["state"] == "done":
-            row["details"]["in_quarantine"] = quarantined
+        row["details"] |= of_stage.get(row["stage"], {})
     return [row | {"details": json.dumps(row["details"])} for row in rows]
+
+
+def _kinds(lakehouse: Lakehouse) -> dict[str, int]:
+    rows = lakehouse.read(ANOMALIES).groupBy("kind").count().orderBy("kind").collect()
+    return {row["kind"]: row["count"] for row in rows}
 
 
 def _steps(lakehouse: Lakehouse, stage: str) -> list[Row]:

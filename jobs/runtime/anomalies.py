@@ -140,12 +140,11 @@ def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> b
 
 
 def _kept(lakehouse: Lakehouse) -> Kept:
-    of_log = "SELECT state, anomalies_run FROM gold.anomaly_heads WHERE group_id IS NULL"
+    own_head = "SELECT state, anomalies_run FROM gold.anomaly_heads WHERE group_id IS NULL"
     newest = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
-    groups, heads, ((found),) = answers(lakehouse, [GROUPS_NOW, of_log, newest])
-    head = heads[0] if heads else {"state": None, "anomalies_run": -1}
-    of_anomalies = -1 if found["run"] is None else found["run"]
-    return Kept(groups, head["state"], head["anomalies_run"], of_anomalies)
+    groups, heads, ((found),) = answers(lakehouse, [GROUPS_NOW, own_head, newest])
+    of_log, heads_run = (heads[0]["state"], heads[0]["anomalies_run"]) if heads else (None, -1)
+    return Kept(groups, of_log, heads_run, -1 if found["run"] is None else found["run"])
 
 
 def _is_refresh(
