@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from storage.errors import LakehouseError
+from storage.tables import sql_text
 
 if TYPE_CHECKING:
     from schemas.tables import TableSpec
@@ -19,11 +19,10 @@ _MIB = 2**20
 # Runs add to a file of this size or more no longer, so that no byte is rewritten over and over.
 _SMALL = 64 * _MIB
 _LARGE = 128 * _MIB
-# Fewer small files cost a reader nothing.
+# Fewer files cost a reader nothing.
 _FEW = 4
 _OPEN = "is_settled"
 _EXPIRES = "delta.setTransactionRetentionDuration"
-_CONFLICT = "DELTA_CONCURRENT"
 _CONF = {
     "spark.databricks.delta.optimize.minFileSize": str(_SMALL),
     "spark.databricks.delta.optimize.maxFileSize": str(_LARGE),
@@ -40,15 +39,30 @@ class Stored:
 
     Attributes:
         files: files that its newest version has.
-        crowded: small files of it that lie beside more than a few others.
-        stored_files: all that is in its folder, older versions and the log with it.
-        stored_bytes: bytes of those.
+        bytes: bytes of those.
+        created_ms: when the table was made, in epoch milliseconds.
+        modified_ms: time of its newest version.
     """
 
     files: int
-    crowded: int
-    stored_files: int
-    stored_bytes: int
+    bytes: int
+    created_ms: int
+    modified_ms: int
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it has so many files that small ones may be worth putting together."""
+        return self.files > _FEW
+
+    def may_vacuum(self, before_ms: int, last_before_ms: int | None) -> bool:
+        """Tell whether `vacuum` may find files that no version has had since some time.
+
+        Args:
+            before_ms: the time, in epoch milliseconds.
+            last_before_ms: that of the last `vacuum`; None if there was none.
+        """
+        is_new = last_before_ms is None or self.modified_ms > last_before_ms
+        return is_new and self.created_ms < before_ms
 
 
 def prepare(lakehouse: Lakehouse) -> None:
@@ -63,70 +77,51 @@ def stored(lakehouse: Lakehouse, spec: TableSpec) -> Stored:
     Raises:
         LakehouseError: its transaction identifiers expire.
     """
-    snapshot = lakehouse.snapshot(spec)
-    if snapshot.metadata().configuration().contains(_EXPIRES):
+    detail = _table(lakehouse, spec).detail()
+    times = (f"unix_millis({name})" for name in ("createdAt", "lastModified"))
+    row = detail.selectExpr("properties", "numFiles", "sizeInBytes", *times).collect()[0]
+    if _EXPIRES in row[0]:
         raise LakehouseError(
             f"{lakehouse.path(spec)} has the property {_EXPIRES}: Delta would forget which runs it "
             "has, and take one twice. Unset it (ALTER TABLE … UNSET TBLPROPERTIES)"
         )
-    files = DataFrame(snapshot.allFiles().toDF(), lakehouse.spark)
-    # The open rows are written anew by each run.
-    is_small = (F.col("size") < _SMALL) & (
-        F.coalesce(F.col("partitionValues")[_OPEN], F.lit("true")) == "true"
-    )
-    by_partition = files.groupBy(F.to_json("partitionValues").alias("partition")).agg(
-        F.count("*").alias("files"), F.count(F.when(is_small, 1)).alias("small")
-    )
-    rows = by_partition.collect()
-    path: Any = lakehouse.spark._jvm.org.apache.hadoop.fs.Path(lakehouse.path(spec))  # type: ignore[union-attr]  # noqa: SLF001
-    conf = lakehouse.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-    folder = path.getFileSystem(conf).getContentSummary(path)
-    return Stored(
-        sum(row.files for row in rows),
-        sum(row.small for row in rows if row.small > _FEW),
-        folder.getFileCount(),
-        folder.getLength(),
-    )
+    return Stored(*row[1:])
 
 
 def compact(lakehouse: Lakehouse, spec: TableSpec) -> bool:
     """Put the small files of a table together; False if another write got in the way."""
-    optimize = DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec)).optimize()
+    optimize = _table(lakehouse, spec).optimize()
     if _OPEN in spec.partitions:
+        # The open rows are written anew by each run.
         optimize = optimize.where(f"{_OPEN} = true")
     try:
         optimize.executeCompaction()
-    except Exception as error:
-        if _CONFLICT in str(error):
-            return False
-        raise
+    except DeltaConcurrentModificationException:
+        return False
     return True
 
 
 def vacuum(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> None:
     """Delete files that no version of the last hours has."""
-    jvm: Any = lakehouse.spark._jvm  # noqa: SLF001
-    # Delta prints a line for each table, on the stdout that has our summary.
-    nowhere = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
-    console = getattr(getattr(jvm, "scala.Console$"), "MODULE$")
-    shown = console.out()
-    console.setOutDirect(nowhere)
-    try:
-        DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec)).vacuum(float(hours))
-    finally:
-        console.setOutDirect(shown)
+    _table(lakehouse, spec).vacuum(float(hours))
 
 
 def removable(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> int:
     """Count the files that `vacuum` would delete."""
-    path = lakehouse.path(spec).replace("`", "``")
-    return lakehouse.spark.sql(f"VACUUM delta.`{path}` RETAIN {hours} HOURS DRY RUN").count()
+    sql = f"VACUUM {_name(lakehouse, spec)} RETAIN {hours} HOURS DRY RUN"
+    return len(lakehouse.spark.sql(sql).collect())
 
 
 def forget(lakehouse: Lakehouse, spec: TableSpec, condition: str) -> int:
     """Delete this cluster's rows that meet a condition; give their number."""
-    where = f"cluster = '{lakehouse.cluster}' AND ({condition})"
-    count = lakehouse.read(spec).where(condition).count()
-    if count:
-        DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec)).delete(where)
-    return count
+    of_cluster = f"cluster = {sql_text(lakehouse.cluster)} AND ({condition})"
+    sql = f"DELETE FROM {_name(lakehouse, spec)} WHERE {of_cluster}"
+    return int(lakehouse.spark.sql(sql).collect()[0]["num_affected_rows"])
+
+
+def _table(lakehouse: Lakehouse, spec: TableSpec) -> DeltaTable:
+    return DeltaTable.forPath(lakehouse.spark, lakehouse.path(spec))
+
+
+def _name(lakehouse: Lakehouse, spec: TableSpec) -> str:
+    return f"delta.`{lakehouse.path(spec).replace('`', '``')}`"

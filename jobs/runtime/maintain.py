@@ -6,6 +6,7 @@ decoder that knows more on bronze, and files that are ingested again are told by
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,13 +15,17 @@ from rich.table import Table
 
 from schemas.tables import LAG, RESULTS, all_tables
 from storage import upkeep
+from storage.runs import RunId
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run
     from schemas.tables import TableSpec
     from storage.upkeep import Stored
 
+STAGE = "maintain"
+_VACUUMED = "vacuumed"
 _AT_ONCE = 3
+_HOUR_MS = 3_600_000
 _MIB = 2**20
 
 
@@ -30,6 +35,7 @@ class Kept(NamedTuple):
     spec: TableSpec
     before: Stored
     after: Stored
+    is_vacuumed: bool
     note: str
 
 
@@ -42,10 +48,14 @@ def maintain(run: Run) -> None:
     if not is_dry:
         with run.step("deleting old rows"):
             deleted = _forget(run)
+    # By table: files that no version has had since then are deleted.
+    last = lakehouse.runs.last(STAGE)
+    vacuumed: dict[str, int] = {} if last is None else last.details[_VACUUMED]
+    before_ms = _now_ms() - run.options.vacuum_hours * _HOUR_MS
     step = "looking at the tables" if is_dry else "compacting and vacuuming"
     with run.step(step), ThreadPoolExecutor(_AT_ONCE) as pool:
-        kept = list(pool.map(lambda spec: _keep(run, spec), made))
-    told = [k for k in kept if k.note or k.before != k.after]
+        kept = list(pool.map(lambda s: _keep(run, s, before_ms, vacuumed.get(s.name)), made))
+    told = [k for k in kept if k.note]
     if told:
         run.out.print(_table(told))
     else:
@@ -55,59 +65,72 @@ def maintain(run: Run) -> None:
         "rows_deleted": deleted,
         "files_before": sum(k.before.files for k in kept),
         "files_after": sum(k.after.files for k in kept),
-        "bytes_before": sum(k.before.stored_bytes for k in kept),
-        "bytes_after": sum(k.after.stored_bytes for k in kept),
+        "bytes_before": sum(k.before.bytes for k in kept),
+        "bytes_after": sum(k.after.bytes for k in kept),
     }
     if is_dry:
         run.say("nothing was changed (--dry-run)")
+    elif new := {k.spec.name: before_ms for k in kept if k.is_vacuumed}:
+        number = RunId(STAGE, lakehouse.runs.last_number(STAGE) + 1)
+        lakehouse.runs.note(number, details={_VACUUMED: vacuumed | new})
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _forget(run: Run) -> int:
     """Delete old rows of tables on whose old rows nothing rests."""
     options, deleted = run.options, 0
     for lakehouse in (*run.former, run.lakehouse):
-        for spec, days, run_number, at in (
-            (LAG, options.retain_lag, "lag_run", "sampled_at"),
-            (RESULTS, options.retain_results, "validation_run", "at"),
+        for spec, days, stage, at in (
+            (LAG, options.retain_lag, "lag", "sampled_at"),
+            (RESULTS, options.retain_results, "validate", "at"),
         ):
-            last = lakehouse.last_write(spec, "lag" if spec is LAG else "validate")
-            if days is not None and last >= 0:
+            if days is not None and (last := lakehouse.runs.last(stage)) is not None:
                 # What is newest is shown, whatever its age.
                 is_old = (
-                    f"{at} < current_timestamp() - INTERVAL {days} DAYS AND {run_number} < {last}"
+                    f"{at} < current_timestamp() - INTERVAL {days} DAYS"
+                    f" AND {spec.run_column} < {last.run}"
                 )
                 deleted += upkeep.forget(lakehouse, spec, is_old)
     return deleted
 
 
-def _keep(run: Run, spec: TableSpec) -> Kept:
-    lakehouse, hours = run.lakehouse, run.options.vacuum_hours
-    before = upkeep.stored(lakehouse, spec)
-    if run.options.dry_run:
-        files = upkeep.removable(lakehouse, spec, hours)
-        notes = [f"{before.crowded} small files to compact"] if before.crowded else []
-        notes += [f"{files} old files to delete"] if files else []
-        return Kept(spec, before, before, ", ".join(notes))
-    note = ""
-    if before.crowded and not upkeep.compact(lakehouse, spec):
-        note = "written to meanwhile: left to the next time"
-    upkeep.vacuum(lakehouse, spec, hours)
-    return Kept(spec, before, upkeep.stored(lakehouse, spec), note)
+def _keep(run: Run, spec: TableSpec, before_ms: int, vacuumed_ms: int | None) -> Kept:
+    lakehouse, options = run.lakehouse, run.options
+    before = after = upkeep.stored(lakehouse, spec)
+    notes = []
+    if before.is_crowded and options.dry_run:
+        notes.append("small files to compact, perhaps")
+    elif before.is_crowded:
+        is_compacted = upkeep.compact(lakehouse, spec)
+        after = upkeep.stored(lakehouse, spec)
+        if not is_compacted:
+            notes.append("written to meanwhile: left to the next time")
+        elif after != before:
+            notes.append("compacted")
+    is_vacuumed = before.may_vacuum(before_ms, vacuumed_ms)
+    if is_vacuumed and (files := upkeep.removable(lakehouse, spec, options.vacuum_hours)):
+        if not options.dry_run:  # Delta prints a line about it on the JVM's stdout
+            upkeep.vacuum(lakehouse, spec, options.vacuum_hours)
+        notes.append(f"{files:,} old files {'to delete' if options.dry_run else 'deleted'}")
+    return Kept(spec, before, after, is_vacuumed, ", ".join(notes))
 
 
 def _table(kept: list[Kept]) -> Table:
     table = Table(
-        title="Files of the newest version, and all that is stored",
+        title="Files of the newest version",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
     table.add_column("table", no_wrap=True)
-    for name in ("files", "after", "MiB stored", "after"):
+    for name in ("files", "after", "MiB", "after"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
-    for spec, before, after, note in kept:
+    for spec, before, after, _, note in kept:
         numbers = (before.files, after.files)
-        sizes = (before.stored_bytes / _MIB, after.stored_bytes / _MIB)
+        sizes = (before.bytes / _MIB, after.bytes / _MIB)
         table.add_row(spec.name, *(f"{n:,}" for n in numbers), *(f"{s:,.1f}" for s in sizes), note)
     return table
