@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from anomalies.health import place_among
 from anomalies.model import SEVERITIES
 from lag.burrow import STATUSES
 from report.model import (
@@ -21,6 +23,7 @@ from report.model import (
     WINDOW_MS,
     Facts,
     Group,
+    Quality,
 )
 from schemas.columns import in_millis
 from schemas.tables import (
@@ -28,17 +31,21 @@ from schemas.tables import (
     COVERAGE,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
+    GROUP_STATES,
+    LAG,
+    MEMBER_SESSIONS,
+    OFFSET_PROGRESS,
+    PARTITION_OWNERS,
     QUARANTINE,
     RESULTS,
-    VALIDATION_RUNS,
 )
-from storage.queries import tables
-from storage.tables import sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from storage.conditions import Where
+    from pyspark.sql import Column
+
+    from schemas.tables import TableSpec
     from storage.tables import Lakehouse
 
 _BARS = 170  # a week has 168 hours
@@ -48,126 +55,233 @@ _REASONS = ("compacted", "truncated", "not read")
 _NAMED_MEMBERS = 8
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
+_ALL = Window.partitionBy()
 
 
 def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
     """Read what the page shows; how many rows that is does not grow with the number of groups."""
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at)
-    _read_quality(lakehouse, facts)
-    _read_findings(lakehouse, facts, made_at - WINDOW_MS)
-    _read_health(lakehouse, facts)
-    if facts.as_of is not None:
-        since = facts.as_of - WINDOW_MS
-        facts.shown = [Group(name) for name in facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()]
-        _read_anomalies(lakehouse, facts, since)
-        _read_rebalances(lakehouse, facts, since)
-        _read_panels(lakehouse, facts, since)
+    failed = _failed(lakehouse, made_at - WINDOW_MS)
+    found = ask({**quality_of(lakehouse), "findings": failed, "groups": _groups(lakehouse)})
+    facts.quality = quality(found)
+    validated = lakehouse.runs.last("validate")
+    if validated is not None:
+        facts.quality.last_validation_at = int(validated.at.timestamp() * 1000)
+    facts.quality.findings = found["findings"].drop_columns(["place"]).to_pylist()
+    facts.groups, facts.group_count = _counted(found["groups"])
+    if not facts.group_count:
+        return facts
+    facts.as_of = facts.groups["as_of"][0].as_py()
+    facts.shown = [Group(name) for name in facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()]
+    _read_window(lakehouse, facts, facts.as_of - WINDOW_MS)
     return facts
 
 
-def _read_health(lakehouse: Lakehouse, facts: Facts) -> None:
-    columns = [c.name for c in GROUP_HEALTH.of_cluster]
-    groups = _ranked(lakehouse.rows(GROUP_HEALTH, columns), "health")
-    worst = [(name, "descending") for name in ("rank", "rebalances_24h", "rebalances_7d")]
-    facts.group_count = groups.num_rows
-    facts.groups = _shown(_first(groups, [*worst, ("group_id", "ascending")], LISTED_GROUPS))
-    if facts.groups.num_rows:
-        facts.as_of = facts.groups["as_of"][0].as_py()
+def _read_window(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
+    names = [group.group_id for group in facts.shown]
+    found = ask(
+        {
+            "anomalies": _anomalies(lakehouse, since),
+            "rebalances": _rebalances(lakehouse, names, since),
+            **{panel: _panel(lakehouse, panel, names, since) for panel in PANELS},
+        }
+    )
+    facts.anomalies, facts.anomaly_count = _counted(found["anomalies"])
+    bars = found["rebalances"]
+    if bars.num_rows:
+        facts.step_ms = bars["step_ms"][0].as_py()
+        order = [("at", "ascending"), ("group_id", "ascending")]
+        facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
+    groups = {group.group_id: group for group in facts.shown}
+    for panel in PANELS:
+        rows = found[panel].sort_by([("group_id", "ascending"), ("place", "descending")])
+        start = 0
+        for of_group in pc.value_counts(rows["group_id"]).to_pylist():
+            group, held = groups[of_group["values"]], of_group["counts"]
+            group.counts[panel] = rows["row_count"][start].as_py()
+            group.rows[panel] = rows.slice(start, held).drop_columns(["place", "row_count"])
+            start += held
 
 
-def _read_anomalies(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
+# -- asking ----------------------------------------------------------------------------------------
+
+
+def ask(questions: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Have Spark answer some questions in one job, whose stages run side by side.
+
+    Args:
+        questions: few rows each, by name.
+
+    Returns:
+        The rows by name, times as epoch milliseconds; texts that are longer than the page can show
+        are cut.
+    """
+    parts = [
+        rows.select(F.lit(name).alias("question"), _row(rows).alias(name))
+        for name, rows in questions.items()
+    ]
+    one = reduce(lambda held, part: held.unionByName(part, allowMissingColumns=True), parts)
+    answers = one.toArrow()
+    return {
+        name: in_millis(_rows(answers.filter(pc.equal(answers["question"], name))[name]))
+        for name in questions
+    }
+
+
+def _row(rows: DataFrame) -> Column:
+    """Give a row as a struct, which is null beside the rows of another question."""
+
+    def cut(field: T.StructField) -> Column:
+        if isinstance(field.dataType, T.StringType) and field.name != "group_id":
+            return F.substring(field.name, 1, _MOST_TEXT).alias(field.name)
+        return F.col(field.name)
+
+    kind = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema])
+    return F.struct(*map(cut, rows.schema)).cast(kind)
+
+
+def _rows(structs: pa.ChunkedArray) -> pa.Table:
+    held = structs.combine_chunks()
+    return pa.Table.from_arrays(held.flatten(), names=[field.name for field in held.type])
+
+
+def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
+    """Give rows in their order, without what it is made of; and how many there are of all."""
+    count = rows["row_count"][0].as_py() if rows.num_rows else 0
+    return rows.sort_by("place").drop_columns(["place", "row_count"]), count
+
+
+def _first(rows: DataFrame, order: Sequence[Column], most: int) -> DataFrame:
+    """Take the first rows in an order; `row_count` tells how many there are of all."""
+    placed = rows.withColumns(
+        {"place": F.row_number().over(_ALL.orderBy(*order)), "row_count": F.count("*").over(_ALL)}
+    )
+    return placed.where(F.col("place") <= most)
+
+
+def _place(column: str, values: Sequence[str]) -> Column:
+    """Give the place of a text among some, the first is 1; 0 for none of them."""
+    place = F.array_position(F.array(*map(F.lit, values)), F.col(column))
+    return F.coalesce(place, F.lit(0))
+
+
+def _time(millis: int) -> Column:
+    return F.timestamp_millis(F.lit(millis))
+
+
+# -- the log, and what was expected of it ----------------------------------------------------------
+
+
+def quality_of(lakehouse: Lakehouse) -> dict[str, DataFrame]:
+    """Give the questions that `quality` has to have answered."""
+    missing = {
+        reason: F.expr(
+            f"aggregate(filter(holes, hole -> hole.reason = '{reason}'), 0L,"
+            " (sum, hole) -> sum + hole.end_offset - hole.start_offset + 1)"
+        )
+        for reason in _REASONS
+    }
+    ends = (
+        lakehouse.read(COVERAGE)
+        .groupBy("topic", "record_partition")
+        .agg(
+            F.max("next_offset").alias("offsets"),
+            F.sum("record_count").alias("records"),
+            F.max("observed_at").alias("observed_at"),
+            *(F.sum(offsets).alias(reason) for reason, offsets in missing.items()),
+        )
+    )
+    log = ends.agg(
+        F.sum("offsets").alias("offsets"),
+        F.sum("records").alias("records"),
+        F.count_if(F.col("records") > 0).alias("partitions"),
+        F.max("observed_at").alias("last_ingest_at"),
+        *(F.sum(reason).alias(reason) for reason in missing),
+    )
+    refused = lakehouse.read(QUARANTINE).groupBy("error").agg(F.count("*").alias("records"))
+    all_refused = refused.withColumn("quarantined", F.sum("records").over(_ALL))
+    often = (F.desc("records"), F.asc("error"))
+    return {"log": log, "quarantine": all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)}
+
+
+def quality(found: Mapping[str, pa.Table]) -> Quality:
+    """Tell what the data cover, but for what validate found."""
+    (log,) = found["log"].to_pylist()
+    often = found["quarantine"].sort_by([("records", "descending"), ("error", "ascending")])
+    refused = often.to_pylist()
+    return Quality(
+        records=log["records"] or 0,
+        offsets=log["offsets"] or 0,
+        partitions=log["partitions"],
+        holes={reason: log[reason] for reason in _REASONS if log[reason]},
+        quarantined=refused[0]["quarantined"] if refused else 0,
+        quarantine={row["error"]: row["records"] for row in refused},
+        last_ingest_at=log["last_ingest_at"],
+    )
+
+
+def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
+    """Ask for the expectations that did not hold, each as it failed last; the worst first."""
+    expectation = ("table_name", "expectation")
+    columns = (*expectation, "meaning", "severity", "rows_unexpected", "at", "validation_run")
+    is_failed = ~F.col("success") & (F.col("at") >= _time(since))
+    failed = lakehouse.read(RESULTS).where(is_failed).select(*columns)
+    last = Window.partitionBy(*expectation).orderBy(F.desc("validation_run"))
+    newest = failed.withColumn("place", F.row_number().over(last)).where("place = 1")
+    worst = (F.desc(_place("severity", SEVERITIES)), F.desc("at"), *map(F.asc, expectation))
+    return _first(newest.drop("place"), worst, LISTED_FINDINGS).drop("row_count")
+
+
+# -- the front page --------------------------------------------------------------------------------
+
+
+def _groups(lakehouse: Lakehouse) -> DataFrame:
+    columns = [column.name for column in GROUP_HEALTH.of_cluster]
+    worst = (F.desc(_place("health", SEVERITIES)), F.desc("rebalances_24h"))
+    order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
+    return _first(lakehouse.read(GROUP_HEALTH).select(*columns), order, LISTED_GROUPS)
+
+
+def _anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
     columns = (
         *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
         *("is_open", "label", "summary", "evidence", "thresholds"),
         *("first_record_partition", "first_record_offset"),
         *("last_record_partition", "last_record_offset"),
     )
-    where: Where = [[("ended_at", ">=", _time(since))], [("is_open", "==", True)]]
-    found = _ranked(lakehouse.rows(ANOMALIES, columns, where), "severity")
-    worst = [(name, "descending") for name in ("is_open", "rank", "started_at")]
-    order = [*worst, ("anomaly_id", "ascending")]
-    facts.anomaly_count = found.num_rows
-    facts.anomalies = _shown(_first(found, order, LISTED_ANOMALIES))
+    is_new = (F.col("ended_at") >= _time(since)) | F.col("is_open")
+    found = lakehouse.read(ANOMALIES).where(is_new).select(*columns)
+    worst = (F.desc("is_open"), F.desc(_place("severity", SEVERITIES)), F.desc("started_at"))
+    return _first(found, (*worst, F.asc("anomaly_id")), LISTED_ANOMALIES)
 
 
-def _read_rebalances(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    columns = ("group_id", "join_started_at")
-    where: Where = [[("join_started_at", ">=", _time(since))]]
-    found = in_millis(lakehouse.rows(GROUP_GENERATIONS, columns, where))
-    if not found.num_rows:
-        return
-    begun = found["join_started_at"]
-    bounds = pc.min_max(begun).as_py()
-    span = bounds["max"] - bounds["min"]
-    facts.step_ms = next((step * 1000 for step in _STEPS_MS if span <= step * 1000 * _BARS), DAY_MS)
-    at = pc.multiply(pc.divide(begun, facts.step_ms), facts.step_ms)
+def _rebalances(lakehouse: Lakehouse, names: Sequence[str], since: int) -> DataFrame:
+    """Ask how many rebalances began in each step of time; all steps are of one length."""
+    begun = F.col("join_started_at")
     # The others are one group without a name.
-    shown = pa.array([group.group_id for group in facts.shown], pa.string())
-    is_shown = pc.is_in(found["group_id"], shown)
-    named = pc.if_else(is_shown, found["group_id"], pa.scalar(None, pa.string()))
-    counted = pa.table({"group_id": named, "at": at}).group_by(["group_id", "at"])
-    counts = counted.aggregate([([], "count_all")]).rename_columns(["group_id", "at", "count"])
-    facts.rebalances = counts.sort_by([("at", "ascending"), ("group_id", "ascending")])
-
-
-def _read_quality(lakehouse: Lakehouse, facts: Facts) -> None:
-    quality = facts.quality
-    columns = ("topic", "record_partition", "next_offset", "record_count", "observed_at", "holes")
-    covered = in_millis(lakehouse.rows(COVERAGE, columns))
-    sums = [("next_offset", "max"), ("record_count", "sum")]
-    ends = covered.group_by(["topic", "record_partition"]).aggregate(sums).to_pylist()
-    quality.offsets = sum(row["next_offset_max"] for row in ends)
-    quality.records = sum(row["record_count_sum"] for row in ends)
-    quality.partitions = sum(row["record_count_sum"] > 0 for row in ends)
-    quality.last_ingest_at = pc.max(covered["observed_at"]).as_py()
-    holes = pc.list_flatten(covered["holes"])
-    start, end, reason = (
-        pc.struct_field(holes, name) for name in ("start_offset", "end_offset", "reason")
+    named = F.when(F.col("group_id").isin(*names), F.col("group_id")).alias("group_id")
+    at = F.unix_millis(begun).alias("at")
+    found = lakehouse.read(GROUP_GENERATIONS).where(begun >= _time(since)).select(named, at)
+    seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
+        F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
     )
-    missing = pa.table({"reason": reason, "offsets": pc.add(pc.subtract(end, start), 1)})
-    by_reason = missing.group_by(["reason"]).aggregate([("offsets", "sum")]).to_pylist()
-    found = {row["reason"]: row["offsets_sum"] for row in by_reason}
-    quality.holes = {reason: found[reason] for reason in _REASONS if found.get(reason)}
-    refused = lakehouse.rows(QUARANTINE, ("error",))
-    counts = refused.group_by(["error"]).aggregate([([], "count_all")])
-    often = [("count_all", "descending"), ("error", "ascending")]
-    first = _first(counts, often, _QUARANTINE_REASONS).to_pylist()
-    quality.quarantine = {row["error"]: row["count_all"] for row in first}
-    quality.quarantined = refused.num_rows
-
-
-def _read_findings(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    quality = facts.quality
-    runs = in_millis(lakehouse.rows(VALIDATION_RUNS, ("at",)))
-    quality.last_validation_at = pc.max(runs["at"]).as_py()
-    columns = (
-        *("table_name", "expectation", "meaning", "severity", "rows_unexpected", "at"),
-        "validation_run",
-    )
-    where: Where = [[("success", "==", False), ("at", ">=", _time(since))]]
-    failed = _ranked(lakehouse.rows(RESULTS, columns, where), "severity")
-    newest = {}
-    for row in _shown(failed.sort_by("validation_run")).to_pylist():
-        newest[row["table_name"], row["expectation"]] = row
-    worst = sorted(newest.items(), key=lambda item: (-item[1]["rank"], -item[1]["at"], item[0]))
-    quality.findings = [row for _, row in worst[:LISTED_FINDINGS]]
+    span = F.max("last").over(_ALL) - F.min("first").over(_ALL)
+    fits = [F.when(span <= step * 1000 * _BARS, step * 1000) for step in _STEPS_MS]
+    stepped = seconds.withColumn("step_ms", F.coalesce(*fits, F.lit(DAY_MS)))
+    bar = F.expr("second * 1000 div step_ms * step_ms").alias("at")
+    return stepped.groupBy("group_id", bar, "step_ms").agg(F.sum("count").alias("count"))
 
 
 # -- the charts of the groups ----------------------------------------------------------------------
 
-_SAMPLES = f"""(
-  SELECT group_id, sampled_at, CAST(sum(lag) AS BIGINT) AS lag, max(lag_seconds) AS lag_seconds,
-    max({place_among("status", STATUSES)}) AS status, count(*) AS partitions
-  FROM gold.lag GROUP BY group_id, sampled_at
-)"""
 # What rows are read from, and the columns of their begin and end.
-_SOURCES = {
-    "states": ("gold.group_states", "started_at", "ended_at"),
-    "generations": ("gold.group_generations", "join_completed_at", "ended_at"),
-    "members": ("gold.member_sessions", "joined_at", "left_at"),
-    "owners": ("gold.partition_owners", "valid_from", "valid_to"),
-    "offsets": ("gold.offset_progress", "hour", "last_commit_at"),
-    "lag": (_SAMPLES, "sampled_at", "sampled_at"),
+_SOURCES: dict[str, tuple[TableSpec, str, str]] = {
+    "states": (GROUP_STATES, "started_at", "ended_at"),
+    "generations": (GROUP_GENERATIONS, "join_completed_at", "ended_at"),
+    "members": (MEMBER_SESSIONS, "joined_at", "left_at"),
+    "owners": (PARTITION_OWNERS, "valid_from", "valid_to"),
+    "offsets": (OFFSET_PROGRESS, "hour", "last_commit_at"),
+    "lag": (LAG, "sampled_at", "sampled_at"),
 }
 _NAME = "member -> coalesce(member.group_instance_id, member.client_id, member.member_id)"
 # Columns that are not there by their names.
@@ -180,90 +294,46 @@ _MADE_OF = {
         what: f"array_join(transform(slice(members_{what}, 1, {_NAMED_MEMBERS}), {_NAME}), ', ')"
         for what in ("joined", "left", "replaced")
     },
-    "lag": {
-        "status": "CASE status "
-        + " ".join(f"WHEN {n} THEN '{status}'" for n, status in enumerate(STATUSES))
-        + " END"
-    },
 }
 
 
-def _read_panels(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    if not facts.shown:
-        return
-    asked = [_newest(panel, facts.shown, since) for panel in PANELS]
-    for panel, found in zip(PANELS, tables(lakehouse, asked), strict=True):
-        groups = {group.group_id: group for group in facts.shown}
-        # Of many chunks, Arrow takes rows by putting all of them together, each time.
-        rows = _shown(_in_time(found.combine_chunks()))
-        start = 0
-        for of_group in pc.value_counts(rows["group_id"]).to_pylist():
-            group, held = groups[of_group["values"]], of_group["counts"]
-            group.counts[panel] = rows["row_count"][start].as_py()
-            start += held
-            shown = min(held, PANELS[panel].most)
-            newest = rows.slice(start - shown, shown)
-            group.rows[panel] = newest.drop_columns(["begun", "row_count"])
+def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], since: int) -> DataFrame:
+    """Ask for the newest rows of groups, and how many there are of each group.
 
-
-def _in_time(rows: pa.Table) -> pa.Table:
-    """Order rows by group and from the oldest on; of those begun at once, by all else."""
-    by_time = sorted(rows.schema, key=lambda field: not pa.types.is_timestamp(field.type))
-    others = [field.name for field in by_time if field.name not in ("group_id", "begun")]
-    # What has no end yet is the newest.
-    order = [(name, "ascending", "at_end") for name in ("group_id", "begun", *others)]
-    return rows.take(pc.sort_indices(rows, order))
-
-
-def _newest(panel: str, groups: Sequence[Group], since: int) -> str:
-    """Give SQL for the newest rows of groups, and how many there are of each.
-
-    The rows as a whole are read only once it is known since when they are shown. Where the place in
-    an order is all that is asked of it, neither DuckDB nor Spark brings all rows into that order.
+    The `place` of the newest row of a group is 1. What has no end yet is the newest; rows that
+    began at once are ordered by all else.
     """
-    source, begin, end = _SOURCES[panel]
+    spec, begin, end = _SOURCES[panel]
+    ended = F.col(end)
+    is_shown = F.col("group_id").isin(*names) & (ended.isNull() | (ended >= _time(since)))
+    held = lakehouse.read(spec).where(is_shown)
+    if panel == "lag":
+        held = _samples(held)
     made_of = _MADE_OF.get(panel, {})
-    columns = [f"{made_of.get(name, name)} AS {name}" for name in PANELS[panel].columns]
-    begun = f"coalesce(unix_millis({begin}), -1)"
-    names = ", ".join(sql_text(group.group_id) for group in groups)
-    is_shown = f"group_id IN ({names}) AND ({end} IS NULL OR unix_millis({end}) >= {since})"
-    return f"""
-WITH begun_at AS (SELECT group_id, {begun} AS begun FROM {source} WHERE {is_shown})
-SELECT group_id, {begun} AS begun, row_count, {", ".join(columns)}
-FROM {source} AS held
-JOIN (SELECT group_id, count(*) AS row_count FROM begun_at GROUP BY group_id) USING (group_id)
-JOIN (
-  SELECT group_id, min(begun) AS first_begun
-  FROM (
-    SELECT group_id, begun, row_number() OVER (PARTITION BY group_id ORDER BY begun DESC) AS place
-    FROM begun_at
-  )
-  WHERE place <= {PANELS[panel].most} GROUP BY group_id
-) USING (group_id)
-WHERE {is_shown} AND {begun} >= first_begun"""
+    columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
+    rows = held.select("group_id", *columns)
+    by_time = sorted(rows.drop("group_id").schema, key=lambda f: f.dataType != T.TimestampType())
+    order = (
+        F.desc(F.coalesce(F.unix_millis(begin), F.lit(-1))),
+        *(F.desc_nulls_first(field.name) for field in by_time),
+    )
+    of_group = Window.partitionBy("group_id")
+    placed = rows.withColumns(
+        {
+            "place": F.row_number().over(of_group.orderBy(*order)),
+            "row_count": F.count("*").over(of_group),
+        }
+    )
+    return placed.where(F.col("place") <= PANELS[panel].most)
 
 
-# -- rows ------------------------------------------------------------------------------------------
-
-
-def _time(millis: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
-
-
-def _ranked(rows: pa.Table, column: str) -> pa.Table:
-    """Add the place of a severity among all; -1 for none of them, such as ok."""
-    rank = pc.index_in(rows[column], pa.array(SEVERITIES))
-    return rows.append_column("rank", pc.fill_null(rank, -1))
-
-
-def _first(rows: pa.Table, order: Sequence[tuple[str, str]], most: int) -> pa.Table:
-    return rows.sort_by(list(order)).slice(0, most)
-
-
-def _shown(rows: pa.Table) -> pa.Table:
-    """Give rows as the page has them; texts that are longer than it can show are cut."""
-    for at, field in enumerate(rows.schema):
-        if pa.types.is_string(field.type) and field.name != "group_id":
-            short = pc.utf8_slice_codeunits(rows[field.name], 0, _MOST_TEXT)
-            rows = rows.set_column(at, field.name, short)
-    return in_millis(rows)
+def _samples(lag: DataFrame) -> DataFrame:
+    """Sum the lag of each group's partitions up, by sample."""
+    statuses = F.array(*map(F.lit, STATUSES))
+    worst = F.max(F.array_position(statuses, F.col("status")))
+    return lag.groupBy("group_id", "sampled_at").agg(
+        F.sum("lag").alias("lag"),
+        F.max("lag_seconds").alias("lag_seconds"),
+        F.get(statuses, (worst - 1).cast("int")).alias("status"),
+        F.count("*").alias("partitions"),
+    )
