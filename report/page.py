@@ -65,8 +65,14 @@ def ingredients(libraries: str | None = None) -> Ingredients:
     return Ingredients(_inlined(javascript() if libraries is None else libraries), charts())
 
 
-def page(facts: Facts, parts: Ingredients | None = None) -> str:
-    """Give the page as HTML."""
+def page(facts: Facts, parts: Ingredients | None = None, made_of: str = "") -> str:
+    """Give the page as HTML.
+
+    Args:
+        facts: what it tells.
+        parts: what every page has.
+        made_of: a mark of what it was made of, to stand in its head.
+    """
     parts = parts or ingredients()
     code, style = _text("report.js"), _text("report.css")
     policy = (
@@ -75,6 +81,7 @@ def page(facts: Facts, parts: Ingredients | None = None) -> str:
     )
     return Template(_text("template.html")).substitute(
         policy=escape(policy),
+        made_of=escape(made_of),
         title=escape(f"groupledger: {facts.cluster}"),
         cluster=escape(facts.cluster),
         licences=escape(licences()),

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
+    from pyspark.sql.window import WindowSpec
 
     from schemas.tables import TableSpec
     from storage.tables import Lakehouse
@@ -55,7 +56,6 @@ _REASONS = ("compacted", "truncated", "not read")
 _NAMED_MEMBERS = 8
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
-_ALL = Window.partitionBy()
 
 
 def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
@@ -154,9 +154,16 @@ def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
 def _first(rows: DataFrame, order: Sequence[Column], most: int) -> DataFrame:
     """Take the first rows in an order; `row_count` tells how many there are of all."""
     placed = rows.withColumns(
-        {"place": F.row_number().over(_ALL.orderBy(*order)), "row_count": F.count("*").over(_ALL)}
+        {
+            "place": F.row_number().over(Window.orderBy(*order)),
+            "row_count": F.count("*").over(_every_row()),
+        }
     )
     return placed.where(F.col("place") <= most)
+
+
+def _every_row() -> WindowSpec:
+    return Window.partitionBy()
 
 
 def _place(column: str, values: Sequence[str]) -> Column:
@@ -199,7 +206,7 @@ def quality_of(lakehouse: Lakehouse) -> dict[str, DataFrame]:
         *(F.sum(reason).alias(reason) for reason in missing),
     )
     refused = lakehouse.read(QUARANTINE).groupBy("error").agg(F.count("*").alias("records"))
-    all_refused = refused.withColumn("quarantined", F.sum("records").over(_ALL))
+    all_refused = refused.withColumn("quarantined", F.sum("records").over(_every_row()))
     often = (F.desc("records"), F.asc("error"))
     return {"log": log, "quarantine": all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)}
 
@@ -265,7 +272,7 @@ def _rebalances(lakehouse: Lakehouse, names: Sequence[str], since: int) -> DataF
     seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
         F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
     )
-    span = F.max("last").over(_ALL) - F.min("first").over(_ALL)
+    span = F.max("last").over(_every_row()) - F.min("first").over(_every_row())
     fits = [F.when(span <= step * 1000 * _BARS, step * 1000) for step in _STEPS_MS]
     stepped = seconds.withColumn("step_ms", F.coalesce(*fits, F.lit(DAY_MS)))
     bar = F.expr("second * 1000 div step_ms * step_ms").alias("at")

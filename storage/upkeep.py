@@ -115,7 +115,7 @@ def removable(lakehouse: Lakehouse, spec: TableSpec, hours: int) -> int:
 def forget(lakehouse: Lakehouse, spec: TableSpec, condition: str) -> int:
     """Delete this cluster's rows that meet a condition; give their number."""
     of_cluster = f"cluster = {sql_text(lakehouse.cluster)} AND ({condition})"
-    sql = f"DELETE FROM {_name(lakehouse, spec)} WHERE {of_cluster}"
+    sql = f"DELETE FROM {_name(lakehouse, spec)} WHERE {of_cluster}"  # noqa: S608
     return int(lakehouse.spark.sql(sql).collect()[0]["num_affected_rows"])
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ from storage.errors import GroupledgerError
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run
+    from storage.tables import Lakehouse
+
+# What a page tells of.
+_STAGES = ("ingest", "decode", "history", "lag", "anomalies", "validate")
+_HEAD = 1_000  # characters of a page with its mark
 
 
 class ReportError(GroupledgerError):
@@ -26,21 +32,49 @@ class ReportError(GroupledgerError):
 
 
 def report(run: Run) -> None:
-    """Read what the groups did, and write the page of it."""
+    """Read what the groups did, and write the page of it.
+
+    The pipeline leaves a page as it is that was made of the same runs, by the same code.
+    """
     target = report_path(run.options)
     if target is None:
         run.say("report: left out, the lakehouse is not on this machine (--output FILE)")
         return
+    path = Path(target).absolute()
+    run.summary["report"] = str(path)
+    # Before the tables are read: what comes meanwhile is on the next page.
+    made_of = _made_of(run.lakehouse)
+    if run.options.job != "report" and _is_made_of(path, made_of):
+        run.say("report: left as it is, no run has brought anything new since")
+        return
     with run.step("writing the report"):
-        # Where they are not kept, they take seconds; DuckDB or Spark is busy meanwhile.
+        # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
             facts = read_facts(run.lakehouse, int(time.time() * 1000))
-            text = page(facts, parts.result())
-        path = _write(Path(target).absolute(), text)
-    run.summary["report"] = str(path)
+            text = page(facts, parts.result(), made_of)
+        _write(path, text)
     if run.options.job == "report":
         run.out.print(f"The report is {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _made_of(lakehouse: Lakehouse) -> str:
+    """Give a mark that a page has in common with no page of other runs, or by other code."""
+    runs = [lakehouse.runs.last_number(stage) for stage in _STAGES]
+    code = sorted(
+        _digest(file.read_text("utf-8"))
+        for file in resources.files("report").iterdir()
+        if file.is_file()
+    )
+    return _digest(repr((lakehouse.root, lakehouse.cluster, runs, code, MADE_OF)))
+
+
+def _is_made_of(path: Path, made_of: str) -> bool:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return f'"{made_of}"' in file.read(_HEAD)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _cache() -> Path | None:
@@ -74,13 +108,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write(path: Path, text: str) -> Path:
+def _write(path: Path, text: str) -> None:
     try:
         _replace(path, text)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ReportError(f"--output {path}: cannot be written: {reason}") from error
-    return path
 
 
 def _replace(path: Path, text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -11,6 +13,7 @@ from rich.table import Table
 from anomalies.health import place_among
 from anomalies.model import SEVERITIES
 from anomalies.telling import KINDS
+from report.read import ask, quality, quality_of
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
 from storage.queries import answers
 
@@ -23,13 +26,21 @@ _SHOWN_ANOMALIES = 8
 _MOST_ANOMALIES = 500
 _COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _MAX_NAME = 20
-_WINDOW_MS = 24 * 3_600_000
-_COUNTED = """
-SELECT (SELECT count(*) FROM bronze.records) AS records, CAST(sum(next_offset) AS BIGINT) AS offsets
-FROM (SELECT max(next_offset) AS next_offset FROM bronze.coverage GROUP BY record_partition)"""
-_REFUSED = """
-SELECT error, count(*) AS records FROM silver.quarantine
-GROUP BY error ORDER BY records DESC, error LIMIT 3"""
+_SHOWN_ERRORS = 3
+_WINDOW = dt.timedelta(hours=24)
+_WORST_GROUPS = f"""
+SELECT *, count(*) OVER () AS groups FROM gold.group_health
+ORDER BY {place_among("health", ("ok", *SEVERITIES))} DESC, rebalances_24h DESC, group_id
+LIMIT {_SHOWN_GROUPS}"""
+# Of those that only inform, one tells how many there are.
+_WORST_ANOMALIES = f"""
+SELECT * FROM (
+  SELECT kind, severity, group_id, started_at, ended_at, summary,
+    count(*) OVER (PARTITION BY severity) AS of_severity,
+    row_number() OVER (PARTITION BY severity ORDER BY ended_at DESC, anomaly_id) AS place
+  FROM gold.anomalies WHERE is_open OR ended_at >= timestamp'{{since}} UTC'
+)
+WHERE place <= IF(severity = 'info', 1, {_MOST_ANOMALIES})"""
 
 
 def show_summary(run: Run) -> None:
@@ -43,25 +54,15 @@ def show_summary(run: Run) -> None:
 
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, and what is wrong with them."""
-    health, severity = (
-        place_among("health", ("ok", *SEVERITIES)),
-        place_among("severity", SEVERITIES),
-    )
-    of_late = f"""
-FROM gold.anomalies WHERE (is_open OR unix_millis(ended_at) >= (
-  SELECT unix_millis(max(as_of)) - {_WINDOW_MS} FROM gold.group_health))"""
-    worst = f"""
-SELECT *, count(*) OVER () AS groups FROM gold.group_health
-ORDER BY {health} DESC, rebalances_24h DESC, group_id LIMIT {_SHOWN_GROUPS}"""
-    by_severity = f"SELECT severity, count(*) AS anomalies {of_late} GROUP BY severity"
-    not_info = f"""
-SELECT kind, severity, group_id, started_at, summary {of_late} AND severity <> 'info'
-ORDER BY {severity} DESC, ended_at DESC LIMIT {_MOST_ANOMALIES}"""
-    rows, numbers, serious = answers(run.lakehouse, [worst, by_severity, not_info])
-    if not rows:
+    (groups,) = answers(run.lakehouse, [_WORST_GROUPS])
+    if not groups:
         return
-    run.out.print(_health(rows))
-    counts = {row["severity"]: row["anomalies"] for row in numbers}
+    run.out.print(_health(groups))
+    since = groups[0]["as_of"] - _WINDOW
+    (found,) = answers(run.lakehouse, [_WORST_ANOMALIES.format(since=since)])
+    counts = {row["severity"]: row["of_severity"] for row in found}
+    worst = sorted(found, key=lambda row: (-SEVERITIES.index(row["severity"]), row["place"]))
+    serious = [row for row in worst if row["severity"] != SEVERITIES[0]][:_MOST_ANOMALIES]
     for row, more in _worst_by_group(serious):
         run.out.print(_told(row, more), soft_wrap=True, highlight=False)
     told = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if counts.get(s))
@@ -148,9 +149,8 @@ def _table(title: str) -> Table:
 
 def _remarks(run: Run) -> list[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
-    ((counted,), refused) = answers(run.lakehouse, [_COUNTED, _REFUSED])
-    offsets = counted["offsets"] or 0
-    missing = offsets - counted["records"]
+    held = quality(ask(quality_of(run.lakehouse)))
+    missing = held.offsets - held.records
     lines = []
     if "continued_as" in run.summary:
         lines.append(
@@ -159,9 +159,10 @@ def _remarks(run: Run) -> list[str]:
         )
     if missing:
         lines.append(
-            f"{missing:,} of {offsets:,} offsets have no record here; {COVERAGE.name} says why"
+            f"{missing:,} of {held.offsets:,} offsets have no record here; {COVERAGE.name} says why"
         )
-    lines += [f"{row['records']:,} records in quarantine: {row['error']}" for row in refused]
+    refused = islice(held.quarantine.items(), _SHOWN_ERRORS)
+    lines += [f"{records:,} records in quarantine: {error}" for error, records in refused]
     lines.append(f"The tables are in {run.lakehouse.root}")
     if "report" in run.summary:
         lines.append(f"The report is {run.summary['report']}")
