@@ -1,4 +1,4 @@
-"""What must hold of the tables, as it is declared in dq/suites: rows, and what makes one bad."""
+"""What must hold of the tables, as it is declared in dq/suites: rows, and conditions of them."""
 
 from __future__ import annotations
 
@@ -31,33 +31,26 @@ _NEW = {
     "lag_run": "{lag_runs}",
 }
 # Their rows say what was done, and nothing rests on one of a former run.
-_BOOKKEEPING = {
-    "silver.decode_runs",
-    "gold.history_runs",
-    "gold.anomaly_runs",
-    "gold.alerts",
-    "dq.results",
-    "dq.validation_runs",
-}
+_BOOKKEEPING = {"bronze.runs", "gold.alerts", "dq.results"}
 
 
 @dataclass(frozen=True)
 class Check:
-    """An expectation: no row is bad.
+    """An expectation: a condition holds of each row.
 
     Attributes:
         name: what is expected, in a few words.
         meaning: the same as a sentence.
-        bad: SQL condition of the rows that break it.
+        condition: the condition, in SQL; a row that it is null of does not break it.
         severity: warning or critical.
-        tolerance: share of the rows that may be bad.
+        mostly: the least share of the rows that it has to hold of.
     """
 
     name: str
     meaning: str
-    bad: str
+    condition: str
     severity: str = CRITICAL
-    tolerance: float = 0.0
+    mostly: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class Suite:
     @property
     def places(self) -> set[str]:
         """Name the places in the SQL that a run fills."""
-        return set(_PLACE.findall(" ".join([self.rows, *(c.bad for c in self.checks)])))
+        return set(_PLACE.findall(" ".join([self.rows, *(c.condition for c in self.checks)])))
 
 
 def filled(sql: str, values: Mapping[str, str]) -> str:
@@ -96,12 +89,12 @@ def filled(sql: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(lambda place: values[place.group(1)], sql)
 
 
-def bad_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]) -> str:
+def broken_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]) -> str:
     """Give the SQL that shows the rows that break an expectation."""
-    bad = filled(check.bad, values).strip()
+    condition = filled(check.condition, values).strip()
     rows = filled(suite.rows, values).strip()
     # Nothing here is other people's text: options.py says what a cluster's name is made of.
-    return f"SELECT * FROM (\n{rows}\n)\nWHERE cluster = '{cluster}' AND ({bad})"  # noqa: S608
+    return f"SELECT * FROM (\n{rows}\n)\nWHERE cluster = '{cluster}' AND NOT ({condition})"  # noqa: S608
 
 
 def decoded_rows(tables: Iterable[str], condition: str) -> str:
@@ -145,9 +138,9 @@ def suites() -> tuple[Suite, ...]:
 
 def _by_key(spec: TableSpec, *, is_counted: bool) -> tuple[Check, ...]:
     """Give what is expected of each table's key; `is_counted` if another suite counts its rows."""
-    any_null = " OR ".join(f"{column} IS NULL" for column in spec.required)
-    whole = Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", any_null)
-    unique = Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies > 1")
+    no_null = " AND ".join(f"{column} IS NOT NULL" for column in spec.required)
+    whole = Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", no_null)
+    unique = Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies = 1")
     return (whole,) if is_counted else (unique, whole)
 
 
@@ -156,13 +149,14 @@ def _of_table(spec: TableSpec, declared: dict[str, Any], by_key: Sequence[Check]
     new = next((_NEW[c.name] for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
-    facts = list(declared.get("facts", ()))
-    if any("copies" in check.bad for check in by_key):
-        # The column that tells most rows apart comes first: Spark's sort compares the others for
-        # what is equal in it, and all rows are of one cluster.
-        key = ", ".join(reversed(spec.key))
-        facts.insert(0, f"count(*) OVER (PARTITION BY {key}) AS copies")
-    rows = f"SELECT {f',{chr(10)}  '.join(['*', *facts])}\nFROM (\n{source}\n)"
+    facts = ["*", *declared.get("facts", ())]
+    rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"  # noqa: S608
+    if any("copies" in check.condition for check in by_key):
+        # Last, and by all of the key: rows that were brought together by a part of it stay so. All
+        # are of one cluster, so that comparing it first would tell nothing apart.
+        cluster, first, *others = spec.key
+        key = ", ".join((first, cluster, *others))
+        rows = f"SELECT *, count(*) OVER (PARTITION BY {key}) AS copies\nFROM (\n{rows}\n)"  # noqa: S608
     checks = [*by_key, *(Check(**check) for check in declared.get("check", ()))]
     own_key = tuple(column for column in spec.key if column != "cluster")
     return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))

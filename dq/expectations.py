@@ -1,7 +1,7 @@
-"""An expectation of great-expectations that all of ours are: no row is bad, or few are.
+"""The expectation of great-expectations that all of ours are: a condition holds of each row.
 
-It is held against rows that were counted before, a line for each expectation: no engine of
-great-expectations counts for several expectations at once, as a query of ours does.
+How many rows break it is an aggregate, and great-expectations asks Spark for all aggregates of a
+batch at once: for a suite that is one pass over its rows.
 """
 
 from __future__ import annotations
@@ -9,59 +9,61 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
+from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
+from great_expectations.execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
-from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.metric_provider import metric_partial
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from great_expectations.execution_engine.execution_engine import ExecutionEngine
+    from pyspark.sql import Column
 
-NAME, ROWS, BAD_ROWS = "name", "rows", "bad_rows"
-"""Columns of what was counted: the expectation, the rows it is about, and those that break it."""
-
-_COUNTED = "table.counted_rows"
+_ROWS, _BROKEN = "table.row_count", "table.rows_that_break"
+_CONDITION = "condition"
 
 
-class CountedRows(TableMetricProvider):
-    """How many rows an expectation is about, and how many of them break it."""
+class RowsThatBreak(TableMetricProvider):
+    """How many rows a condition is false of."""
 
-    metric_name = _COUNTED
-    value_keys = (NAME,)
+    metric_name = _BROKEN
+    value_keys = (_CONDITION,)
 
-    @metric_value(engine=PandasExecutionEngine)
-    def _pandas(
+    @metric_partial(
+        engine=SparkDFExecutionEngine,
+        partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
+        domain_type=MetricDomainTypes.TABLE,
+    )
+    def _spark(
         cls,  # noqa: N805 - it makes a class method of it
-        execution_engine: PandasExecutionEngine,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
-        metrics: dict[str, Any],  # noqa: ARG002
-        runtime_configuration: dict[str, Any],  # noqa: ARG002
-    ) -> tuple[int, int]:
-        counted, _, _ = execution_engine.get_compute_domain(
-            metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE
-        )
-        (line,) = counted[counted[NAME] == metric_value_kwargs[NAME]].to_dict("records")
-        return line[ROWS], line[BAD_ROWS]
+        **_: object,
+    ) -> tuple[Column, dict[str, Any], dict[str, Any]]:
+        holds = F.expr(metric_value_kwargs[_CONDITION])
+        return F.count_if(~holds), metric_domain_kwargs, {}
 
 
-class ExpectFewBadRows(BatchExpectation):
-    """Expect that the rows that meet a condition are no more than a share of all rows."""
+class ExpectConditionToHold(BatchExpectation):
+    """Expect that a condition, in SQL, holds of all rows, or of the share `mostly` of them.
+
+    A row that the condition is null of does not break it.
+    """
 
     name: str
-    bad: str
-    tolerance: float = 0.0
+    condition: str
+    mostly: float = 1.0
 
-    metric_dependencies: ClassVar[tuple[str, ...]] = (_COUNTED,)
-    success_keys: ClassVar[tuple[str, ...]] = (NAME, "bad", "tolerance")
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_ROWS, _BROKEN)
+    success_keys: ClassVar[tuple[str, ...]] = ("name", _CONDITION, "mostly")
     domain_keys: ClassVar[tuple[str, ...]] = ("batch_id", "row_condition", "condition_parser")
 
     def _validate(
         self,
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002
-        execution_engine: ExecutionEngine[Any] | None = None,  # noqa: ARG002
+        execution_engine: SparkDFExecutionEngine | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
-        rows, bad = metrics[_COUNTED]
-        result = {"observed_value": bad, "element_count": rows}
-        return {"success": bad <= self.tolerance * rows, "result": result}
+        rows, broken = metrics[_ROWS], metrics[_BROKEN]
+        result = {"observed_value": broken, "element_count": rows, "unexpected_count": broken}
+        return {"success": rows - broken >= self.mostly * rows, "result": result}

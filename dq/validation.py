@@ -1,154 +1,130 @@
-"""Has great-expectations evaluate the declared suites, and gives what it found."""
+"""Has great-expectations evaluate the declared suites on Spark, and gives what it found."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import json
 import logging
 import os
-import sys
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
 
     from dq.declared import Check, Suite
-    from storage.queries import Queries
 
 _SITE = "groupledger"
+_SAMPLES = 3
+# Of few rows most of the time is Spark's planning.
+_AT_ONCE = 3
 
 
 class Given(NamedTuple):
-    """A suite, and its SQL with the values of the run: its rows, and what makes one bad."""
+    """A suite with the values of a run: its rows, and the conditions of its checks."""
 
     suite: Suite
-    rows: str
+    rows: DataFrame
     conditions: list[str]
 
 
 class Found(NamedTuple):
-    """What was found of one expectation."""
+    """What was found of one expectation; `sample` has keys of rows that break it, as JSON."""
 
     suite: Suite
     check: Check
     success: bool
     rows_checked: int
     rows_unexpected: int
+    sample: list[str]
 
 
-def evaluate(given: Sequence[Given], queries: Queries, docs: str | None = None) -> list[Found]:
-    """Evaluate suites; with `docs`, write Data Docs, the pages of great-expectations, there.
-
-    Args:
-        given: the suites.
-        queries: answers their SQL.
-        docs: a folder.
-
-    Raises:
-        LakehouseError: a file of a table cannot be read.
-    """
-    # To import it takes Python seconds, in which DuckDB or Spark counts.
-    with ThreadPoolExecutor(1) as pool:
-        imported = pool.submit(_great_expectations)
-        counted = queries.answers([_count(each) for each in given])
-    gx = imported.result()
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = gx.data_context.types.base.ProgressBarsConfig(globally=False)
-    if docs is not None:
-        _add_site(context, docs)
-    source = context.data_sources.add_pandas(_SITE)
-    found = [
-        f
-        for each, (counts,) in zip(given, counted, strict=True)
-        for f in _found(gx, context, source, each, counts)
-    ]
-    if docs is not None:
-        context.build_data_docs(site_names=[_SITE])
-    return found
+class EvaluationError(Exception):
+    """An expectation could not be evaluated; the message is what was raised then."""
 
 
-def _count(given: Given) -> str:
-    """Give SQL that counts the rows of a suite, and those that break each expectation, at once."""
-    bad = [
-        f"count(CASE WHEN {bad} THEN 1 END) AS bad_{n}" for n, bad in enumerate(given.conditions)
-    ]
-    return f"SELECT {', '.join(['count(*) AS all_rows', *bad])} FROM (\n{given.rows}\n)"  # noqa: S608
-
-
-def _great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
-    """Import it when it is needed: it takes seconds, and would report its use."""
+def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
+    """Import it: that takes seconds, in which another thread may have Spark work."""
     os.environ["GX_ANALYTICS_ENABLED"] = "False"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Half of the time is this, for three expectations that none of ours is.
-        _load_when_used("scipy", "stats")
-        import great_expectations as gx  # noqa: PLC0415
-        import great_expectations.data_context.types.base  # noqa: PLC0415
+    import great_expectations as gx  # noqa: PLC0415
 
-        import dq.expectations  # noqa: F401, PLC0415 - makes it known
+    import dq.expectations  # noqa: F401, PLC0415 - makes it known
+
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
     return gx
 
 
-def _load_when_used(package: str, name: str) -> None:
-    """Let ``from package import name`` load a module no sooner than it is asked for something.
+def evaluate(given: Sequence[Given], docs: str | None = None) -> list[Found]:
+    """Evaluate suites, each in one pass over its rows.
 
-    One thread at a time may ask: Python's own loader holds no lock before 3.12.2.
+    Args:
+        given: the suites.
+        docs: a folder to write Data Docs to, the pages of great-expectations; None for none.
+
+    Raises:
+        EvaluationError: the rows could not be read, or a condition names what they do not have.
     """
-    path = f"{package}.{name}"
-    spec = None if path in sys.modules else importlib.util.find_spec(path)
-    if spec is None or spec.loader is None:
-        return
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path] = module
-    spec.loader.exec_module(module)
-    # The import statement finds it here, and asks nothing of it.
-    setattr(importlib.import_module(package), name, module)
+    gx = great_expectations()
+    from great_expectations.data_context.types.base import ProgressBarsConfig  # noqa: PLC0415
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    if docs is not None:
+        _add_site(context, docs)
+    titles = [each.suite.title for each in given]
+    # Told of one by one, great-expectations would write its configuration each time.
+    batches = [{"name": t, "type": "dataframe", "batch_definitions": [{"name": t}]} for t in titles]
+    # It would keep the rows with all their columns otherwise.
+    source = context.data_sources.add_spark(_SITE, persist=False, assets=batches)
+    definitions = [_defined(gx, context, source, each) for each in given]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(_found, given, definitions))
+    if docs is not None:
+        context.build_data_docs(site_names=[_SITE])
+    return [f for of_suite in found for f in of_suite]
 
 
-def _found(
-    gx: Any,  # noqa: ANN401
-    context: Any,  # noqa: ANN401
-    source: Any,  # noqa: ANN401
-    given: Given,
-    counts: dict[str, int],
-) -> Iterator[Found]:
+def _defined(gx: Any, context: Any, source: Any, given: Given) -> Any:  # noqa: ANN401
+    """Make the suite known to great-expectations."""
     from great_expectations.expectations.metadata_types import FailureSeverity  # noqa: PLC0415
 
-    from dq.expectations import BAD_ROWS, NAME, ROWS, ExpectFewBadRows  # noqa: PLC0415
+    from dq.expectations import ExpectConditionToHold  # noqa: PLC0415
 
-    suite, rows = given.suite, counts["all_rows"]
-    counted = [
-        {NAME: check.name, ROWS: rows, BAD_ROWS: counts[f"bad_{n}"]}
-        for n, check in enumerate(suite.checks)
-    ]
+    title = given.suite.title
     expectations = [
-        ExpectFewBadRows(
+        ExpectConditionToHold(
             name=check.name,
-            bad=bad,
-            tolerance=check.tolerance,
+            condition=condition,
+            mostly=check.mostly,
             severity=FailureSeverity(check.severity),
             notes=check.meaning,
         )
-        for check, bad in zip(suite.checks, given.conditions, strict=True)
+        for check, condition in zip(given.suite.checks, given.conditions, strict=True)
     ]
-    asset = source.add_dataframe_asset(suite.title)
-    batch = asset.add_batch_definition_whole_dataframe(suite.title)
-    declared = context.suites.add(gx.ExpectationSuite(suite.title, expectations=expectations))
-    definition = gx.ValidationDefinition(name=suite.title, data=batch, suite=declared)
-    context.validation_definitions.add(definition)
-    frame = pa.Table.from_pylist(counted).to_pandas()
-    result = definition.run(batch_parameters={"dataframe": frame}, result_format="BASIC")
-    by_name = {r.expectation_config.kwargs["name"]: r for r in result.results}
-    for check in suite.checks:
-        told = by_name[check.name]
-        bad = int(told.result["observed_value"])
-        yield Found(suite, check, bool(told.success), rows, bad)
+    batch = source.get_asset(title).get_batch_definition(title)
+    suite = context.suites.add(gx.ExpectationSuite(title, expectations=expectations))
+    definition = gx.ValidationDefinition(name=title, data=batch, suite=suite)
+    return context.validation_definitions.add(definition)
+
+
+def _found(given: Given, definition: Any) -> list[Found]:  # noqa: ANN401
+    told = definition.run(batch_parameters={"dataframe": given.rows}, result_format="BASIC")
+    by_name = {result.expectation_config.kwargs["name"]: result for result in told.results}
+    found = []
+    for check, condition in zip(given.suite.checks, given.conditions, strict=True):
+        of_check = by_name[check.name]
+        if not of_check.result:  # great-expectations raises nothing
+            raise EvaluationError(f"{given.suite.title} {check.name}: {of_check.exception_info}")
+        rows, broken = (int(of_check.result[of]) for of in ("element_count", "unexpected_count"))
+        sample = _sample(given, condition) if broken else []
+        found.append(Found(given.suite, check, bool(of_check.success), rows, broken, sample))
+    return found
+
+
+def _sample(given: Given, condition: str) -> list[str]:
+    broken = given.rows.where(f"NOT ({condition})").select(*given.suite.key).limit(_SAMPLES)
+    return [json.dumps(row.asDict(), default=str, ensure_ascii=False) for row in broken.collect()]
 
 
 def _add_site(context: Any, folder: str) -> None:  # noqa: ANN401
