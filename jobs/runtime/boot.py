@@ -3,13 +3,10 @@
 Python 3.10 looks for imports in the script's folder first, whatever PYTHONSAFEPATH says. There,
 jobs/history.py would stand in for the package history: so no job is run as a script itself, and
 this one forgets its folder.
-
-Where the launcher says so, it begins with the JVM.
 """
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -17,8 +14,4 @@ from pathlib import Path
 if __name__ == "__main__":
     own = Path(__file__).resolve().parent
     sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != own]
-    from jobs.runtime import jvm
-
-    if os.environ.pop(jvm.AHEAD, None):
-        jvm.begin()
     runpy.run_module(f"jobs.{sys.argv[1]}", run_name="__main__")

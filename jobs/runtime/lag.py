@@ -166,7 +166,7 @@ def _summarize(run: Run, lags: DataFrame) -> int:
     )
     statuses = lags.groupBy("status").count().orderBy(F.desc("count"), "status").collect()
     by_status = {row.status or "no log": row["count"] for row in statuses}
-    total, partitions = sum(g.lag for g in groups), sum(g.partitions for g in groups)
+    total, partitions = sum(g.lag for g in groups), int(sum(g.partitions for g in groups))
     run.summary |= {
         "lag_partitions": partitions,
         "lag_groups": len(groups),

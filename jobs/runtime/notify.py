@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from anomalies.health import place_among
 from anomalies.model import SEVERITIES
 from jobs.runtime.logs import of_every_log
-from schemas.tables import ALERTS, ANOMALIES, ANOMALY_RUNS
-from storage.tables import spark_schema
+from schemas.tables import ALERTS, ANOMALIES
+from storage.errors import ConflictError
+from storage.runs import RunId
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from jobs.runtime.runner import Run
     from storage.tables import Lakehouse
 
-_APPLICATION = "alerts"
+STAGE = "notify"
 _TRIES = 3
 _TIMEOUT_S = 10
 _WAIT_S = 1.0
 _MOST_TOLD = 50
-_RECENT = dt.timedelta(hours=24)
+_RECENT = "INTERVAL 24 HOURS"
 _SHOWN = (
     *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "summary"),
     *("started_at", "ended_at", "is_open"),
@@ -51,9 +52,15 @@ def notify(run: Run) -> None:
         if not new:
             run.summary |= {"anomalies_posted": 0}
             return
-        _note(run.lakehouse, new, "posting")
+        number = _claim(run.lakehouse, new)
+        if number is None:
+            raise ConflictError(
+                f"another run of cluster {run.lakehouse.cluster} posts the same anomalies; this one"
+                " posted none. Let one run end before the next starts"
+            )
         error = _post(url, _message(run.lakehouse.cluster, new))
         _note(run.lakehouse, new, "posted" if error is None else "failed")
+        run.lakehouse.runs.note(number, rows={ALERTS.name: len(new)})
     run.summary |= {"anomalies_posted": 0 if error is not None else len(new)}
     if error is not None:
         run.say(f"{len(new)} anomalies could not be posted ({error}); the next run tries again")
@@ -61,11 +68,12 @@ def notify(run: Run) -> None:
 
 def _new(lakehouse: Lakehouse, least: int) -> list[Row]:
     rank = F.expr(place_among("severity", SEVERITIES))
-    newest = lakehouse.read(ANOMALY_RUNS).agg(F.max("as_of").alias("at")).first()
-    if newest is None or newest["at"] is None:
+    last = lakehouse.runs.last("anomalies")
+    if last is None:
         return []
+    since = F.timestamp_millis(F.lit(last.details["as_of"])) - F.expr(_RECENT)
     known = lakehouse.read(ANOMALIES).where(rank >= least)
-    recent = known.where(F.col("is_open") | (F.col("ended_at") >= F.lit(newest["at"] - _RECENT)))
+    recent = known.where(F.col("is_open") | (F.col("ended_at") >= since))
     steps = lakehouse.read(ALERTS)
     # The last step of an anomaly and severity says whether it was posted, or may have been.
     last = steps.groupBy("anomaly_id", "severity").agg(F.max_by("step", "at").alias("step"))
@@ -75,13 +83,25 @@ def _new(lakehouse: Lakehouse, least: int) -> list[Row]:
     return news.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
 
 
-def _note(lakehouse: Lakehouse, rows: list[Row], step: str) -> None:
-    lakehouse.ensure(ALERTS)
+def _claim(lakehouse: Lakehouse, rows: list[Row]) -> RunId | None:
+    """Note what is about to be posted; give the run, None if another one at the same time does."""
+    number = RunId(STAGE, lakehouse.runs.last_number(STAGE) + 1)
+    at = _note(lakehouse, rows, "posting", number)
+    if lakehouse.read(ALERTS).where((F.col("at") == at) & (F.col("step") == "posting")).isEmpty():
+        return None
+    return number
+
+
+def _note(
+    lakehouse: Lakehouse, rows: list[Row], step: str, run: RunId | None = None
+) -> dt.datetime:
     now = dt.datetime.now(dt.timezone.utc)
-    told = [(lakehouse.cluster, row.anomaly_id, row.severity, step, now) for row in rows]
-    frame = lakehouse.spark.createDataFrame(told, spark_schema(ALERTS.columns))
-    version = lakehouse.last_write(ALERTS, _APPLICATION) + 1
-    lakehouse.append_first(ALERTS, frame, _APPLICATION, version)
+    told: list[dict[str, object]] = [
+        {"anomaly_id": row.anomaly_id, "severity": row.severity, "step": step, "at": now}
+        for row in rows
+    ]
+    lakehouse.append(ALERTS, told, run)
+    return now
 
 
 def _message(cluster: str, rows: list[Row]) -> bytes:

@@ -12,9 +12,9 @@ import pytest
 
 from jobs.runtime import notify as notify_module
 from jobs.runtime.notify import notify
-from schemas.tables import ALERTS, ANOMALIES, ANOMALY_RUNS
-from storage.conditions import EVERY_ROW
-from storage.tables import Lakehouse, spark_schema
+from schemas.tables import ALERTS, ANOMALIES
+from storage.runs import RunId
+from storage.tables import Lakehouse
 from tests.support.jobs import run_of, table
 
 if TYPE_CHECKING:
@@ -69,14 +69,9 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 
 def found(lakehouse: Lakehouse, number: int, *rows: dict[str, Any]) -> None:
     """Let an anomalies run have found these."""
-    columns = [c.name for c in ANOMALIES.columns if c.name != "cluster"]
-    schema = spark_schema([c for c in ANOMALIES.columns if c.name != "cluster"])
-    values = [tuple(row.get(name) for name in columns) for row in rows]
-    frame = lakehouse.spark.createDataFrame(values, schema)
-    lakehouse.replace(ANOMALIES, frame, EVERY_ROW, "anomalies", number)
-    told = ("default", number, "done", NOW, -1, 0, NOW, "x")
-    frame = lakehouse.spark.createDataFrame([told], spark_schema(ANOMALY_RUNS.columns))
-    lakehouse.append(ANOMALY_RUNS, frame, "anomalies done", number)
+    lakehouse.replace(ANOMALIES, [{"anomalies_run": number, **row} for row in rows])
+    as_of = round(NOW.timestamp() * 1000)
+    lakehouse.runs.note(RunId("anomalies", number), details={"as_of": as_of})
 
 
 def anomaly(name: str, severity: str = "warning", **given: Any) -> dict[str, Any]:  # noqa: ANN401
