@@ -68,10 +68,10 @@ def notify(run: Run) -> None:
 
 def _new(lakehouse: Lakehouse, least: int) -> list[Row]:
     rank = F.expr(place_among("severity", SEVERITIES))
-    last = lakehouse.runs.last("anomalies")
-    if last is None:
+    found = lakehouse.runs.last("anomalies")
+    if found is None:
         return []
-    since = F.timestamp_millis(F.lit(last.details["as_of"])) - F.expr(_RECENT)
+    since = F.timestamp_millis(F.lit(found.details["as_of"])) - F.expr(_RECENT)
     known = lakehouse.read(ANOMALIES).where(rank >= least)
     recent = known.where(F.col("is_open") | (F.col("ended_at") >= since))
     steps = lakehouse.read(ALERTS)
