@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from schemas import gold
 from schemas.columns import arrow_schema
+from schemas.silver import decoded_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,6 +51,15 @@ TABLES: dict[str, tuple[Column, ...]] = {
     LATEST: gold.COMMITTED_OFFSETS,
 }
 """Columns of the rows that `follow` gives, by table."""
+
+_COMMITS = arrow_schema(decoded_columns("offset_commits"))
+_ROWS = pa.schema(
+    [
+        *(_COMMITS.field(name) for name in COMMIT_COLUMNS),
+        pa.field(KIND, pa.int32()),
+        *(pa.field(t, pa.struct(arrow_schema(TABLES[t]))) for t in (HOURS, LATEST)),
+    ]
+)
 
 _SUMS = (
     *("commits", "tombstones", "distinct_offsets", "rewinds", "jumps", "no_progress_commits"),
@@ -90,7 +100,8 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
         batches: rows in the order of `PARTITION`, `KIND`, record_partition and record_offset, with
             `COMMIT_COLUMNS`, of which those that are no commit have but `PARTITION`. Those of
             `AN_HOUR` have a row of offset_progress in the struct column of that name, those of
-            `LAST_COMMIT` a row of committed_offsets in the one of that name.
+            `LAST_COMMIT` a row of committed_offsets in the one of that name. Columns that all rows
+            lack may be missing.
 
     Yields:
         Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was given:
@@ -98,7 +109,7 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
     """
     known: pa.Table | None = None
     for batch in batches:
-        rows = pa.table(batch)
+        rows = _whole(batch)
         if known is not None:
             rows = pa.concat_tables([known, rows])
         if not rows.num_rows:
@@ -108,7 +119,7 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
         for table, (keys, of_table) in told.items():
             # Of a move, nothing more can become known.
             yield from _batches(table, of_table, np.logical_or(keys < last, table == MOVES))
-        known = _known(rows.schema, {t: told[t][1].filter(told[t][0] == last) for t in told})
+        known = _known({t: rows.filter(pa.array(keys == last)) for t, (keys, rows) in told.items()})
     if known is not None:
         for table, of_table in _given(known).items():
             yield from _batches(table, of_table)
@@ -140,7 +151,7 @@ def _given(rows: pa.Table) -> dict[str, pa.Table]:
     return given
 
 
-def _known(schema: pa.Schema, told: dict[str, pa.Table]) -> pa.Table:
+def _known(told: dict[str, pa.Table]) -> pa.Table:
     """Bring hours and last commits into the form in which `follow` is given them."""
     parts = []
     for kind, table in ((AN_HOUR, HOURS), (LAST_COMMIT, LATEST)):
@@ -148,10 +159,18 @@ def _known(schema: pa.Schema, told: dict[str, pa.Table]) -> pa.Table:
         columns = {name: of_table[name] for name in PARTITION}
         columns[KIND] = pa.repeat(kind, of_table.num_rows)
         columns[table] = of_table.to_struct_array()
-        arrays = (columns.get(f.name, pa.nulls(of_table.num_rows, f.type)) for f in schema)
-        cast = (array.cast(f.type) for array, f in zip(arrays, schema, strict=True))
-        parts.append(pa.table(list(cast), schema=schema))
+        parts.append(_whole(pa.table(columns)))
     return pa.concat_tables(parts)
+
+
+def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """Give the rows all columns that `follow` reads."""
+    missing = {*_ROWS.names}.difference(rows.schema.names)
+    columns = [
+        pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
+        for f in _ROWS
+    ]
+    return pa.table(columns, schema=_ROWS)
 
 
 def _joined(
