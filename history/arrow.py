@@ -1,14 +1,13 @@
-"""Events as Spark's Arrow batches bring them, in the form that the fold takes.
-
-Each row is an event. It has `COMMON`, and in the struct column of its kind what the record says.
-"""
+"""Events as Spark's Arrow batches bring them, in the form that the fold takes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from history import groups
 from history.fold import GROUP_METADATA
@@ -16,27 +15,32 @@ from history.groups import HEADS
 from history.model import Member
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from history.model import Row
 
-COMMITS = "offset_commits"
-COMMON: dict[str, str] = {
+COLUMNS = {
     "group_id": "string",
     # Those of a head come before all records.
     "record_partition": "int",
     "record_offset": "bigint",
-    # Where the record stands in the list of kinds, in whose order those of one offset are.
-    "kind": "int",
     # In epoch ms; `NO_TIME` where the log has none.
     "at": "bigint",
+    # `HEADS`, or that of a `Record`; null for an offset commit.
+    "kind": "string",
     "member_id": "string",
-    # Whether it is a tombstone; its struct is null then.
+    # Whether a commit is a tombstone.
     "deletes": "boolean",
-    # `partition_hash` of an offset commit.
+    # Of a commit: the `partition_hash`; the name of its topic, if it has the id, too.
     "partition_hash": "bigint",
+    "topic_id": "string",
+    "topic": "string",
+    # The state of a head, or what a record says, as JSON; null for a tombstone.
+    "payload": "string",
+    "told_since": "bigint",
 }
-"""Columns of all events, with their types by Spark's names."""
+"""Columns of an event, with their types by Spark's names. Only those of `GROUP_METADATA` have a
+payload in columns of its own, in a struct: with their members these are nearly all of the bytes."""
 
 SCALARS = (
     *("member_id", "group_instance_id", "client_id", "client_host"),
@@ -49,59 +53,43 @@ DECODED = {
     "connect_version": "connect_assignment.version",
     "connect_assigned": "connect_assignment.assignment",
 }
-"""Of the members of a group_metadata record, columns with a list each, and where they come from."""
-_OWN = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp")
+"""What else is read of a record's members, each in a column of lists, and where it comes from."""
+OWN = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp")
 # Rows are made of columns so many at a time.
 _WINDOW = 200
 _KNOWN_MEMBERS = 100_000
 
 
-def read(
-    batches: Iterable[pa.RecordBatch], kinds: Sequence[str]
-) -> Iterator[groups.Events]:
-    """Give the events of batches.
-
-    Args:
-        batches: rows by group, partition, offset and kind.
-        kinds: names of the kinds: `HEADS`, those of `Record`, `TOPIC_NAME`, `COMMITS`.
-    """
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[groups.Events]:
+    """Give the events of batches, which come by group, partition and offset."""
     known: dict[tuple[object, ...], Member] = {}
     for batch in batches:
         if len(known) > _KNOWN_MEMBERS:
             known.clear()
-        yield _Events(batch, kinds, known)
+        yield _Events(batch, known)
 
 
 class _Events:
     """The events of a batch; implements `groups.Events`."""
 
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        kinds: Sequence[str],
-        known: dict[tuple[object, ...], Member],
-    ) -> None:
-        self._kinds = kinds
+    def __init__(self, batch: pa.RecordBatch, known: dict[tuple[object, ...], Member]) -> None:
         self._group_ids = batch["group_id"]
         self._groups = batch["group_id"].dictionary_encode().indices.to_numpy()
-        kind_of = batch["kind"].to_numpy()
-        self._kind = kind_of.tolist()
-        self._member_ids = batch["member_id"]
+        self._kinds = batch["kind"].to_pylist()
+        self._is_commit = batch["kind"].is_null().to_numpy(zero_copy_only=False)
         self.partitions = batch["record_partition"].to_numpy()
         self.offsets = batch["record_offset"].to_numpy()
         self.at = batch["at"].to_numpy()
         self.hashes = batch["partition_hash"].fill_null(0).to_numpy()
         self.deletes = batch["deletes"].to_numpy(zero_copy_only=False)
-        self._is_commit = kind_of == kinds.index(COMMITS)
-        self._payloads: dict[int, _Payloads] = {}
-        row_of = np.zeros(batch.num_rows, np.int64)
-        for kind in np.unique(kind_of[~self._is_commit]).tolist():
-            rows = np.flatnonzero(kind_of == kind)
-            row_of[rows] = np.arange(len(rows))
-            structs = batch[kinds[kind]].take(pa.array(rows))
-            of_kind = _group_metadata if kinds[kind] == GROUP_METADATA else _as_they_are
-            self._payloads[kind] = _Payloads(len(rows), of_kind(structs, known))
-        self._row = row_of.tolist()
+        self._member_ids, self._payloads = batch["member_id"], batch["payload"]
+        self._told_since = batch["told_since"]
+        self._topics = batch.select(["topic_id", "topic"])
+        self._is_named = self._topics["topic_id"].is_valid().to_numpy(zero_copy_only=False)
+        if GROUP_METADATA in batch.schema.names:
+            of_kind = pc.indices_nonzero(pc.equal(batch["kind"], GROUP_METADATA))
+            self._metadata_rows = dict(zip(of_kind.to_pylist(), range(len(of_kind)), strict=True))
+            self._metadata = _GroupMetadata(batch[GROUP_METADATA].take(of_kind), known)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         return groups.runs(self._groups, self.partitions, self._is_commit)
@@ -110,62 +98,54 @@ class _Events:
         return str(self._group_ids[event])
 
     def kind(self, event: int) -> str | None:
-        kind = self._kinds[self._kind[event]]
-        return None if kind == COMMITS else kind
+        kind: str | None = self._kinds[event]
+        return kind
 
     def member_id(self, event: int) -> str | None:
         member_id: str | None = self._member_ids[event].as_py()
         return member_id
 
     def payload(self, event: int) -> Row | None:
-        return self._payloads[self._kind[event]].at(self._row[event])
+        if self._kinds[event] == GROUP_METADATA:
+            return self._metadata.at(self._metadata_rows[event])
+        payload = self._payloads[event].as_py()
+        return None if payload is None else orjson.loads(payload)
 
-    def head(self, event: int) -> Row | None:
-        return self.payload(event) if self._kinds[self._kind[event]] == HEADS else None
+    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        rows = start + np.flatnonzero(self._is_named[start:end])
+        if not len(rows):
+            return []
+        both = pa.table(self._topics.take(pa.array(rows)))
+        names = both.group_by(both.schema.names, use_threads=False).aggregate([])
+        return list(zip(*(names[n].to_pylist() for n in both.schema.names), strict=True))
+
+    def head(self, event: int) -> tuple[str, int | None] | None:
+        if self._kinds[event] != HEADS:
+            return None
+        return self._payloads[event].as_py(), self._told_since[event].as_py()
 
 
-class _Payloads:
-    """What the records of a kind say, made a window at a time, as they are asked for."""
+class _GroupMetadata:
+    """Records of group metadata, made a window at a time, as they are asked for."""
 
-    def __init__(self, count: int, make: Callable[[int, int], list[Row | None]]) -> None:
-        self._count, self._make = count, make
+    def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
+        self._is_tombstone = structs.is_null().to_pylist()
+        self._own = pa.table([structs.field(name) for name in OWN], names=OWN)
+        self._memberships = _Memberships(structs, known)
         self._start = 0
-        self._window: list[Row | None] = []
+        self._window: list[Row] = []
 
     def at(self, row: int) -> Row | None:
+        """Give what a record says; None for a tombstone."""
+        if self._is_tombstone[row]:
+            return None
         if not self._start <= row < self._start + len(self._window):
             self._start = row
-            self._window = self._make(row, min(row + _WINDOW, self._count))
+            self._window = self._own.slice(row, _WINDOW).to_pylist()
+            lists = self._memberships.of(row, row + len(self._window))
+            for record, members in zip(self._window, lists, strict=True):
+                record["members"] = members
         return self._window[row - self._start]
-
-
-def _as_they_are(structs: pa.StructArray, _: object) -> Callable[[int, int], list[Row | None]]:
-    def make(start: int, end: int) -> list[Row | None]:
-        rows: list[Row | None] = structs.slice(start, end - start).to_pylist()
-        return rows
-
-    return make
-
-
-def _group_metadata(
-    structs: pa.StructArray, known: dict[tuple[object, ...], Member]
-) -> Callable[[int, int], list[Row | None]]:
-    """Make payloads of group_metadata; members that are the same in many are made once."""
-    is_record = structs.is_valid()
-    own = pa.table([structs.field(name) for name in _OWN], names=_OWN)
-    memberships = _Memberships(structs, known)
-
-    def make(start: int, end: int) -> list[Row | None]:
-        count = end - start
-        rows = own.slice(start, count).to_pylist()
-        members = memberships.of(start, end)
-        valid = is_record.slice(start, count).to_pylist()
-        return [
-            row | {"members": of_row} if is_valid else None
-            for row, of_row, is_valid in zip(rows, members, valid, strict=True)
-        ]
-
-    return make
 
 
 class _Memberships:

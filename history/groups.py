@@ -28,8 +28,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
     OWNERS: gold.PARTITION_OWNERS,
 }
 HEADS = "group_heads"
-TOPIC_NAME = "topic_name"
-"""Kind of an event that is no record: the log has the name of a topic that had but an id."""
 
 OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c is not gold.HISTORY_RUN)}
 """Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
@@ -122,8 +120,11 @@ class Events(Protocol):
     def payload(self, event: int) -> Row | None:
         """Give what a record says; None for a tombstone."""
 
-    def head(self, event: int) -> Row | None:
-        """Give `state` and `told_since` of a head; None if the event is none."""
+    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        """Give id and name of the topics that some commits have both of."""
+
+    def head(self, event: int) -> tuple[str, int | None] | None:
+        """Give the state and `told_since` of a head; None if the event is none."""
 
 
 def fold(parts: Iterable[Events], holes: dict[int, Holes]) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -211,10 +212,12 @@ def _columns(rows: list[Row], names: list[str]) -> list[Sequence[Any]]:
 class _Group:
     """One group while its events pass by."""
 
-    def __init__(self, group_id: str, holes: dict[int, Holes], head: Row | None) -> None:
+    def __init__(
+        self, group_id: str, holes: dict[int, Holes], head: tuple[str, int | None] | None
+    ) -> None:
         self.group_id = group_id
         self._holes = holes
-        self._head = head
+        self._head, self._told_since = head or (None, None)
         self._fold: Fold | None = None
         self._offset = -1
 
@@ -229,6 +232,8 @@ class _Group:
         self._offset = int(events.offsets[end - 1])
         kind = events.kind(start)
         if kind is None:
+            for topic_id, name in events.topics(start, end):
+                fold.name_topic(topic_id, name)
             part = slice(start, end)
             fold.commits(
                 CommitChunk(
@@ -239,13 +244,9 @@ class _Group:
                 )
             )
             return
-        given = events.payload(start)
-        if kind == TOPIC_NAME and given is not None:
-            fold.name_topic(given["topic_id"], given["topic"])
-            return
         at = int(events.at[start])
         time = None if at == NO_TIME else at
-        fold.record(Record(self._offset, time, kind, events.member_id(start), given))
+        fold.record(Record(self._offset, time, kind, events.member_id(start), events.payload(start)))
         if fold.output.count >= _GROUP_ROWS:
             _settle(rows, fold.output.take())
 
@@ -253,7 +254,7 @@ class _Group:
         if self._fold is None:
             state, pending = GroupState(self.group_id, partition), []
             if self._head is not None:
-                head = orjson.loads(self._head["state"])
+                head = orjson.loads(self._head)
                 state = GroupState.from_json(head["state"])
                 pending = [Record(*fields) for fields in head["pending"]]
             holes = self._holes.get(state.partition, NO_HOLES)
@@ -276,7 +277,7 @@ class _Group:
             "record_offset": self._offset,
             "group_type": state.group_type,
             "state": _json(head),
-            "told_since": None if self._head is None else self._head["told_since"],
+            "told_since": self._told_since,
         }
         rows.add(HEADS, [told])
 
