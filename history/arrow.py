@@ -176,9 +176,7 @@ class _Memberships:
         return [[self._made[n] for n in given] for given in numbers]
 
 
-def _members(
-    columns: dict[str, pa.Array], known: dict[tuple[object, ...], Member]
-) -> list[Member]:
+def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Member]) -> list[Member]:
     """Make members column by column: by rows that takes several times as long."""
     keys = zip(*(columns[name].to_pylist() for name in (*SCALARS, *BYTES)), strict=True)
     decoded: _Decoded | None = None

@@ -217,7 +217,7 @@ class _Group:
     ) -> None:
         self.group_id = group_id
         self._holes = holes
-        self._head, self._told_since = head or (None, None)
+        self._head = head
         self._fold: Fold | None = None
         self._offset = -1
 
@@ -246,7 +246,9 @@ class _Group:
             return
         at = int(events.at[start])
         time = None if at == NO_TIME else at
-        fold.record(Record(self._offset, time, kind, events.member_id(start), events.payload(start)))
+        fold.record(
+            Record(self._offset, time, kind, events.member_id(start), events.payload(start))
+        )
         if fold.output.count >= _GROUP_ROWS:
             _settle(rows, fold.output.take())
 
@@ -254,7 +256,7 @@ class _Group:
         if self._fold is None:
             state, pending = GroupState(self.group_id, partition), []
             if self._head is not None:
-                head = orjson.loads(self._head)
+                head = orjson.loads(self._head[0])
                 state = GroupState.from_json(head["state"])
                 pending = [Record(*fields) for fields in head["pending"]]
             holes = self._holes.get(state.partition, NO_HOLES)
@@ -277,7 +279,7 @@ class _Group:
             "record_offset": self._offset,
             "group_type": state.group_type,
             "state": _json(head),
-            "told_since": self._told_since,
+            "told_since": None if self._head is None else self._head[1],
         }
         rows.add(HEADS, [told])
 

@@ -1,9 +1,9 @@
 """How offsets went on: what each group committed hour by hour, what stood out, what came last.
 
-The rows of a partition that a group commits come one behind the other: its hours and its last commit
-as earlier runs told them, then its new commits in the order of the log. A partition may have more
-rows than a batch: what is known of it at the end of a batch goes in front of the next one, in the
-form in which it came from the earlier runs.
+The rows of a partition that a group commits come one behind the other: its hours and its last
+commit as earlier runs told them, then its new commits in the order of the log. A partition may have
+more rows than a batch: what is known of it at the end of a batch goes in front of the next one, in
+the form in which it came from the earlier runs.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
             lack may be missing.
 
     Yields:
-        Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was given:
-        all of its hours, its moves, and its last commit.
+        Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was
+        given: all of its hours, its moves, and its last commit.
     """
     known: pa.Table | None = None
     for batch in batches:
@@ -132,13 +132,14 @@ def _told(rows: pa.Table) -> dict[str, tuple[np.ndarray, pa.Table]]:
         partitions[kinds == kind] for kind in (AN_HOUR, LAST_COMMIT, COMMIT)
     )
     given = _given(rows)
-    if not len(of_commits):
-        return {HOURS: (of_hours, given[HOURS]), LATEST: (of_former, given[LATEST])}
-    commits = rows.filter(pa.array(kinds == COMMIT)).select(COMMIT_COLUMNS)
-    steps = _Steps(commits, of_commits, given[LATEST], of_former)
-    told = {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
+    told = {HOURS: (of_hours, given[HOURS]), LATEST: (of_former, given[LATEST])}
+    if len(of_commits):
+        commits = rows.filter(pa.array(kinds == COMMIT)).select(COMMIT_COLUMNS)
+        steps = _Steps(commits, of_commits, given[LATEST], of_former)
+        told = {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
     if len(of_hours):
-        told[HOURS] = _joined(of_hours, given[HOURS], *told[HOURS])
+        later = told[HOURS] if len(of_commits) else (of_hours[:0], given[HOURS].slice(0, 0))
+        told[HOURS] = _joined(of_hours, given[HOURS], *later)
     return told
 
 
@@ -380,7 +381,7 @@ class _Steps:
         return self._keys[last], _table(HOURS, rows, given)
 
     def latest(self) -> tuple[np.ndarray, pa.Table]:
-        """Give the last commit of each partition, whether it is new or was known; and its number."""
+        """Give the last commit of each partition, new or known before; tell its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
         given = {

@@ -111,31 +111,47 @@ def _payload(rows: DataFrame) -> Expression:
     return F.to_json(F.struct(*read)) if read else F.lit("{}")
 
 
-def follow_offsets(
-    commits: DataFrame, former: DataFrame | None, hours: DataFrame | None
-) -> DataFrame:
-    """Tell how offsets went on, as `history.offsets.follow` does.
+def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
+    """Tell how offsets went on.
 
     Args:
         commits: rows of offset_commits.
         former: rows of committed_offsets as of before them; None if there is none.
-        hours: rows of offset_progress, those that the commits may belong to; None if there is none.
 
     Returns:
-        Rows of the tables of `offsets.TABLES`, for `rows_of`.
+        Rows of the tables of `offsets.TABLES`, for `rows_of`: the moves of the commits and their
+        hours, and the last commit of each partition, of those in `former`, too.
     """
-    known = ((offsets.HOURS, offsets.AN_HOUR, hours), (offsets.LATEST, offsets.LAST_COMMIT, former))
-    kind = F.lit(offsets.COMMIT).alias(offsets.KIND)
-    parts = [commits.select(kind, *offsets.COMMIT_COLUMNS)]
-    for table, number, rows in known:
-        if rows is not None:
-            row = F.struct(*(c.name for c in offsets.TABLES[table])).alias(table)
-            kind = F.lit(number).alias(offsets.KIND)
-            parts.append(rows.select(kind, *offsets.PARTITION, row))
+    parts = [commits.select(_number(offsets.COMMIT), *offsets.COMMIT_COLUMNS)]
+    if former is not None:
+        parts.append(_of_table(offsets.LATEST, offsets.LAST_COMMIT, former))
+    return _followed(reduce(_union, parts))
+
+
+def joined_hours(hours: DataFrame) -> DataFrame:
+    """Make one row of those that an hour cut by runs has.
+
+    Args:
+        hours: rows of offset_progress, of some runs.
+    """
+    given = _of_table(offsets.HOURS, offsets.AN_HOUR, hours)
+    return rows_of(_followed(given), offsets.HOURS)
+
+
+def _of_table(table: str, kind: int, rows: DataFrame) -> DataFrame:
+    row = F.struct(*(c.name for c in offsets.TABLES[table])).alias(table)
+    position = ("record_partition", "record_offset")
+    return rows.select(_number(kind), *offsets.PARTITION, *position, row)
+
+
+def _number(kind: int) -> Expression:
+    return F.lit(kind).alias(offsets.KIND)
+
+
+def _followed(rows: DataFrame) -> DataFrame:
     position = (*offsets.PARTITION, offsets.KIND, "record_partition", "record_offset")
-    by_partition = reduce(_union, parts).repartition(*offsets.PARTITION)
-    ordered = by_partition.sortWithinPartitions(*position)
-    return ordered.mapInArrow(_follow, _SCHEMA)
+    by_partition = rows.repartition(*offsets.PARTITION)
+    return by_partition.sortWithinPartitions(*position).mapInArrow(_follow, _SCHEMA)
 
 
 def _follow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -164,9 +164,7 @@ class Model:
         sums["jumps"] += largest is not None and step > 1_000 and step > 10 * largest
 
 
-def told(
-    rows: list[Row], earlier: dict[str, list[Row]], size: int
-) -> dict[str, list[Row]]:
+def told(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
     """Tell what a run makes of commits and of what the runs before it told, in batches."""
     given = [
         *({"kind": offsets.AN_HOUR, offsets.HOURS: r} for r in earlier[offsets.HOURS]),
@@ -185,7 +183,9 @@ def told(
     return found
 
 
-def runs_of(rows: list[Row], cuts: list[int], size: int, *, all_hours: bool) -> dict[str, list[Row]]:
+def runs_of(
+    rows: list[Row], cuts: list[int], size: int, *, all_hours: bool
+) -> dict[str, list[Row]]:
     """Tell commits in some runs; give all hours, all moves, and the latest commits."""
     found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
     for start, end in pairwise([0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]):
