@@ -1,268 +1,151 @@
-"""Silver rows, as Arrow reads them, in the form that the fold takes; the counterpart of Spark's."""
+"""Events as Spark's Arrow batches bring them, in the form that the fold takes."""
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history import groups, offsets
-from history.commits import NO_TIME
+from history import groups
 from history.fold import GROUP_METADATA
-from history.model import Member, partition_hash, partition_key
-from history.spark import BEGIN_MODERN, COMMITS, MODERN_TYPES
-from schemas.columns import arrow_schema, in_millis, millis_of
-from schemas.silver import decoded_columns
+from history.groups import HEADS
+from history.model import Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from history.model import Row
 
-_POSITION = ("group_id", "record_partition", "record_offset", "record_timestamp", "is_tombstone")
-_OWN = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp")
-_SCALARS = (
+COLUMNS = {
+    "group_id": "string",
+    # Those of a head come before all records.
+    "record_partition": "int",
+    "record_offset": "bigint",
+    # In epoch ms; `NO_TIME` where the log has none.
+    "at": "bigint",
+    # `HEADS`, or that of a `Record`; null for an offset commit.
+    "kind": "string",
+    "member_id": "string",
+    # Whether a commit is a tombstone.
+    "deletes": "boolean",
+    # Of a commit: the `partition_hash`; the name of its topic, if it has the id, too.
+    "partition_hash": "bigint",
+    "topic_id": "string",
+    "topic": "string",
+    # The state of a head, or what a record says, as JSON; null for a tombstone.
+    "payload": "string",
+    "told_since": "bigint",
+}
+"""Columns of an event, with their types by Spark's names. Only those of `GROUP_METADATA` have a
+payload in columns of its own, in a struct: with their members these are nearly all of the bytes."""
+
+SCALARS = (
     *("member_id", "group_instance_id", "client_id", "client_host"),
     *("rebalance_timeout_ms", "session_timeout_ms"),
 )
-# Where a member's assignment is: a struct, its list of structs, their key and their numbers.
-_ASSIGNMENTS = (
-    ("assignment", "partitions", "topic", "partitions"),
-    ("connect_assignment", "assignment", "connector", "tasks"),
-)
-_BYTES = ("subscription_bytes", "assignment_bytes")
-LEAVES = (
-    *_SCALARS,
-    *_BYTES,
-    "subscription.topics",
-    *(f"{name}.{part}" for name, part, _, _ in _ASSIGNMENTS),
-)
+BYTES = ("subscription_bytes", "assignment_bytes")
+DECODED = {
+    "topics": "subscription.topics",
+    "assigned": "assignment.partitions",
+    "connect_version": "connect_assignment.version",
+    "connect_assigned": "connect_assignment.assignment",
+}
+"""What else is read of a record's members, each in a column of lists, and where it comes from."""
+OWN = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp")
 # Rows are made of columns so many at a time.
 _WINDOW = 200
 _KNOWN_MEMBERS = 100_000
 
 
-def fields(table: str) -> list[pa.Field]:
-    """Give the columns that are read of a silver table."""
-    declared = arrow_schema(decoded_columns(table))
-    if table == COMMITS:
-        return [declared.field(name) for name in offsets.COMMIT_COLUMNS]
-    if table == GROUP_METADATA:
-        return [declared.field(name) for name in (*_POSITION, *_OWN, "members")]
-    known = ("key_version", "value_version", "decode_notes")
-    return [f for f in declared if f.name not in known]
-
-
-def joined(columns: Iterable[pa.ChunkedArray]) -> pa.Array:
-    """Put columns of text behind each other."""
-    chunks = [chunk for column in columns for chunk in column.chunks]
-    return pa.chunked_array(chunks, pa.string()).combine_chunks()
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[groups.Events]:
+    """Give the events of batches, which come by group, partition and offset."""
+    known: dict[tuple[object, ...], Member] = {}
+    for batch in batches:
+        if len(known) > _KNOWN_MEMBERS:
+            known.clear()
+        yield _Events(batch, known)
 
 
 class _Events:
-    """The records of some partitions as the fold takes them; implements `groups.Events`."""
+    """The events of a batch; implements `groups.Events`."""
 
-    def __init__(self, tables: dict[str, pa.Table], names: pa.Array, heads: pa.Table) -> None:
-        self._names = names.to_pylist()
-        head_columns = (heads[n].to_pylist() for n in ("group_id", "state"))
-        self._heads = dict(zip(*head_columns, strict=True))
-        self._kinds: list[str | None] = [t for t in tables if t != COMMITS]
-        self._rows: list[_Rows] = []
-        parts: list[dict[str, np.ndarray]] = []
-        for number, kind in enumerate(self._kinds):
-            rows = tables[kind or ""]
-            position = _position(rows, names, number)
-            order = np.lexsort(tuple(position[n] for n in ("offset", "partition", "group")))
-            self._rows.append(_Rows(kind or "", rows, order))
-            ordered = {name: column[order] for name, column in position.items()}
-            parts.append(ordered | {"row": np.arange(len(order))})
-        if COMMITS in tables:
-            rows = tables[COMMITS]
-            modern = self._modern(tables, heads)
-            self._kinds += [groups.TOPIC_NAME, None]
-            named, position = _named(rows, names, modern, len(self._kinds) - 2)
-            self._rows.append(_Rows(groups.TOPIC_NAME, named, np.arange(named.num_rows)))
-            parts.append(position)
-            parts.append(_commits(rows, names, len(self._kinds) - 1))
-        columns = {
-            name: np.concatenate([p.get(name, np.zeros(len(p["group"]), np.int64)) for p in parts])
-            for name in ("group", "partition", "offset", "at", "kind", "row", "hash", "deletes")
-        }
-        order = np.lexsort(tuple(columns[n] for n in ("kind", "offset", "partition", "group")))
-        columns = {name: column[order] for name, column in columns.items()}
-        self._groups, self._kind, self._row = (columns[n] for n in ("group", "kind", "row"))
-        self.partitions, self.offsets = columns["partition"], columns["offset"]
-        self.at, self.hashes = columns["at"], columns["hash"]
-        self.deletes = columns["deletes"].astype(np.bool_)
-        self._is_commit = np.array([k is None for k in self._kinds], np.bool_)[self._kind]
-
-    @staticmethod
-    def _modern(tables: dict[str, pa.Table], heads: pa.Table) -> pa.Array:
-        """Name the groups whose records have ids of topics."""
-        is_modern = pc.is_in(heads["group_type"], pa.array(MODERN_TYPES))
-        known = [tables[t]["group_id"] for t in BEGIN_MODERN if t in tables]
-        return pc.unique(joined([heads["group_id"].filter(is_modern), *known]))
+    def __init__(self, batch: pa.RecordBatch, known: dict[tuple[object, ...], Member]) -> None:
+        self._group_ids = batch["group_id"]
+        self._groups = batch["group_id"].dictionary_encode().indices.to_numpy()
+        self._kinds = batch["kind"].to_pylist()
+        self._is_commit = batch["kind"].is_null().to_numpy(zero_copy_only=False)
+        self.partitions = batch["record_partition"].to_numpy()
+        self.offsets = batch["record_offset"].to_numpy()
+        self.at = batch["at"].to_numpy()
+        self.hashes = batch["partition_hash"].fill_null(0).to_numpy()
+        self.deletes = batch["deletes"].to_numpy(zero_copy_only=False)
+        self._member_ids, self._payloads = batch["member_id"], batch["payload"]
+        self._told_since = batch["told_since"]
+        self._topics = batch.select(["topic_id", "topic"])
+        self._is_named = self._topics["topic_id"].is_valid().to_numpy(zero_copy_only=False)
+        if GROUP_METADATA in batch.schema.names:
+            of_kind = pc.indices_nonzero(pc.equal(batch["kind"], GROUP_METADATA))
+            self._metadata_rows = dict(zip(of_kind.to_pylist(), range(len(of_kind)), strict=True))
+            self._metadata = _GroupMetadata(batch[GROUP_METADATA].take(of_kind), known)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         return groups.runs(self._groups, self.partitions, self._is_commit)
 
     def group_id(self, event: int) -> str:
-        return str(self._names[self._groups[event]])
+        return str(self._group_ids[event])
 
     def kind(self, event: int) -> str | None:
-        return self._kinds[int(self._kind[event])]
+        kind: str | None = self._kinds[event]
+        return kind
 
     def member_id(self, event: int) -> str | None:
-        return self._record(event)[0]
+        member_id: str | None = self._member_ids[event].as_py()
+        return member_id
 
     def payload(self, event: int) -> Row | None:
-        return self._record(event)[1]
+        if self._kinds[event] == GROUP_METADATA:
+            return self._metadata.at(self._metadata_rows[event])
+        payload = self._payloads[event].as_py()
+        return None if payload is None else orjson.loads(payload)
 
-    def _record(self, event: int) -> tuple[str | None, Row | None]:
-        return self._rows[int(self._kind[event])].at(int(self._row[event]))
+    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        rows = start + np.flatnonzero(self._is_named[start:end])
+        if not len(rows):
+            return []
+        both = pa.table(self._topics.take(pa.array(rows)))
+        names = both.group_by(both.schema.names, use_threads=False).aggregate([])
+        return list(zip(*(names[n].to_pylist() for n in both.schema.names), strict=True))
 
-    def head(self, group_id: str, _: int) -> str | None:
-        head: str | None = self._heads.get(group_id)
-        return head
-
-
-def events(tables: dict[str, pa.Table], names: pa.Array, heads: pa.Table) -> groups.Events:
-    """Put the records of some partitions into the order of the fold.
-
-    Args:
-        tables: by silver table, its rows with the columns of `fields`.
-        names: the groups that they are of.
-        heads: group_heads of those groups that have one.
-    """
-    return _Events(tables, names, heads)
-
-
-def _position(rows: pa.Table, names: pa.Array, kind: int) -> dict[str, np.ndarray]:
-    at = rows["record_timestamp"]
-    if "commit_timestamp" in rows.schema.names:
-        at = pc.coalesce(at, rows["commit_timestamp"])
-    millis = millis_of(at)
-    return {
-        "group": pc.index_in(rows["group_id"], names).to_numpy(),
-        "partition": rows["record_partition"].to_numpy(),
-        "offset": rows["record_offset"].to_numpy(),
-        "at": millis.fill_null(NO_TIME).to_numpy(),
-        "kind": np.full(rows.num_rows, kind),
-    }
-
-
-def _commits(rows: pa.Table, names: pa.Array, kind: int) -> dict[str, np.ndarray]:
-    topics = rows["topic"].combine_chunks().dictionary_encode()
-    numbers = rows["topic_partition"].to_numpy().astype(np.int64)
-    topic = topics.indices.fill_null(-1).to_numpy().astype(np.int64)
-    known, place = np.unique(topic * 2**32 + numbers, return_inverse=True)
-    texts = [*topics.dictionary.to_pylist(), ""]  # a topic that is not known is the last
-    pairs = (divmod(code, 2**32) for code in known.tolist())
-    hashes = [partition_hash(partition_key(texts[topic], number)) for topic, number in pairs]
-    return _position(rows, names, kind) | {
-        "hash": np.array(hashes, np.int64)[place],
-        "deletes": rows["is_tombstone"].to_numpy(),
-    }
-
-
-def _named(
-    rows: pa.Table, names: pa.Array, modern: pa.Array, kind: int
-) -> tuple[pa.Table, dict[str, np.ndarray]]:
-    """Give the first commit of each topic that has both an id and a name."""
-    is_named = pc.and_(pc.is_valid(rows["topic_id"]), pc.is_in(rows["group_id"], modern))
-    key = ["group_id", "topic_id", "topic", "record_partition"]
-    first = (
-        rows.filter(is_named).group_by(key, use_threads=False).aggregate([("record_offset", "min")])
-    )
-    first = first.rename_columns([*key, "record_offset"])
-    count = first.num_rows
-    position = {
-        "group": pc.index_in(first["group_id"], names).to_numpy(),
-        "partition": first["record_partition"].to_numpy(),
-        "offset": first["record_offset"].to_numpy(),
-        "at": np.full(count, NO_TIME),
-        "kind": np.full(count, kind),
-        "row": np.arange(count),
-    }
-    return first, position
-
-
-class _Rows:
-    """Records of one kind, made into what they say a window at a time, as they are asked for."""
-
-    def __init__(self, kind: str, rows: pa.Table, order: np.ndarray) -> None:
-        self._count = len(order)
-        self._make = (_GroupMetadata if kind == GROUP_METADATA else _AsTheyAre)(rows, order)
-        self._start = 0
-        self._window: list[tuple[str | None, Row | None]] = []
-
-    def at(self, row: int) -> tuple[str | None, Row | None]:
-        """Give the member id of a record's key, and its payload; `row` counts by the order."""
-        if not self._start <= row < self._start + len(self._window):
-            self._start = row
-            self._window = self._make(row, min(row + _WINDOW, self._count))
-        return self._window[row - self._start]
-
-
-class _AsTheyAre:
-    """Makes payloads of what is in the columns."""
-
-    def __init__(self, rows: pa.Table, order: np.ndarray) -> None:
-        self._rows = rows.take(pa.array(order))
-
-    def __call__(self, start: int, end: int) -> list[tuple[str | None, Row | None]]:
-        return [
-            (row.get("member_id"), None if row.get("is_tombstone") else _plain(row))
-            for row in self._rows.slice(start, end - start).to_pylist()
-        ]
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
-    """Give what JSON can hold, and the fold reads: no bytes, and no times."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, (bytes, dt.datetime)) else value
+    def head(self, event: int) -> tuple[str, int | None] | None:
+        if self._kinds[event] != HEADS:
+            return None
+        return self._payloads[event].as_py(), self._told_since[event].as_py()
 
 
 class _GroupMetadata:
-    """Makes payloads of group_metadata; members that are the same in many are made once."""
+    """Records of group metadata, made a window at a time, as they are asked for."""
 
-    def __init__(self, rows: pa.Table, order: np.ndarray) -> None:
-        self._own = in_millis(rows.select([*_OWN, "is_tombstone"]).take(pa.array(order)))
-        self._order = order
-        chunks = [chunk for chunk in rows["members"].chunks if len(chunk)]
-        self._rows_before = np.cumsum([0, *map(len, chunks)])[:-1]
-        self._chunks = [_Memberships(chunk) for chunk in chunks]
-        self._known: dict[tuple[object, ...], Member] = {}
+    def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
+        self._is_tombstone = structs.is_null().to_pylist()
+        self._own = pa.table([structs.field(name) for name in OWN], names=OWN)
+        self._memberships = _Memberships(structs, known)
+        self._start = 0
+        self._window: list[Row] = []
 
-    def __call__(self, start: int, end: int) -> list[tuple[str | None, Row | None]]:
-        own = self._own.slice(start, end - start).to_pylist()
-        made: list[tuple[str | None, Row | None]] = []
-        for row, members in zip(own, self._members(self._order[start:end]), strict=True):
-            is_tombstone = row.pop("is_tombstone")
-            row["members"] = members
-            made.append((None, None if is_tombstone else row))
-        return made
-
-    def _members(self, rows: np.ndarray) -> list[list[Member]]:
-        if len(self._known) > _KNOWN_MEMBERS:
-            self._known.clear()
-            for memberships in self._chunks:
-                memberships.made.clear()
-        chunk_of = np.searchsorted(self._rows_before, rows, "right") - 1
-        members: list[list[Member]] = [[] for _ in range(len(rows))]
-        for number in np.unique(chunk_of).tolist():
-            here = np.flatnonzero(chunk_of == number)
-            memberships = self._chunks[number]
-            lists = memberships.of((rows[here] - self._rows_before[number]).tolist(), self._known)
-            for at, given in zip(here.tolist(), lists, strict=True):
-                members[at] = given
-        return members
+    def at(self, row: int) -> Row | None:
+        """Give what a record says; None for a tombstone."""
+        if self._is_tombstone[row]:
+            return None
+        if not self._start <= row < self._start + len(self._window):
+            self._start = row
+            self._window = self._own.slice(row, _WINDOW).to_pylist()
+            lists = self._memberships.of(row, row + len(self._window))
+            for record, members in zip(self._window, lists, strict=True):
+                record["members"] = members
+        return self._window[row - self._start]
 
 
 class _Memberships:
@@ -272,22 +155,75 @@ class _Memberships:
     members.
     """
 
-    def __init__(self, lists: pa.ListArray) -> None:
-        self.made: dict[int, Member] = {}
-        self._structs = _values(lists)
-        self._bounds = _bounds(lists)
-        self._numbers, self._first = _numbered(
-            [self._structs.field(name) for name in (*_SCALARS, *_BYTES)]
-        )
+    def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
+        self._known = known
+        self._made: dict[int, Member] = {}
+        self._bounds = _bounds(structs.field("member_id"))
+        names = (*SCALARS, *BYTES, *DECODED)
+        self._columns = {name: _values(structs.field(name)) for name in names}
+        self._numbers, self._first = _numbered([self._columns[n] for n in (*SCALARS, *BYTES)])
 
-    def of(self, rows: list[int], known: dict[tuple[object, ...], Member]) -> list[list[Member]]:
+    def of(self, start: int, end: int) -> list[list[Member]]:
         """Give the members of some of the lists; those that are `known` are the same objects."""
-        numbers = [self._numbers[slice(*(self._bounds[row] or (0, 0)))].tolist() for row in rows]
-        missing = sorted({n for given in numbers for n in given}.difference(self.made))
+        bounds = self._bounds[start:end]
+        numbers = [self._numbers[slice(*(of_list or (0, 0)))].tolist() for of_list in bounds]
+        missing = sorted({n for given in numbers for n in given}.difference(self._made))
         if missing:
-            structs = self._structs.take(pa.array(self._first[missing]))
-            self.made.update(zip(missing, _members(structs, known), strict=True))
-        return [[self.made[n] for n in given] for given in numbers]
+            places = pa.array(self._first[missing])
+            columns = {name: column.take(places) for name, column in self._columns.items()}
+            made = _members(columns, self._known)
+            self._made.update(zip(missing, made, strict=True))
+        return [[self._made[n] for n in given] for given in numbers]
+
+
+def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Member]) -> list[Member]:
+    """Make members column by column: by rows that takes several times as long."""
+    keys = zip(*(columns[name].to_pylist() for name in (*SCALARS, *BYTES)), strict=True)
+    decoded: _Decoded | None = None
+    members = []
+    for i, key in enumerate(keys):
+        member = known.get(key)
+        if member is None:
+            decoded = decoded or _Decoded(columns)
+            assigned = decoded.assigned(i)
+            if assigned is None and key[-1] == b"":
+                assigned = {}  # Kafka gives a member without partitions no bytes at all
+            scalars = dict(zip(SCALARS, key, strict=False))
+            member = Member(**scalars, topics=decoded.topics[i], assigned=assigned)
+            known[key] = member
+        members.append(member)
+    return members
+
+
+class _Decoded:
+    """What is decoded of the bytes that members come with."""
+
+    def __init__(self, columns: dict[str, pa.Array]) -> None:
+        self.topics = _lists(columns["topics"])
+        self._parts = [
+            (columns[name].is_valid().to_pylist(), *_parts(columns[part], key, numbers))
+            for name, part, key, numbers in (
+                ("assigned", "assigned", "topic", "partitions"),
+                ("connect_version", "connect_assigned", "connector", "tasks"),
+            )
+        ]
+
+    def assigned(self, member: int) -> dict[str, list[int]] | None:
+        """Give the partitions of a member by topic, or tasks by connector; None if not decoded."""
+        for is_known, bounds, keys, held in self._parts:
+            if is_known[member]:
+                assigned: dict[str, list[int]] = {}
+                for i in range(*(bounds[member] or (0, 0))):
+                    assigned.setdefault(keys[i] or "", []).extend(held[i] or ())
+                return assigned
+        return None
+
+
+def _parts(
+    lists: pa.ListArray, key: str, numbers: str
+) -> tuple[list[tuple[int, int] | None], list[str | None], list[list[int] | None]]:
+    values = _values(lists)
+    return _bounds(lists), values.field(key).to_pylist(), _lists(values.field(numbers))
 
 
 def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
@@ -307,53 +243,6 @@ def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
     first = np.empty(count, np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     return numbers, first
-
-
-def _members(structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> list[Member]:
-    """Make members column by column: by rows that takes several times as long."""
-    columns = [structs.field(name).to_pylist() for name in (*_SCALARS, *_BYTES)]
-    decoded: _Decoded | None = None
-    members = []
-    for i, key in enumerate(zip(*columns, strict=True)):
-        member = known.get(key)
-        if member is None:
-            decoded = decoded or _Decoded(structs)
-            scalars = dict(zip(_SCALARS, key, strict=False))
-            assigned = decoded.assigned(i)
-            if assigned is None and key[-1] == b"":
-                assigned = {}  # Kafka gives a member without partitions no bytes at all
-            member = Member(**scalars, topics=decoded.topics[i], assigned=assigned)
-            known[key] = member
-        members.append(member)
-    return members
-
-
-class _Decoded:
-    """What is decoded of the bytes that members come with."""
-
-    def __init__(self, structs: pa.StructArray) -> None:
-        subscriptions = structs.field("subscription")
-        known = subscriptions.is_valid().to_pylist()
-        lists = _lists(subscriptions.field("topics"))
-        given = zip(lists, known, strict=True)
-        self.topics = [(names or []) if is_known else None for names, is_known in given]
-        self._parts = []
-        for name, part, key, numbers in _ASSIGNMENTS:
-            given = structs.field(name)
-            lists = given.field(part)
-            values = _values(lists)
-            keys, held = values.field(key).to_pylist(), _lists(values.field(numbers))
-            self._parts.append((given.is_valid().to_pylist(), _bounds(lists), keys, held))
-
-    def assigned(self, member: int) -> dict[str, list[int]] | None:
-        """Give the partitions of a member by topic, or tasks by connector; None if not decoded."""
-        for known, bounds, keys, held in self._parts:
-            if known[member]:
-                assigned: dict[str, list[int]] = {}
-                for i in range(*(bounds[member] or (0, 0))):
-                    assigned.setdefault(keys[i] or "", []).extend(held[i] or ())
-                return assigned
-        return None
 
 
 def _values(lists: pa.ListArray) -> pa.Array:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from history.model import GroupState, Output
 
-_KIND = "offset_commits"
+COMMITS = "offset_commits"
+"""The silver table of offset commits."""
 # Commits of the members of one group, or of one request, come this close to each other.
 _ROUND_MS = 100
 NO_TIME = -1
@@ -80,7 +81,7 @@ def follow_simple(
     for offset, time, partition, deletes in zip(
         *(column.tolist() for column in chunk), strict=True
     ):
-        record = Record(offset, None if time == NO_TIME else time, _KIND, None, None)
+        record = Record(offset, None if time == NO_TIME else time, COMMITS, None, None)
         if not deletes:
             live.add(partition)
             if current(state) in (None, DEAD):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -29,13 +28,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     OWNERS: gold.PARTITION_OWNERS,
 }
 HEADS = "group_heads"
-TOPIC_NAME = "topic_name"
-"""Kind of an event that is no record: the log has the name of a topic that had but an id."""
 
-# What the run itself adds to a head.
-_OF_THE_RUN = ("history_run", "told_since")
-OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c.name not in _OF_THE_RUN)}
-"""Columns of the rows that the fold gives, by table."""
+OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c is not gold.HISTORY_RUN)}
+"""Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
 
 _IS_SETTLED = "is_settled"
 _BATCH_ROWS = 5_000
@@ -47,23 +42,50 @@ class Holes(NamedTuple):
 
     Attributes:
         starts: first offsets of the holes, ascending.
-        ends: last offsets of them.
+        ends: last offsets of the holes, or of one before if that ends later.
         before: last missing offset of the runs before; -1 if there was none.
     """
 
-    starts: Sequence[int]
-    ends: Sequence[int]
+    starts: np.ndarray
+    ends: np.ndarray
     before: int = -1
 
     def between(self, after: int, until: int) -> bool:
         """Tell whether an offset behind `after` and before `until` is missing."""
         if self.before > after:
             return True
-        behind = bisect_right(self.ends, after)
-        return behind < len(self.ends) and self.starts[behind] < until
+        behind = int(np.searchsorted(self.ends, after, "right"))
+        return behind < len(self.ends) and bool(self.starts[behind] < until)
+
+    @property
+    def last(self) -> int:
+        """The last missing offset; -1 if there is none."""
+        return max(self.before, int(self.ends[-1]) if len(self.ends) else -1)
 
 
-NO_HOLES = Holes((), ())
+_NONE = np.empty(0, np.int64)
+NO_HOLES = Holes(_NONE, _NONE)
+
+
+def holes_of(
+    partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray, before: dict[int, int]
+) -> dict[int, Holes]:
+    """Give the holes of each partition.
+
+    Args:
+        partitions: of each hole, in any order.
+        starts: first offset of each.
+        ends: last offset of each.
+        before: by partition, the last missing offset of the runs before.
+    """
+    order = np.lexsort((ends, starts, partitions))
+    partitions, starts, ends = partitions[order], starts[order], ends[order]
+    holes = {partition: NO_HOLES._replace(before=last) for partition, last in before.items()}
+    for partition in np.unique(partitions).tolist():
+        own = slice(*np.searchsorted(partitions, (partition, partition + 1)))
+        until = np.maximum.accumulate(ends[own])
+        holes[partition] = Holes(starts[own], until, before.get(partition, -1))
+    return holes
 
 
 class Events(Protocol):
@@ -98,8 +120,11 @@ class Events(Protocol):
     def payload(self, event: int) -> Row | None:
         """Give what a record says; None for a tombstone."""
 
-    def head(self, group_id: str, event: int) -> str | None:
-        """Give the state to go on from for a group that the event is the first of."""
+    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        """Give id and name of the topics that some commits have both of."""
+
+    def head(self, event: int) -> tuple[str, int | None] | None:
+        """Give the state and `told_since` of a head; None if the event is none."""
 
 
 def fold(parts: Iterable[Events], holes: dict[int, Holes]) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -120,7 +145,7 @@ def fold(parts: Iterable[Events], holes: dict[int, Holes]) -> Iterator[tuple[str
             if group is None or group.group_id != group_id:
                 if group is not None:
                     group.finish(rows)
-                group = _Group(group_id, holes, events.head(group_id, start))
+                group = _Group(group_id, holes, events.head(start))
             group.take(events, start, end, rows)
             if rows.count >= _BATCH_ROWS:
                 yield from rows.take()
@@ -187,7 +212,9 @@ def _columns(rows: list[Row], names: list[str]) -> list[Sequence[Any]]:
 class _Group:
     """One group while its events pass by."""
 
-    def __init__(self, group_id: str, holes: dict[int, Holes], head: str | None) -> None:
+    def __init__(
+        self, group_id: str, holes: dict[int, Holes], head: tuple[str, int | None] | None
+    ) -> None:
         self.group_id = group_id
         self._holes = holes
         self._head = head
@@ -205,6 +232,8 @@ class _Group:
         self._offset = int(events.offsets[end - 1])
         kind = events.kind(start)
         if kind is None:
+            for topic_id, name in events.topics(start, end):
+                fold.name_topic(topic_id, name)
             part = slice(start, end)
             fold.commits(
                 CommitChunk(
@@ -215,13 +244,11 @@ class _Group:
                 )
             )
             return
-        given = events.payload(start)
-        if kind == TOPIC_NAME and given is not None:
-            fold.name_topic(given["topic_id"], given["topic"])
-            return
         at = int(events.at[start])
         time = None if at == NO_TIME else at
-        fold.record(Record(self._offset, time, kind, events.member_id(start), given))
+        fold.record(
+            Record(self._offset, time, kind, events.member_id(start), events.payload(start))
+        )
         if fold.output.count >= _GROUP_ROWS:
             _settle(rows, fold.output.take())
 
@@ -229,7 +256,7 @@ class _Group:
         if self._fold is None:
             state, pending = GroupState(self.group_id, partition), []
             if self._head is not None:
-                head = orjson.loads(self._head)
+                head = orjson.loads(self._head[0])
                 state = GroupState.from_json(head["state"])
                 pending = [Record(*fields) for fields in head["pending"]]
             holes = self._holes.get(state.partition, NO_HOLES)
@@ -252,6 +279,7 @@ class _Group:
             "record_offset": self._offset,
             "group_type": state.group_type,
             "state": _json(head),
+            "told_since": None if self._head is None else self._head[1],
         }
         rows.add(HEADS, [told])
 

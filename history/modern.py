@@ -34,6 +34,16 @@ if TYPE_CHECKING:
     from history.members import Changes
     from history.model import GroupState, Output, Record, Row
 
+COLUMNS = frozenset(
+    {
+        *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
+        *("instance_id", "client_id", "client_host", "rebalance_timeout_ms"),
+        *("subscribed_topic_names", "subscribed_topic_regex"),
+        *("topic_partitions", "assigned_partitions", "active_tasks", "subtopologies"),
+        *("topics", "initializing_topics", "initialized_topics", "deleting_topics"),
+    }
+)
+"""Columns of silver's tables that are read of the records' payloads."""
 _FAMILIES = ("consumer", "share", "streams")
 # STABLE as the state byte of a member's current assignment has it.
 _MEMBER_STABLE = {"consumer": 0, "share": 0, "streams": 1}

@@ -1,4 +1,10 @@
-"""How offsets went on: what each group committed hour by hour, what stood out, what came last."""
+"""How offsets went on: what each group committed hour by hour, what stood out, what came last.
+
+The rows of a partition that a group commits come one behind the other: its hours and its last
+commit as earlier runs told them, then its new commits in the order of the log. A partition may have
+more rows than a batch: what is known of it at the end of a batch goes in front of the next one, in
+the form in which it came from the earlier runs.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +16,10 @@ import pyarrow.compute as pc
 
 from schemas import gold
 from schemas.columns import arrow_schema
+from schemas.silver import decoded_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator
 
     from schemas.columns import Column
 
@@ -22,7 +29,7 @@ COMMIT_COLUMNS = (
     *("committed_offset", "leader_epoch", "metadata", "topic_id", "is_tombstone"),
     *("commit_timestamp", "value_version"),
 )
-"""What is read of offset_commits."""
+"""Columns of offset_commits that are read."""
 
 # A commit that goes on by so much more than any before has skipped records rather than read them.
 JUMP_FACTOR = 10
@@ -31,7 +38,10 @@ RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 
 PARTITION = ("group_id", "topic", "topic_partition")
-"""What names a partition that a group commits; the steps of one follow from its commits alone."""
+"""Columns that name a partition that a group commits."""
+KIND = "kind"
+"""Column that orders the rows of a partition: `AN_HOUR`, `LAST_COMMIT`, `COMMIT`."""
+AN_HOUR, LAST_COMMIT, COMMIT = range(3)
 
 HOURS, MOVES, LATEST = "offset_progress", "offset_moves", "committed_offsets"
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -41,6 +51,15 @@ TABLES: dict[str, tuple[Column, ...]] = {
     LATEST: gold.COMMITTED_OFFSETS,
 }
 """Columns of the rows that `follow` gives, by table."""
+
+_COMMITS = arrow_schema(decoded_columns("offset_commits"))
+_ROWS = pa.schema(
+    [
+        *(_COMMITS.field(name) for name in COMMIT_COLUMNS),
+        pa.field(KIND, pa.int32()),
+        *(pa.field(t, pa.struct(arrow_schema(TABLES[t]))) for t in (HOURS, LATEST)),
+    ]
+)
 
 _SUMS = (
     *("commits", "tombstones", "distinct_offsets", "rewinds", "jumps", "no_progress_commits"),
@@ -72,53 +91,110 @@ class Numbers(NamedTuple):
         return pa.array(self.values, pa.int64(), mask=~self.known).cast(kind)
 
 
-def follow(commits: pa.Table, former: pa.Table) -> dict[str, pa.Table]:
+def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Tell how offsets went on.
 
-    Args:
-        commits: `COMMIT_COLUMNS`, in any order.
-        former: committed_offsets as of before them, of the same partitions and perhaps others.
+    A number that 64 bits cannot hold is as great as they can: clients commit whatever they like.
 
-    Returns:
-        Rows by table, with the columns of `TABLES`: the hours and moves of these commits alone, and
-        the latest of the partitions that they are of and of all others in `former`. A number that
-        64 bits cannot hold is as great as they can: clients commit whatever they like.
+    Args:
+        batches: rows in the order of `PARTITION`, `KIND`, record_partition and record_offset, with
+            `COMMIT_COLUMNS`, of which those that are no commit have but `PARTITION`. Those of
+            `AN_HOUR` have a row of offset_progress in the struct column of that name, those of
+            `LAST_COMMIT` a row of committed_offsets in the one of that name. Columns that all rows
+            lack may be missing.
+
+    Yields:
+        Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was
+        given: all of its hours, its moves, and its last commit.
     """
-    if not commits.num_rows:
-        none = {table: arrow_schema(columns).empty_table() for table, columns in TABLES.items()}
-        latest = none[LATEST].schema
-        return none | {LATEST: former.select(latest.names).cast(latest)}
-    keys = _keys([former, commits], PARTITION)
-    known, own = keys[: former.num_rows], keys[former.num_rows :]
-    order = np.lexsort(
-        (
-            _numbers(commits, "record_offset").values,
-            _numbers(commits, "record_partition").values,
-            own,
-        )
+    known: pa.Table | None = None
+    for batch in batches:
+        rows = _whole(batch)
+        if known is not None:
+            rows = pa.concat_tables([known, rows])
+        if not rows.num_rows:
+            continue
+        told = _told(rows)
+        last = max(keys.max(initial=-1) for keys, _ in told.values())
+        for table, (keys, of_table) in told.items():
+            # Of a move, nothing more can become known.
+            yield from _batches(table, of_table, np.logical_or(keys < last, table == MOVES))
+        known = _known({t: rows.filter(pa.array(keys == last)) for t, (keys, rows) in told.items()})
+    if known is not None:
+        for table, of_table in _given(known).items():
+            yield from _batches(table, of_table)
+
+
+def _told(rows: pa.Table) -> dict[str, tuple[np.ndarray, pa.Table]]:
+    """Tell what the rows make known, by table, with the number of each row's partition."""
+    partitions, kinds = _partitions(rows), _numbers(rows, KIND).values
+    of_hours, of_former, of_commits = (
+        partitions[kinds == kind] for kind in (AN_HOUR, LAST_COMMIT, COMMIT)
     )
-    steps = _Steps(commits.take(pa.array(order)), own[order], former, known)
-    return {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
+    given = _given(rows)
+    told = {HOURS: (of_hours, given[HOURS]), LATEST: (of_former, given[LATEST])}
+    if len(of_commits):
+        commits = rows.filter(pa.array(kinds == COMMIT)).select(COMMIT_COLUMNS)
+        steps = _Steps(commits, of_commits, given[LATEST], of_former)
+        told = {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
+    if len(of_hours):
+        later = told[HOURS] if len(of_commits) else (of_hours[:0], given[HOURS].slice(0, 0))
+        told[HOURS] = _joined(of_hours, given[HOURS], *later)
+    return told
 
 
-def joined_hours(earlier: pa.Table, later: pa.Table) -> pa.Table:
-    """Make one row of the two that an hour cut by a run has.
+def _given(rows: pa.Table) -> dict[str, pa.Table]:
+    """Give the hours and last commits that are among the rows."""
+    kinds, given = _numbers(rows, KIND).values, {}
+    for kind, table in ((AN_HOUR, HOURS), (LAST_COMMIT, LATEST)):
+        structs = rows[table].filter(pa.array(kinds == kind)).combine_chunks()
+        given[table] = pa.Table.from_struct_array(structs).cast(arrow_schema(TABLES[table]))
+    return given
+
+
+def _known(told: dict[str, pa.Table]) -> pa.Table:
+    """Bring hours and last commits into the form in which `follow` is given them."""
+    parts = []
+    for kind, table in ((AN_HOUR, HOURS), (LAST_COMMIT, LATEST)):
+        of_table = told[table].combine_chunks()
+        columns = {name: of_table[name] for name in PARTITION}
+        columns[KIND] = pa.repeat(kind, of_table.num_rows)
+        columns[table] = of_table.to_struct_array()
+        parts.append(_whole(pa.table(columns)))
+    return pa.concat_tables(parts)
+
+
+def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """Give the rows all columns that `follow` reads."""
+    missing = {*_ROWS.names}.difference(rows.schema.names)
+    columns = [
+        pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
+        for f in _ROWS
+    ]
+    return pa.table(columns, schema=_ROWS)
+
+
+def _joined(
+    of_earlier: np.ndarray, earlier: pa.Table, of_later: np.ndarray, later: pa.Table
+) -> tuple[np.ndarray, pa.Table]:
+    """Make one row of the two that an hour has of which later records came.
 
     Args:
+        of_earlier: number of each earlier row's partition.
         earlier: rows of offset_progress.
+        of_later: the same of the later rows.
         later: rows of it, of the records behind them.
-
-    Returns:
-        Rows of offset_progress, of all hours of both.
     """
     schema = arrow_schema(TABLES[HOURS])
-    both = pa.concat_tables([t.select(schema.names).cast(schema) for t in (earlier, later)])
-    if not both.num_rows:
-        return both
-    keys = _keys([both], (*PARTITION, "hour"))
+    begun = np.isin(of_later, of_earlier)
+    both = pa.concat_tables([earlier, later.filter(pa.array(begun))]).combine_chunks()
+    partitions = np.concatenate((of_earlier, of_later[begun]))
+    hours = both["hour"].combine_chunks().dictionary_encode()
+    codes = hours.indices.fill_null(len(hours.dictionary)).to_numpy()
+    keys = partitions * (len(hours.dictionary) + 1) + codes
     position = (_numbers(both, n).values for n in ("record_offset", "record_partition"))
     order = np.lexsort((*position, keys))
-    both, keys = both.take(pa.array(order)), keys[order]
+    both, keys, partitions = both.take(pa.array(order)), keys[order], partitions[order]
     starts, ends = _runs(keys)
     own = {name: _numbers(both, name) for name in _OF_HOURS}
     given = {name: pa.array(_sums(own[name].values, starts)) for name in _SUMS}
@@ -129,20 +205,30 @@ def joined_hours(earlier: pa.Table, later: pa.Table) -> pa.Table:
     first = _bound(Numbers(np.arange(len(keys)), committed.known), np.minimum, starts)
     place = np.where(first.known, first.values, -1)
     given["first_committed_offset"] = committed.at(place).arrow(pa.int64())
-    return _table(HOURS, both.take(pa.array(ends - 1)), given)
+    joined = _table(HOURS, both.take(pa.array(ends - 1)), given)
+    rest = later.filter(pa.array(~begun)).cast(schema)
+    return (
+        np.concatenate((partitions[starts], of_later[~begun])),
+        pa.concat_tables([joined, rest]),
+    )
 
 
-def _keys(tables: Sequence[pa.Table], names: Iterable[str]) -> np.ndarray:
-    """Number what some columns name, in the rows of some tables one after the other."""
-    code = np.zeros(sum(table.num_rows for table in tables), np.int64)
-    for name in names:
-        chunks = [chunk for table in tables for chunk in table[name].chunks]
-        column = pa.chunked_array(chunks, tables[0][name].type).combine_chunks()
-        part = column.dictionary_encode().indices.fill_null(-1).to_numpy() + 1
-        # Numbered anew each time, so that the product stays small.
-        code = code * (int(part.max(initial=0)) + 1) + part
-        code = np.unique(code, return_inverse=True)[1].astype(np.int64)
-    return code
+def _batches(
+    table: str, rows: pa.Table, chosen: np.ndarray | None = None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    some = rows if chosen is None else rows.filter(pa.array(chosen))
+    for batch in some.combine_chunks().to_batches():
+        yield table, batch
+
+
+def _partitions(rows: pa.Table) -> np.ndarray:
+    """Number the partitions of the rows, as they follow each other."""
+    is_next = np.zeros(rows.num_rows, np.bool_)
+    for name in PARTITION:
+        coded = rows[name].combine_chunks().dictionary_encode().indices
+        codes = coded.fill_null(-1).to_numpy()
+        is_next[1:] |= codes[1:] != codes[:-1]
+    return np.cumsum(is_next)
 
 
 def _runs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,12 +257,19 @@ def _before(numbers: Numbers, is_first: np.ndarray, first: Numbers) -> Numbers:
 
 
 class _Steps:
-    """Commits in order of their partitions and positions, and how far each went on."""
+    """Commits in order of their partitions and positions, and how far each went on.
+
+    Args:
+        commits: `COMMIT_COLUMNS`.
+        keys: number of each commit's partition.
+        former: the last commits of before, one of a partition.
+        known: numbers of their partitions.
+    """
 
     def __init__(
         self, commits: pa.Table, keys: np.ndarray, former: pa.Table, known: np.ndarray
     ) -> None:
-        self._commits, self._keys, self._former = commits, keys, former
+        self._commits, self._keys, self._former, self._known = commits, keys, former, known
         count = len(keys)
         self._starts, self._ends = _runs(keys)
         self._is_first = np.zeros(count, np.bool_)
@@ -216,8 +309,8 @@ class _Steps:
         self._largest = _most(so_far, largest)
         self._largest_before = _most(earlier, largest)
 
-    def moves(self) -> pa.Table:
-        """Pick the commits that did not just go on."""
+    def moves(self) -> tuple[np.ndarray, pa.Table]:
+        """Pick the commits that did not just go on; tell the number of their partitions."""
         step, before = self._step, self._largest_before
         leaps = step.known & (step.values > JUMP_LEAST)
         leaps &= ~before.known | _leaps(step, before)
@@ -243,10 +336,10 @@ class _Steps:
             "step": step.at(chosen).arrow(pa.int64()),
             "largest_step_before": before.at(chosen).arrow(pa.int64()),
         }
-        return _table(MOVES, rows, given)
+        return self._keys[chosen], _table(MOVES, rows, given)
 
-    def hours(self) -> pa.Table:
-        """Sum up the commits of each partition by the hour."""
+    def hours(self) -> tuple[np.ndarray, pa.Table]:
+        """Sum up the commits of each partition by the hour; tell its number."""
         hour = np.where(self._at.known, self._at.values // _HOUR_US, -(2**40))
         codes = np.unique(hour, return_inverse=True)[1]
         keys = self._keys * (int(codes.max()) + 1) + codes
@@ -285,10 +378,10 @@ class _Steps:
             "largest_step": _bound(ahead, np.maximum, starts).arrow(pa.int64()),
             "log_bytes": total(_log_bytes(self._commits)[order]),
         }
-        return _table(HOURS, rows, given)
+        return self._keys[last], _table(HOURS, rows, given)
 
-    def latest(self) -> pa.Table:
-        """Give the last commit of each partition, whether it is new or was known."""
+    def latest(self) -> tuple[np.ndarray, pa.Table]:
+        """Give the last commit of each partition, new or known before; tell its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
         given = {
@@ -299,7 +392,8 @@ class _Steps:
         }
         now = _table(LATEST, rows, given)
         untouched = self._former.filter(pa.array(self._is_untouched))
-        return pa.concat_tables([now, untouched.select(now.schema.names).cast(now.schema)])
+        keys = np.concatenate((self._keys[last], self._known[self._is_untouched]))
+        return keys, pa.concat_tables([now, untouched])
 
     def _recent(self) -> pa.Array:
         """Give each partition's last commits, those of before among them; a deletion ends them."""

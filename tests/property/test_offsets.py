@@ -19,8 +19,14 @@ Row = dict[str, Any]
 
 START = datetime(2026, 1, 1, 23, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
-FIELDS = [arrow_schema(decoded_columns("offset_commits")).field(n) for n in offsets.COMMIT_COLUMNS]
-HELD = arrow_schema(offsets.TABLES[offsets.LATEST])
+FIELDS = [
+    *(arrow_schema(decoded_columns("offset_commits")).field(n) for n in offsets.COMMIT_COLUMNS),
+    pa.field(offsets.KIND, pa.int32()),
+    *(
+        pa.field(table, pa.struct(arrow_schema(offsets.TABLES[table])))
+        for table in (offsets.HOURS, offsets.LATEST)
+    ),
+]
 SUMS = (
     *("commits", "tombstones", "distinct_offsets", "rewinds", "jumps", "no_progress_commits"),
     *("rewound_offsets", "progressed_offsets", "log_bytes"),
@@ -63,6 +69,11 @@ def commits(draw: st.DrawFn) -> list[Row]:
 
 def key(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in offsets.PARTITION)
+
+
+def hour_of(row: Row) -> datetime | None:
+    at: datetime | None = row["record_timestamp"] or row["commit_timestamp"]
+    return None if at is None else at.replace(minute=0)
 
 
 def held(number: int) -> int:
@@ -126,7 +137,7 @@ class Model:
         return None
 
     def _sum_up(self, row: Row, at: datetime | None, step: int | None, largest: int | None) -> None:
-        hour = None if at is None else at.replace(minute=0)
+        hour = hour_of(row)
         sums = self.hours.setdefault(
             (*key(row), hour),
             dict.fromkeys(SUMS, 0) | {"first": None, "largest": None, "times": []},
@@ -153,28 +164,61 @@ class Model:
         sums["jumps"] += largest is not None and step > 1_000 and step > 10 * largest
 
 
-def table(rows: list[Row]) -> pa.Table:
-    return pa.Table.from_pylist(rows, pa.schema(FIELDS))
+def told(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
+    """Tell what a run makes of commits and of what the runs before it told, in batches."""
+    given = [
+        *({"kind": offsets.AN_HOUR, offsets.HOURS: r} for r in earlier[offsets.HOURS]),
+        *({"kind": offsets.LAST_COMMIT, offsets.LATEST: r} for r in earlier[offsets.LATEST]),
+        *({"kind": offsets.COMMIT, **r} for r in rows),
+    ]
+    for row in given:
+        known = row.get(offsets.HOURS) or row.get(offsets.LATEST) or {}
+        row |= {name: known[name] for name in offsets.PARTITION if name in known}
+    given.sort(key=lambda r: (*key(r), r["kind"], r.get("record_offset") or 0))
+    batches = pa.Table.from_pylist(given, pa.schema(FIELDS)).to_batches(max_chunksize=size)
+    found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
+    for table, batch in offsets.follow(batches):
+        assert batch.schema.equals(arrow_schema(offsets.TABLES[table]))
+        found[table] += batch.to_pylist()
+    return found
+
+
+def runs_of(
+    rows: list[Row], cuts: list[int], size: int, *, all_hours: bool
+) -> dict[str, list[Row]]:
+    """Tell commits in some runs; give all hours, all moves, and the latest commits."""
+    found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
+    for start, end in pairwise([0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]):
+        # Hours that no commit belongs to may be left out.
+        begun = {(*key(r), hour_of(r)) for r in rows[start:end]}
+        is_given = [all_hours or (*key(r), r["hour"]) in begun for r in found[offsets.HOURS]]
+        hours = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if given]
+        rest = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if not given]
+        of_run = told(rows[start:end], found | {offsets.HOURS: hours}, size)
+        found[offsets.HOURS] = rest + of_run[offsets.HOURS]
+        found[offsets.MOVES] += of_run[offsets.MOVES]
+        found[offsets.LATEST] = of_run[offsets.LATEST]
+    return found
+
+
+CUTS = st.lists(st.integers(0, 40), max_size=3)
+SIZES = st.integers(1, 50)
 
 
 @settings(deadline=None)
-@given(commits(), st.lists(st.integers(0, 40), max_size=3), st.randoms())
-def test_moves_and_last_commits_whatever_the_runs(rows: list[Row], cuts: list[int], chance) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    held = pa.Table.from_pylist([], HELD)
-    moves = []
-    for start, end in pairwise([0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]):
-        part = rows[start:end]
-        chance.shuffle(part)
-        found = offsets.follow(table(part), held)
-        held = found[offsets.LATEST]
-        moves += found[offsets.MOVES].to_pylist()
+@given(commits(), CUTS, SIZES)
+def test_moves_and_last_commits_whatever_the_runs(
+    rows: list[Row], cuts: list[int], size: int
+) -> None:
+    found = runs_of(rows, cuts, size, all_hours=True)
     model = Model()
     for row in rows:
         model.take(row)
     named = ("record_offset", "move", "step", "largest_step_before")
-    assert sorted((*key(m), *(m[n] for n in named)) for m in moves) == sorted(model.moves)
-    latest = {key(row): row for row in held.to_pylist()}
-    assert len(latest) == held.num_rows
+    moves = [(*key(m), *(m[n] for n in named)) for m in found[offsets.MOVES]]
+    assert sorted(moves) == sorted(model.moves)
+    latest = {key(row): row for row in found[offsets.LATEST]}
+    assert len(latest) == len(found[offsets.LATEST])
     assert {of: row["recent_commits"] for of, row in latest.items()} == {
         of: model.recent[of][-10:] for of in model.last
     }
@@ -186,15 +230,9 @@ def test_moves_and_last_commits_whatever_the_runs(rows: list[Row], cuts: list[in
 
 
 @settings(deadline=None)
-@given(commits(), st.lists(st.integers(0, 40), max_size=3))
-def test_hours(rows: list[Row], cuts: list[int]) -> None:
-    latest = pa.Table.from_pylist([], HELD)
-    hours = pa.Table.from_pylist([], arrow_schema(offsets.TABLES[offsets.HOURS]))
-    for start, end in pairwise([0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]):
-        told = offsets.follow(table(rows[start:end]), latest)
-        latest = told[offsets.LATEST]
-        hours = offsets.joined_hours(hours, told[offsets.HOURS])
-    found = hours.to_pylist()
+@given(commits(), CUTS, SIZES, st.booleans())
+def test_hours(rows: list[Row], cuts: list[int], size: int, all_hours: bool) -> None:  # noqa: FBT001
+    found = runs_of(rows, cuts, size, all_hours=all_hours)[offsets.HOURS]
     model = Model()
     for row in rows:
         model.take(row)
