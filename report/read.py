@@ -62,7 +62,7 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
     """Read what the page shows; how many rows that is does not grow with the number of groups."""
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at)
     failed = _failed(lakehouse, made_at - WINDOW_MS)
-    found = ask({**quality_of(lakehouse), "findings": failed, "groups": _groups(lakehouse)})
+    found = ask({**quality_of(lakehouse), "findings": failed, "groups": worst_groups(lakehouse)})
     facts.quality = quality(found)
     validated = lakehouse.runs.last("validate")
     if validated is not None:
@@ -242,11 +242,12 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
 # -- the front page --------------------------------------------------------------------------------
 
 
-def _groups(lakehouse: Lakehouse) -> DataFrame:
+def worst_groups(lakehouse: Lakehouse, most: int = LISTED_GROUPS) -> DataFrame:
+    """Ask how groups are; `place` is the order, the worst first, `row_count` how many there are."""
     columns = [column.name for column in GROUP_HEALTH.of_cluster]
     worst = (F.desc(_place("health", SEVERITIES)), F.desc("rebalances_24h"))
     order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
-    return _first(lakehouse.read(GROUP_HEALTH).select(*columns), order, LISTED_GROUPS)
+    return _first(lakehouse.read(GROUP_HEALTH).select(*columns), order, most)
 
 
 def _anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:

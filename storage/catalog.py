@@ -10,10 +10,11 @@ from schemas.tables import all_tables
 from storage.tables import sql_literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from storage.tables import Lakehouse
 
-LAYERS = ("bronze", "silver", "gold", "dq")
-_NAME = re.compile(rf"\b({'|'.join(LAYERS)})\s*\.\s*`?(\w+)", re.IGNORECASE)
+_NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"
 _REGISTERED = "groupledger.registered"
 
@@ -38,45 +39,44 @@ def description(text: str) -> str:
     return " ".join(lines)
 
 
-def register(lakehouse: Lakehouse, query: str) -> None:
-    """Let SQL of the session find what a query names, in all clusters of the lakehouse.
+def register(lakehouse: Lakehouse, query: str | None = None) -> None:
+    """Let SQL of the session find tables, views and functions, in all clusters of the lakehouse.
 
-    A query that names none of ours, such as SHOW TABLES, gets all of them.
-
-    Raises:
-        LakehouseError: a table was made by a release whose layout this one does not know.
+    Args:
+        lakehouse: where the tables are.
+        query: those that it names by their last word are registered, and all of them for a SHOW
+            statement; None for all of them.
     """
-    sql = lakehouse.spark.sql
-    for layer in LAYERS:
+    sql, tables = lakehouse.spark.sql, all_tables()
+    views, functions = view_texts(), function_texts()
+    texts = {**views, **functions}
+    wanted = _wanted(query, [*tables, *texts])
+    for text in [texts[name] for name in texts if name in wanted]:
+        wanted |= _named(text)
+    _forget_others(lakehouse)
+    for layer in sorted({name.partition(".")[0] for name in wanted}):
         location = sql_literal(f"{lakehouse.root}/{layer}")
         sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
-    views, functions, tables = view_texts(), function_texts(), all_tables()
-    _forget_others(lakehouse)
-    # SQL calls a table function by its bare name.
-    called = {f for f in functions if re.search(rf"\b{f.partition('.')[2]}\s*\(", query)}
-    wanted = _named(query) | called
-    if not wanted & (tables.keys() | views.keys() | functions.keys()):
-        wanted = {*tables, *views, *functions}
-    texts = {**views, **functions}
-    found: set[str] = set()
-    while wanted - found:
-        name = (wanted - found).pop()
-        found.add(name)
-        wanted |= _named(texts.get(name, ""))
-    for name in sorted(found & tables.keys()):
-        spec = tables[name]
-        if lakehouse.exists(spec):
-            location = sql_literal(lakehouse.path(spec))
-            sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {location}")
-    made = {name for name in tables if lakehouse.spark.catalog.tableExists(name)}
+    made = {name for name in wanted & tables.keys() if lakehouse.exists(tables[name])}
+    for name in sorted(made):
+        location = sql_literal(lakehouse.path(tables[name]))
+        sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {location}")
     for name, text in texts.items():
-        if name not in found or not _named(text) & tables.keys() <= made:
+        if name not in wanted or not _named(text) & tables.keys() <= made:
             continue
         if name in views:
             comment = sql_literal(description(text))
             sql(f"CREATE OR REPLACE VIEW {name} COMMENT {comment} AS {text}")
         else:
             sql(text)
+    if any(name.startswith(f"{_LAYER_OF_VIEWS}.") for name in wanted):
+        lakehouse.spark.catalog.setCurrentDatabase(_LAYER_OF_VIEWS)
+
+
+def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
+    words = None if query is None else set(re.findall(r"\w+", query.lower()))
+    is_all = words is None or "show" in words
+    return {name for name in names if is_all or name.partition(".")[2] in (words or ())}
 
 
 def _forget_others(lakehouse: Lakehouse) -> None:
@@ -99,4 +99,4 @@ def _texts(folder: str) -> dict[str, str]:
 
 
 def _named(text: str) -> set[str]:
-    return {f"{layer}.{name}".lower() for layer, name in _NAME.findall(text)}
+    return {".".join(name) for name in _NAME.findall(text)}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _NEW_TABLES_S = 60
 _READY_S = 60
-_EVERYTHING = ""
 
 
 class ServeError(GroupledgerError):
@@ -31,7 +30,7 @@ def serve(run: Run) -> None:
     """
     host, port = run.options.host, _free(run.options.host, int(run.options.port))
     with run.step("finding the tables"):
-        register(run.lakehouse, _EVERYTHING)
+        register(run.lakehouse)
     # Anybody that connects is somebody that the operating system let do so: there is no login.
     if not _is_loopback(host):
         run.say(f"anybody who reaches {host}:{port} can read and change all tables")
@@ -41,7 +40,7 @@ def serve(run: Run) -> None:
     server = _start(run, host, port)
     run.out.print(f"jdbc:hive2://{host}:{port}/gold - listening, end with Ctrl-C", highlight=False)
     while not stopped.wait(_NEW_TABLES_S):
-        register(run.lakehouse, _EVERYTHING)
+        register(run.lakehouse)
     server.stop()
 
 

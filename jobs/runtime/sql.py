@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 1_000
 _WIDE = 1_000_000
+_WIDEST_CELL = 120
 
 
 class QueryError(GroupledgerError):
@@ -39,7 +40,6 @@ def sql(run: Run) -> None:
     text = run.options.query or Path(run.options.file or "").read_text("utf-8")
     statements = split(text) if run.options.file else [text]
     register(run.lakehouse, text)
-    run.spark.catalog.setCurrentDatabase("gold")
     run.summary["rows"] = sum(_run(run, n, text) for n, text in enumerate(statements, 1))
 
 
@@ -103,7 +103,7 @@ def _print(run: Run, rows: DataFrame) -> int:
 
 
 def _show(out: Console, table: Table) -> None:
-    """Print a table: on a terminal so that it fits, elsewhere with all that is in it."""
+    """Print a table: on a terminal so that it fits, elsewhere without a break in its lines."""
     if out.is_terminal:
         out.print(table)
         return
@@ -115,13 +115,14 @@ def _show(out: Console, table: Table) -> None:
 
 
 def _cell(value: object) -> str:
-    """Give a value as a cell; control characters of other people's text stay visible."""
+    """Give a value as a cell: not long, and control characters of other people's text visible."""
     if value is None:
         return ""
     text = str(value)
     if isinstance(value, dt.datetime):
         text = value.isoformat(" ", "milliseconds")
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return escape(shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 1]}…")
 
 
 def _first_lines(error: AnalysisException | ParseException) -> str:

@@ -6,20 +6,27 @@ import datetime as dt
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from anomalies.health import place_among
-from anomalies.model import SEVERITIES
+from anomalies.model import INFO, SEVERITIES
 from anomalies.telling import KINDS
-from report.read import ask, quality, quality_of
+from report.read import ask, quality, quality_of, worst_groups
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
-from storage.queries import answers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
     from anomalies.model import Row
     from jobs.runtime.runner import Run
+    from report.model import Quality
+    from storage.tables import Lakehouse
 
 _SHOWN_GROUPS = 12
 _SHOWN_ANOMALIES = 8
@@ -27,45 +34,56 @@ _MOST_ANOMALIES = 500
 _COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _MAX_NAME = 20
 _SHOWN_ERRORS = 3
-_WINDOW = dt.timedelta(hours=24)
-_WORST_GROUPS = f"""
-SELECT *, count(*) OVER () AS groups FROM gold.group_health
-ORDER BY {place_among("health", ("ok", *SEVERITIES))} DESC, rebalances_24h DESC, group_id
-LIMIT {_SHOWN_GROUPS}"""
-# Of those that only inform, one tells how many there are.
-_WORST_ANOMALIES = f"""
-SELECT * FROM (
-  SELECT kind, severity, group_id, started_at, ended_at, summary,
-    count(*) OVER (PARTITION BY severity) AS of_severity,
-    row_number() OVER (PARTITION BY severity ORDER BY ended_at DESC, anomaly_id) AS place
-  FROM gold.anomalies WHERE is_open OR ended_at >= timestamp'{{since}} UTC'
-)
-WHERE place <= IF(severity = 'info', 1, {_MOST_ANOMALIES})"""
+_WINDOW_MS = 24 * 3_600_000
 
 
 def show_summary(run: Run) -> None:
     """Print what the run decoded, how the groups are, what is wrong, and what is missing."""
     if run.summary.get("records_read"):
         run.out.print(_decoded(run))
-    show_anomalies(run)
-    for line in _remarks(run):
+    found = ask({**quality_of(run.lakehouse), **_of_groups(run.lakehouse)})
+    _show_groups(run, found)
+    for line in _remarks(run, quality(found)):
         run.out.print(line, markup=False, highlight=False)
 
 
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, and what is wrong with them."""
-    (groups,) = answers(run.lakehouse, [_WORST_GROUPS])
+    if questions := _of_groups(run.lakehouse):
+        _show_groups(run, ask(questions))
+
+
+def _of_groups(lakehouse: Lakehouse) -> dict[str, DataFrame]:
+    """Ask how the groups are, and what is wrong of late, by severity the newest first."""
+    last = lakehouse.runs.last("anomalies")
+    if last is None or last.details["as_of"] is None:
+        return {}
+    since = F.timestamp_millis(F.lit(last.details["as_of"] - _WINDOW_MS))
+    of_severity = Window.partitionBy("severity")
+    newest = of_severity.orderBy(F.desc("ended_at"), "anomaly_id")
+    of_late = lakehouse.read(ANOMALIES).where(F.col("is_open") | (F.col("ended_at") >= since))
+    counted = of_late.select(
+        *("kind", "severity", "group_id", "started_at", "summary"),
+        F.count("*").over(of_severity).alias("row_count"),
+        F.row_number().over(newest).alias("place"),
+    )
+    # Of those that only inform, one tells how many there are.
+    anomalies = counted.where(f"place <= IF(severity = '{INFO}', 1, {_MOST_ANOMALIES})")
+    return {"groups": worst_groups(lakehouse, _SHOWN_GROUPS), "anomalies": anomalies}
+
+
+def _show_groups(run: Run, found: Mapping[str, pa.Table]) -> None:
+    groups = found["groups"].sort_by("place").to_pylist() if "groups" in found else []
     if not groups:
         return
     run.out.print(_health(groups))
-    since = groups[0]["as_of"] - _WINDOW
-    (found,) = answers(run.lakehouse, [_WORST_ANOMALIES.format(since=since)])
-    counts = {row["severity"]: row["of_severity"] for row in found}
-    worst = sorted(found, key=lambda row: (-SEVERITIES.index(row["severity"]), row["place"]))
-    serious = [row for row in worst if row["severity"] != SEVERITIES[0]][:_MOST_ANOMALIES]
+    anomalies = found["anomalies"].to_pylist()
+    anomalies.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), row["place"]))
+    serious = [row for row in anomalies if row["severity"] != INFO][:_MOST_ANOMALIES]
     for row, more in _worst_by_group(serious):
         run.out.print(_told(row, more), soft_wrap=True, highlight=False)
-    told = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if counts.get(s))
+    counts = {row["severity"]: row["row_count"] for row in anomalies}
+    told = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if s in counts)
     line = f"Anomalies of these 24 hours: {told or 'none'}"
     text = f"{line}; {ANOMALIES.name} has them all"
     run.out.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -105,7 +123,7 @@ def _decoded(run: Run) -> Table:
 
 
 def _health(rows: list[Row]) -> Table:
-    as_of, groups = rows[0]["as_of"], rows[0]["groups"]
+    as_of, groups = _time(rows[0]["as_of"]), rows[0]["row_count"]
     title = f"24 hours to {as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups} groups)"
     table = _table(title)
     table.add_column("group", no_wrap=True)
@@ -138,18 +156,21 @@ def _lag(row: Row) -> str:
 def _told(row: Row, more: int) -> str:
     group = "" if row["group_id"] is None else f"{printable(row['group_id'])}: "
     summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
-    severity, at = row["severity"], f"{row['started_at']:%H:%M:%S}"
+    severity, at = row["severity"], f"{_time(row['started_at']):%H:%M:%S}"
     told = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {group}{summary}"
     return told + (f" (+{more} more)" if more else "")
+
+
+def _time(millis: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
 
 
 def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
 
 
-def _remarks(run: Run) -> list[str]:
+def _remarks(run: Run, held: Quality) -> list[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
-    held = quality(ask(quality_of(run.lakehouse)))
     missing = held.offsets - held.records
     lines = []
     if "continued_as" in run.summary:

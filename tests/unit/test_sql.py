@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from jobs.runtime.sql import _show, split
+from jobs.runtime.sql import _cell, _show, split
 from schemas.tables import all_tables
-from storage.catalog import _named, description, function_texts, view_texts
+from storage.catalog import _named, _wanted, description, function_texts, view_texts
 from storage.tables import sql_literal, sql_text
 
 
@@ -35,8 +35,27 @@ def test_statements_end_at_semicolons_that_are_no_text(text: str, statements: li
 @pytest.mark.parametrize("text", [*view_texts().values(), *function_texts().values()])
 def test_views_are_described_and_read_tables_that_exist(text: str) -> None:
     assert description(text).endswith(".")
-    known = {*all_tables(), *view_texts(), *function_texts()}
-    assert _named(text) <= known
+    # A function's SQL names the function itself.
+    assert _named(text) <= {*all_tables(), *function_texts()}
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("SELECT 1", set()),
+        ("SELECT count(*) FROM gold.lag", {"gold.lag"}),
+        ("SELECT * FROM `bronze`.`Records`", {"bronze.records"}),
+        ("USE silver; SELECT * FROM quarantine", {"silver.quarantine"}),
+        ("SELECT * FROM timeline JOIN owners_at(now())", {"gold.timeline", "gold.owners_at"}),
+    ],
+)
+def test_what_a_query_names_is_registered(query: str, wanted: set[str]) -> None:
+    assert _wanted(query, [*all_tables(), *view_texts(), *function_texts()]) == wanted
+
+
+@pytest.mark.parametrize("query", [None, "SHOW TABLES IN silver"])
+def test_everything_is_registered_for_those_who_look_around(query: str | None) -> None:
+    assert _wanted(query, all_tables()) == all_tables().keys()
 
 
 def test_text_of_others_stays_text_in_sql() -> None:
@@ -47,7 +66,7 @@ def test_text_of_others_stays_text_in_sql() -> None:
     assert sql_text("") == "''"
 
 
-def test_what_is_piped_is_whole() -> None:
+def test_a_piped_row_is_one_line() -> None:
     table = Table("name", "")
     table.add_row("x" * 500, "")
     piped = io.StringIO()
@@ -55,3 +74,8 @@ def test_what_is_piped_is_whole() -> None:
     lines = piped.getvalue().splitlines()
     assert any("x" * 500 in line for line in lines)
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_long_name_is_cut_in_a_table() -> None:
+    assert _cell("x" * 120) == "x" * 120
+    assert _cell("x" * 1_000) == "x" * 119 + "…"
