@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,9 @@ from jobs.runtime.report import report
 from report.model import PANELS, Panel
 from report.read import read_facts
 from schemas.tables import GROUP_STATES, RECORDS, RESULTS
-from storage import queries
+from storage.runs import RunId
 from storage.tables import Lakehouse
-from tests.support.jobs import by_spark, run, run_of, succeed
+from tests.support.jobs import run, run_of, succeed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def test_a_folder_without_tables_is_refused_and_left_alone(
 
 
 def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: str) -> None:
-    Lakehouse(spark, lakehouse_path, "default").ensure(RECORDS)
+    Lakehouse(spark, lakehouse_path, "default").create(RECORDS)
     outcome = run("report", "--lakehouse", lakehouse_path)
     assert outcome.status == 0, outcome.err
     assert outcome.summary["report"] == f"{lakehouse_path}/report.html"
@@ -54,22 +55,22 @@ def test_an_empty_lakehouse_has_a_report(spark: SparkSession, lakehouse_path: st
     assert data["quality"]["records"] == 0
 
 
-def test_duckdb_and_spark_have_the_same_to_show(
+def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
     spark: SparkSession, storm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakehouse = Lakehouse(spark, storm, "one")
     monkeypatch.setitem(PANELS, "states", Panel(PANELS["states"].columns, 5))
-    by_duckdb = read_facts(lakehouse, 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(queries, "queries_of", by_spark)
-        assert read_facts(lakehouse, 0) == by_duckdb
-    counted = lakehouse.read(GROUP_STATES).groupBy("group_id").count().collect()
-    states = {group.group_id: group.counts["states"] for group in by_duckdb.shown}
-    assert states == {row["group_id"]: row["count"] for row in counted}
-    for group in by_duckdb.shown:
-        begun = group.rows["states"]["started_at"].to_pylist()
-        assert len(begun) == 5
-        assert begun == sorted(begun)
+    facts = read_facts(lakehouse, 0)
+    held = lakehouse.read(GROUP_STATES).selectExpr("group_id", "unix_millis(started_at)")
+    begun: dict[str, list[int]] = defaultdict(list)
+    for group_id, started_at in held.collect():
+        begun[group_id].append(started_at)
+    assert {group.group_id: group.counts["states"] for group in facts.shown} == {
+        group_id: len(times) for group_id, times in begun.items()
+    }
+    for group in facts.shown:
+        newest = sorted(begun[group.group_id])[-5:]
+        assert group.rows["states"]["started_at"].to_pylist() == newest
 
 
 def test_the_pipeline_writes_the_report_where_it_is_told(
@@ -89,16 +90,26 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
     assert quality["records"] + sum(quality["holes"].values()) == quality["offsets"] > 0
     assert quality["last_validation_at"] is not None
     assert quality["findings"] == []
+    # Where no run has brought anything since, the page stays as it is.
+    again = run_of(spark, lakehouse_path, "pipeline", "--records", str(OLD), *map(str, options[2:]))
+    report(again)
+    assert again.summary["report"] == str(path)
+    assert data_of(path) == data
     # What validate found since is on the page, each expectation as it failed last.
-    held = Lakehouse(spark, lakehouse_path, "old")
+    held = again.lakehouse
     at = dt.datetime.now(dt.timezone.utc)
-    for number, broken in enumerate((3, 2), held.last_write(RESULTS, "validate") + 1):
+    for number, broken in enumerate((3, 2), held.runs.last_number("validate") + 1):
         found = {"table_name": "bronze.records", "expectation": "e", "severity": "warning"}
         found |= {"validation_run": number, "success": False, "at": at, "rows_unexpected": broken}
-        assert held.append_rows(RESULTS, [found], "validate", number)
-    succeed("report", "--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
+        held.append(RESULTS, [found], RunId("validate", number))
+        held.runs.note(RunId("validate", number))
+    report(again)
     (told,) = data_of(path)["quality"]["findings"]
     assert (told["expectation"], told["rows_unexpected"]) == ("e", 2)
+    # Whoever asks for a page gets one.
+    made_at = data_of(path)["made_at"]
+    succeed("report", "--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
+    assert data_of(path)["made_at"] > made_at
     # Another cluster's page tells of nothing.
     outcome = run("report", "--lakehouse", lakehouse_path, "--cluster", "new")
     assert data_of(Path(lakehouse_path) / "report-new.html")["group_count"] == 0
@@ -107,7 +118,7 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
 def test_a_file_that_cannot_be_written_is_told_in_a_line(
     spark: SparkSession, lakehouse_path: str, tmp_path: Path
 ) -> None:
-    Lakehouse(spark, lakehouse_path, "default").ensure(RECORDS)
+    Lakehouse(spark, lakehouse_path, "default").create(RECORDS)
     (tmp_path / "file").write_text("")
     outcome = run("report", "--lakehouse", lakehouse_path, "--output", tmp_path / "file" / "x.html")
     assert outcome.status == 1
