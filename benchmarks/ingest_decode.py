@@ -33,7 +33,6 @@ from rich.table import Table
 
 from benchmarks import generate, memory
 from benchmarks.row_decoder import DecodedRow, decode_record
-from decoders.batches import MAX_BYTES, MAX_ROWS
 from decoders.records import decode as decode_batch
 from decoders.spark import decoded, is_of_type
 from jobs.runtime import jars, launch
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WARM_UP = 50_000
+# What a decode run bounds its batches by.
+MAX_ROWS, MAX_BYTES = 10_000, 4 * 2**20
 MAIN_TABLES = ("offset_commits", "group_metadata")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _ROUNDS = 9  # of half a second each, in which the machine may have done something else too

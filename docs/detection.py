@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import resources
 from pathlib import Path
 
 from anomalies.telling import KINDS
-from jobs.runtime.places import CONF
 from schemas import toml
 from tests.support.labels import outcomes
 
@@ -54,7 +54,7 @@ def detection() -> str:
 
 def thresholds() -> str:
     """Give the thresholds with their reasons, as Markdown."""
-    every = toml.loads((CONF / "anomalies.toml").read_text("utf-8"))
+    every = toml.loads((resources.files("conf") / "anomalies.toml").read_text("utf-8"))
     lines = ["| threshold | default | why | where from |", "|---|---|---|---|"]
     for kind, names in every.items():
         if isinstance(names, dict):

@@ -150,13 +150,13 @@ def _of_table(spec: TableSpec, declared: dict[str, Any], by_key: Sequence[Check]
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
     facts = ["*", *declared.get("facts", ())]
-    rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"  # noqa: S608
+    rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"
     if any("copies" in check.condition for check in by_key):
         # Last, and by all of the key: rows that were brought together by a part of it stay so. All
         # are of one cluster, so that comparing it first would tell nothing apart.
         cluster, first, *others = spec.key
         key = ", ".join((first, cluster, *others))
-        rows = f"SELECT *, count(*) OVER (PARTITION BY {key}) AS copies\nFROM (\n{rows}\n)"  # noqa: S608
+        rows = f"SELECT *, count(*) OVER (PARTITION BY {key}) AS copies\nFROM (\n{rows}\n)"
     checks = [*by_key, *(Check(**check) for check in declared.get("check", ()))]
     own_key = tuple(column for column in spec.key if column != "cluster")
     return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,9 @@ from storage.runs import DONE, PLANNED
 from storage.tables import between, spark_schema, sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
 
     from jobs.runtime.runner import Run
     from storage.runs import LedgerRow, StageRun
@@ -40,6 +43,8 @@ STAGE = "decode"
 _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_RECORD_BYTES = "spark.groupledger.decode.maxBytesPerBatch"
 
 
 @of_every_log
@@ -281,9 +286,24 @@ def _write_tables(
         rows = rows.withColumn("decode_run", F.lit(stage.id.number).cast("bigint"))
         lakehouse.append(decoded_table(table), rows, stage.id)
 
-    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+    with _bounded_batches(lakehouse.spark), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         list(pool.map(write, by_table))
     rare.unpersist()
+
+
+@contextmanager
+def _bounded_batches(spark: SparkSession) -> Iterator[None]:
+    """Bound Arrow batches of records by their bytes, too.
+
+    A record may have a megabyte. That Spark asks for the size of the batch after each row takes
+    long only of rows with arrays, which records have not.
+    """
+    before = spark.conf.get(_BATCH_BYTES)
+    spark.conf.set(_BATCH_BYTES, spark.conf.get(_RECORD_BYTES))
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_BYTES, before)
 
 
 def _batch(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:

@@ -14,20 +14,18 @@ import pytest
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
-    ANOMALY_RUNS,
     COMMITTED_OFFSETS,
     COVERAGE,
-    DECODE_RUNS,
     GROUP_HEADS,
     GROUP_STATES,
-    HISTORY_RUNS,
     OFFSET_MOVES,
     OFFSET_PROGRESS,
     RECORDS,
     RESULTS,
-    VALIDATION_RUNS,
+    RUNS,
     decoded_table,
 )
+from storage.runs import DONE, Runs
 from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
@@ -39,10 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from schemas.tables import TableSpec
+    from storage.runs import RunId
 
 JOBS = ("decode", "history", "anomalies")
 OF_OFFSETS = [COMMITTED_OFFSETS, OFFSET_MOVES, OFFSET_PROGRESS]
-STATE = (DECODE_RUNS, GROUP_HEADS, HISTORY_RUNS, ANOMALY_HEADS, ANOMALY_RUNS, COVERAGE)
+STATE = (RUNS, GROUP_HEADS, ANOMALY_HEADS, COVERAGE)
 
 
 pytestmark = pytest.mark.slow
@@ -264,15 +263,15 @@ def test_a_disk_that_is_full_loses_nothing(
 def test_a_validation_killed_before_it_was_noted_is_done_again(
     spark: SparkSession, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Lakehouse.append_rows
+    write = Runs._write
 
-    def killed(self: Lakehouse, spec: TableSpec, *arguments: object) -> bool:
-        if spec is VALIDATION_RUNS:
+    def killed(self: Runs, run: RunId, state: str, **noted: object) -> str:
+        if state == DONE:
             raise KeyboardInterrupt
-        return append(self, spec, *arguments)  # type: ignore[arg-type]
+        return write(self, run, state, **noted)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lakehouse, "append_rows", killed)
+        patch.setattr(Runs, "_write", killed)
         assert run("validate", "--lakehouse", lakehouse).status == 1
     once = table(spark, str(lakehouse), RESULTS.name).count()
     assert once > 0
@@ -291,21 +290,21 @@ class TestUpgrade:
         lakehouse_path: str,
     ) -> None:
         opened = Lakehouse(spark, lakehouse_path, "default")
-        for spec, name in ((COVERAGE, "continued_as"), (DECODE_RUNS, "retried")):
+        for spec, name in ((COVERAGE, "continued_as"), (RUNS, "seconds")):
             columns = tuple(c for c in spec.columns if c.name != name)
             skipping = tuple(c for c in spec.skipping if c != name)
-            opened.ensure(replace(spec, columns=columns, skipping=skipping))
+            opened.create(replace(spec, columns=columns, skipping=skipping))
             assert name not in spark.read.format("delta").load(opened.path(spec)).columns
         for part in parts:
             bring(Path(lakehouse_path), part)
         assert told(spark, Path(lakehouse_path)) == whole
-        for spec, name in ((COVERAGE, "continued_as"), (DECODE_RUNS, "retried")):
+        for spec, name in ((COVERAGE, "continued_as"), (RUNS, "seconds")):
             assert name in spark.read.format("delta").load(opened.path(spec)).columns
 
     def test_a_newer_release_has_more_columns(
         self, spark: SparkSession, lakehouse: Path, parts: list[Path], whole: dict[str, list[str]]
     ) -> None:
-        widened = (RECORDS, COVERAGE, DECODE_RUNS, GROUP_HEADS, GROUP_STATES, ANOMALIES)
+        widened = (RECORDS, COVERAGE, RUNS, GROUP_HEADS, GROUP_STATES, ANOMALIES)
         for spec in (*widened, decoded_table("group_metadata")):
             path = folder(lakehouse, spec)
             spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (remark STRING)")

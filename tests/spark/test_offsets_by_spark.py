@@ -7,10 +7,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from history import offsets
-from history.spark import follow_offsets, joined_hours, row_columns, rows_of
+from history.spark import follow_offsets, joined_hours, rows_of
 from schemas.silver import decoded_columns
 from schemas.tables import COMMITTED_OFFSETS
-from storage.conditions import EVERY_ROW
 from storage.tables import Lakehouse, spark_schema
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MOST = 2**63 - 1
-TASKS = 3
 
 
 def commits(spark: SparkSession, *committed: int) -> DataFrame:
@@ -41,9 +39,8 @@ def commits(spark: SparkSession, *committed: int) -> DataFrame:
     return spark.createDataFrame(of_rows, spark_schema(columns))
 
 
-def follow(rows: DataFrame, former: DataFrame, table: str) -> DataFrame:
-    schema = spark_schema(row_columns(offsets.TABLES))
-    return rows_of(follow_offsets(rows, former, schema, TASKS), table)
+def follow(rows: DataFrame, former: DataFrame | None, table: str) -> DataFrame:
+    return rows_of(follow_offsets(rows, former), table)
 
 
 def test_a_table_of_an_older_release_gets_the_column(
@@ -57,11 +54,11 @@ def test_a_table_of_an_older_release_gets_the_column(
         for topic in ("t", "u", "v")
     ]
     rows = spark.createDataFrame(given, spark_schema(former.columns))
-    lakehouse.replace(former, rows.select(names), EVERY_ROW, "history", 0)
+    lakehouse.replace(former, rows.select(names))
     held = lakehouse.read(COMMITTED_OFFSETS)
     assert [r.recent_commits for r in held.collect()] == [None] * 3
     latest = follow(commits(spark, 6, 7), held, offsets.LATEST)
-    lakehouse.replace(COMMITTED_OFFSETS, latest, EVERY_ROW, "history", 1)
+    lakehouse.replace(COMMITTED_OFFSETS, latest.localCheckpoint())
     # Of those that are not committed again, nothing is known, and nothing is lost.
     assert {
         row.topic: [c.committed_offset for c in row.recent_commits or ()]
@@ -70,10 +67,8 @@ def test_a_table_of_an_older_release_gets_the_column(
 
 
 def test_an_hour_cut_in_two_holds_what_64_bits_do(spark: SparkSession) -> None:
-    none = spark.createDataFrame([], spark_schema(COMMITTED_OFFSETS.columns))
-    hours = follow(commits(spark, 0, MOST, 0, 100), none, offsets.HOURS)
-    schema = spark_schema(offsets.TABLES[offsets.HOURS])
-    (row,) = joined_hours(hours, hours, schema, TASKS).collect()
+    hours = follow(commits(spark, 0, MOST, 0, 100), None, offsets.HOURS)
+    (row,) = joined_hours(hours.unionByName(hours)).collect()
     assert (row.commits, row.rewinds) == (8, 2)
     assert (row.progressed_offsets, row.rewound_offsets) == (MOST, MOST)
     assert (row.first_committed_offset, row.last_committed_offset) == (0, 100)

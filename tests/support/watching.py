@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from anomalies import thresholds
@@ -18,7 +19,6 @@ from anomalies.group import (
 )
 from anomalies.rows import row_of
 from history.model import GENERATIONS, SESSIONS, STATES
-from jobs.runtime.places import CONF
 from tests.support.history import commits_of, logs_of, tell
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _JUMP_LEAST, _JUMP_FACTOR = 1_000, 10
 
 def default_thresholds(own: str | None = None) -> Thresholds:
     """Read our thresholds, and some over them."""
-    return thresholds.read((CONF / "anomalies.toml").read_text("utf-8"), own)
+    return thresholds.read((resources.files("conf") / "anomalies.toml").read_text("utf-8"), own)
 
 
 def watched(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]:
