@@ -436,7 +436,7 @@ def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
 
 
 def _member(given: Row, *, is_connect: bool) -> Member:
-    """Read a member as a row of silver has it; or as the state of a group has kept it."""
+    """Read a member as the state of a group has kept it, or as a row of silver has it."""
     if "assigned" in given:
         return Member(**given)
     assigned: dict[str, list[int]] | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import orjson
+
 from history import classic, commits, modern
 from history.members import name_topics
 from history.model import (
@@ -12,14 +14,16 @@ from history.model import (
     SESSIONS,
     STATES,
     GroupState,
+    Member,
     Output,
+    Record,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from history.commits import CommitChunk
-    from history.model import Record, Row
+    from history.model import Row
 
 GROUP_METADATA = "group_metadata"
 
@@ -87,6 +91,20 @@ class Fold:
         still_open[SESSIONS].extend(state.sessions.values())
         still_open[OWNERS].extend(state.owners.values())
         return self.output.take(), still_open
+
+    def to_json(self) -> str:
+        """Write down what a later run needs to go on; `resumed` reads it."""
+        head = {"state": self.state.to_json(), "pending": [list(r) for r in self.pending]}
+        # Left alone, orjson writes down of a member what was worked out of it, too.
+        option = orjson.OPT_PASSTHROUGH_DATACLASS
+        return orjson.dumps(head, default=Member.plain, option=option).decode()
+
+
+def resumed(head: str) -> tuple[GroupState, list[Record]]:
+    """Give the state of a group, and the last batch, that `Fold.to_json` wrote down."""
+    given = orjson.loads(head)
+    pending = [Record(*fields) for fields in given["pending"]]
+    return GroupState.from_json(given["state"]), pending
 
 
 def judge(

@@ -7,12 +7,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from history.commits import NO_TIME, CommitChunk
-from history.fold import Fold
-from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Member, Record
+from history.fold import Fold, resumed
+from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
 from schemas import gold
 from schemas.columns import Column, array_of_millis
 
@@ -254,11 +253,9 @@ class _Group:
 
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:
-            state, pending = GroupState(self.group_id, partition), []
+            state, pending = GroupState(self.group_id, partition), list[Record]()
             if self._head is not None:
-                head = orjson.loads(self._head[0])
-                state = GroupState.from_json(head["state"])
-                pending = [Record(*fields) for fields in head["pending"]]
+                state, pending = resumed(self._head[0])
             holes = self._holes.get(state.partition, NO_HOLES)
             self._fold = Fold(state, pending, has_hole=holes.between)
         return self._fold
@@ -272,23 +269,15 @@ class _Group:
         for table in TABLES:
             rows.add(table, still_open[table])
         state = self._fold.state
-        head = {"state": state.to_json(), "pending": [list(r) for r in self._fold.pending]}
         told = {
             "group_id": self.group_id,
             "record_partition": state.partition,
             "record_offset": self._offset,
             "group_type": state.group_type,
-            "state": _json(head),
+            "state": self._fold.to_json(),
             "told_since": None if self._head is None else self._head[1],
         }
         rows.add(HEADS, [told])
-
-
-def _json(head: Row) -> str:
-    # Left alone, orjson writes down of a member what was worked out of it, too.
-    return orjson.dumps(
-        head, default=Member.plain, option=orjson.OPT_PASSTHROUGH_DATACLASS
-    ).decode()
 
 
 def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:

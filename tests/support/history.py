@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from decoders.records import decode
 from history.commits import NO_TIME, CommitChunk
-from history.fold import GROUP_METADATA, Fold
+from history.fold import GROUP_METADATA, Fold, resumed
 from history.model import (
     GENERATIONS,
     OWNERS,
@@ -85,16 +85,14 @@ def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
         # Through JSON, as between two runs.
         for table in TABLES:
             settled[table] += json.loads(json.dumps(closed[table]))
-        head = json.dumps([fold.state.to_json(), fold.pending])
+        head = fold.to_json()
     return {t: settled[t] + still_open[t] for t in TABLES}
 
 
 def _resumed(log: Log, head: str | None) -> Fold:
     if head is None:
         return Fold(GroupState(log.group_id, log.partition), has_hole=log.has_hole)
-    state, pending = json.loads(head)
-    records = [Record(*fields) for fields in pending]
-    return Fold(GroupState.from_json(state), records, has_hole=log.has_hole)
+    return Fold(*resumed(head), has_hole=log.has_hole)
 
 
 def _chunks(events: list[Record | Commit]) -> Iterable[Record | CommitChunk]:
@@ -123,16 +121,17 @@ def _chunk(commits: list[Commit]) -> CommitChunk:
 @cache
 def commits_of(recording: Path) -> dict[str, list[Row]]:
     """Decode the offset commits of a recording, by group, in the order of the log."""
-    rows = [r for part in _decoded(recording).get(COMMITS, ()) for r in part.to_pylist()]
+    rows = [r for part in decoded(recording).get(COMMITS, ()) for r in part.to_pylist()]
     commits: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda r: (r["record_partition"], r["record_offset"])):
-        plain = _plain(row)
+        plain = in_millis(row)
         plain["at"] = plain["record_timestamp"] or plain["commit_timestamp"]
         commits[row["group_id"]].append(plain)
     return dict(commits)
 
 
-def _decoded(recording: Path) -> dict[str, list[pa.RecordBatch]]:
+def decoded(recording: Path) -> dict[str, list[pa.RecordBatch]]:
+    """Decode a recording into batches by silver table, and the quarantine."""
     table = pq.read_table(recording)
     batch = pa.RecordBatch.from_arrays(
         [
@@ -152,7 +151,7 @@ def logs_of(recording: Path) -> list[Log]:
     """Decode a recording into the logs of its groups."""
     read: dict[int, set[int]] = defaultdict(set)
     events: dict[tuple[str, int], list[Record | Commit]] = defaultdict(list)
-    for name, batches in _decoded(recording).items():
+    for name, batches in decoded(recording).items():
         for row in (row for part in batches for row in part.to_pylist()):
             read[row["record_partition"]].add(row["record_offset"])
             if "group_id" in row:
@@ -169,24 +168,25 @@ def _timestamps(epoch_ms: pa.Array) -> pa.Array:
 
 
 def _event(name: str, row: Row) -> Record | Commit:
-    at = _plain(row["record_timestamp"])
+    at = in_millis(row["record_timestamp"])
     if name == COMMITS:
         hashed = partition_hash(partition_key(row["topic"], row["topic_partition"]))
         return Commit(row["record_offset"], at, hashed, row["is_tombstone"])
-    payload = None if row["is_tombstone"] else _plain(row)
+    payload = None if row["is_tombstone"] else in_millis(row)
     if payload is not None and name == GROUP_METADATA:
         for member, given in zip(payload["members"], row["members"], strict=True):
             member["has_empty_assignment"] = given["assignment_bytes"] == b""
     return Record(row["record_offset"], at, name, row.get("member_id"), payload)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
+def in_millis(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
+    """Give times as epoch milliseconds, and no bytes."""
     if isinstance(value, dt.datetime):
         return round(value.timestamp() * 1000)
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: in_millis(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_plain(v) for v in value]
+        return [in_millis(v) for v in value]
     return None if isinstance(value, bytes) else value
 
 
