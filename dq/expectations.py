@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
-from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_partial
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
+    from great_expectations.execution_engine.execution_engine import ExecutionEngine
     from pyspark.sql import Column
 
 _ROWS, _BROKEN = "table.row_count", "table.rows_that_break"
@@ -62,7 +63,7 @@ class ExpectConditionToHold(BatchExpectation):
         self,
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002
-        execution_engine: SparkDFExecutionEngine | None = None,  # noqa: ARG002
+        execution_engine: ExecutionEngine[Any] | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         rows, broken = metrics[_ROWS], metrics[_BROKEN]
         result = {"observed_value": broken, "element_count": rows, "unexpected_count": broken}

@@ -16,11 +16,15 @@ from jobs.runtime.logs import of_every_log
 from schemas.placement import partitions_of
 from schemas.silver import silver_tables
 from schemas.tables import (
-    COVERAGE,
+    ANOMALIES,
+    ANOMALY_HEADS,
     GROUP_HEADS,
+    GROUP_HEALTH,
+    LAG,
+    LOG_OFFSETS,
     QUARANTINE,
-    RECORDS,
     RESULTS,
+    RUNS,
     all_tables,
     decoded_table,
 )
@@ -28,6 +32,7 @@ from storage.queries import on_views, show, tables_of, view_of
 from storage.tables import EVERY_ROW, between
 
 if TYPE_CHECKING:
+    from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.runner import Run
     from storage.runs import LedgerRow, StageRun
@@ -39,6 +44,11 @@ FAILED = 3
 
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
+# Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
+_STAGES = {
+    **dict.fromkeys((ANOMALIES.name, GROUP_HEALTH.name, ANOMALY_HEADS.name), "anomalies"),
+    **dict.fromkeys((LAG.name, LOG_OFFSETS.name), "lag"),
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,10 @@ class News:
 
     tables: set[str]
     values: dict[str, str]
+
+    def has(self, suite: Suite) -> bool:
+        """Tell whether there is a value for each place of a suite."""
+        return suite.places <= self.values.keys()
 
 
 @of_every_log
@@ -75,6 +89,8 @@ def validate(run: Run) -> None:
         if stage is None:
             run.say("validate: nothing new to look at since the last time")
             return
+        if stage.is_resumed:
+            run.say(f"validate run {stage.id.number} was planned and not done: this one does it")
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
             pool.submit(great_expectations)  # beside Spark's first look at the tables
             news = _news(lakehouse, stage)
@@ -102,7 +118,8 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
     before = _NOTHING if stage.is_refresh else stage.former.get("reach", _NOTHING)
     reach = stage.plan["reach"]
     done = {name: lakehouse.runs.done(name, before[name], reach[name]) for name in _NOTHING}
-    tables = {n for runs in done.values() for run in runs for n, rows in run.rows.items() if rows}
+    tables = {name for name in all_tables() if stage.is_refresh or _is_written(name, done)}
+    tables.discard(RUNS.name)
     decoded = {spec.name: spec for spec in (*map(decoded_table, silver_tables()), QUARANTINE)}
     values = {
         "ingest_runs": _upstream("ingest_run", done["decode"]),
@@ -113,10 +130,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         "history_runs": between("history_run", before["history"], reach["history"]),
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
     }
-    if stage.is_refresh:
-        tables = set(all_tables())
     if done["decode"]:
-        tables |= {RECORDS.name, COVERAGE.name}
         heads = lakehouse.read(GROUP_HEADS).select("group_id", "record_partition").toArrow()
         places = zip(*(column.to_pylist() for column in heads.columns), strict=True)
         values["partitions"] = str(partitions_of(places) or "")
@@ -131,6 +145,14 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
     return News(tables, {name: value for name, value in values.items() if value})
 
 
+def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
+    """Tell whether some runs wrote rows of a table, by what the ledger says of it."""
+    # Of silver it names each table that got rows; of others it may say nothing.
+    unnamed = 0 if table.startswith("silver.") else 1
+    stage = _STAGES.get(table, "history" if table.startswith("gold.") else "decode")
+    return any(run.rows.get(table, unnamed) for run in done[stage])
+
+
 def _upstream(column: str, runs: list[LedgerRow]) -> str:
     """Give the condition of what some runs took of the stage before."""
     after = min((run.after_run for run in runs), default=-1)
@@ -139,21 +161,18 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
 
 def _given(lakehouse: Lakehouse, news: News) -> list[Given]:
     """Give the suites that have something new to look at, as far as their tables have been made."""
-    chosen = {}
-    for suite in suites():
-        if suite.places <= news.values.keys():
-            sql = filled(suite.rows, news.values)
-            named = tables_of(sql)
-            if named & news.tables and all(lakehouse.exists(all_tables()[n]) for n in named):
-                chosen[suite] = sql
-    show(lakehouse, {name for sql in chosen.values() for name in tables_of(sql)})
+    chosen = {suite: filled(suite.rows, news.values) for suite in suites() if news.has(suite)}
+    named = {suite: tables_of(sql) for suite, sql in chosen.items()}
+    made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
+    given = [suite for suite in chosen if named[suite] <= made and named[suite] & news.tables]
+    show(lakehouse, {name for suite in given for name in named[suite]})
     return [
         Given(
             suite,
-            lakehouse.spark.sql(on_views(sql, view_of)),
+            lakehouse.spark.sql(on_views(chosen[suite], view_of)),
             [filled(check.condition, news.values) for check in suite.checks],
         )
-        for suite, sql in chosen.items()
+        for suite in given
     ]
 
 

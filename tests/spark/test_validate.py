@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dq.declared import filled, suites
 from dq.validation import EvaluationError, Given, evaluate
 from jobs.runtime import validate as job
-from schemas.columns import ArrayOf, StructOf
+from schemas.columns import ArrayOf, StructOf, arrow_schema
 from schemas.placement import partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
 from storage.queries import on_views
@@ -290,11 +290,11 @@ class World:
         )
         self.values = job._news(lakehouse, stage).values | {"ingest_runs": "true"}
         for name, spec in all_tables().items():
-            rows = lakehouse.read(spec).collect() if lakehouse.exists(spec) else []
-            if not rows and name in MADE_UP:
-                made = {"cluster": "default", **MADE_UP[name]}
-                rows = [Row(*(made.get(c.name) for c in spec.columns))]
-            frame = spark.createDataFrame(rows, spark_schema(spec.columns))
+            rows = lakehouse.read(spec).toArrow()
+            if not rows.num_rows and name in MADE_UP:
+                made = [{"cluster": "default", **MADE_UP[name]}]
+                rows = pa.Table.from_pylist(made, arrow_schema(spec.columns))
+            frame = spark.createDataFrame(rows, spark_schema(spec.columns)).coalesce(1)
             frame.createOrReplaceTempView(view_of(name))
 
     def broken(self, broken: Broken, view: str) -> None:
