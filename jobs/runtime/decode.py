@@ -298,8 +298,8 @@ def _bounded_batches(spark: SparkSession) -> Iterator[None]:
     A record may have a megabyte. That Spark asks for the size of the batch after each row takes
     long only of rows with arrays, which records have not.
     """
-    before = spark.conf.get(_BATCH_BYTES)
-    spark.conf.set(_BATCH_BYTES, spark.conf.get(_RECORD_BYTES))
+    before = str(spark.conf.get(_BATCH_BYTES))
+    spark.conf.set(_BATCH_BYTES, str(spark.conf.get(_RECORD_BYTES)))
     try:
         yield
     finally:
