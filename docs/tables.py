@@ -34,8 +34,7 @@ its path; `[]` stands for each element of an array.
 _SHARED = """\
 ## Columns of every decoded table
 
-The silver tables that records decode into, which are all but `silver.decode_runs` and
-`silver.quarantine`, have these columns. Their own columns stand between `is_tombstone` and
+The silver tables that records decode into, all but `silver.quarantine`, have these columns. Their own columns stand between `is_tombstone` and
 `decode_notes`, but for `key_version`, which precedes `value_version`; a column that a later release
 added to a table stands last.
 
