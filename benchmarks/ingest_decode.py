@@ -34,15 +34,15 @@ from rich.table import Table
 from benchmarks import generate, memory
 from benchmarks.row_decoder import DecodedRow, decode_record
 from decoders.records import decode as decode_batch
-from decoders.spark import decoded, is_of_type
+from decoders.transform import decoded, is_of_type
 from jobs.runtime import jars, launch
 from jobs.runtime.decode import decode
 from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import session
+from lakehouse.tables import spark_schema
 from schemas.silver import decoded_columns, silver_tables
 from sources import parquet
-from storage.tables import spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

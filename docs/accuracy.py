@@ -9,9 +9,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from history.model import GENERATIONS, STATES
 from tests.support.history import logs_of, tell
 from tests.support.truth import Truth, agreement
+from timeline.model import GENERATIONS, STATES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "states.md"

@@ -23,7 +23,7 @@ from jobs.runtime.ingest import ingest
 from jobs.runtime.options import parse
 from jobs.runtime.runner import Run
 from jobs.runtime.sql import split, sql
-from storage.tables import Lakehouse
+from lakehouse.tables import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from anomalies.telling import KINDS
+from detectors.telling import KINDS
 from schemas import toml
 from tests.support.labels import outcomes
 

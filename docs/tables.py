@@ -34,9 +34,9 @@ its path; `[]` stands for each element of an array.
 _SHARED = """\
 ## Columns of every decoded table
 
-The silver tables that records decode into, all but `silver.quarantine`, have these columns. Their own columns stand between `is_tombstone` and
-`decode_notes`, but for `key_version`, which precedes `value_version`; a column that a later release
-added to a table stands last.
+The silver tables that records decode into, all but `silver.quarantine`, have these columns.
+Their own columns stand between `is_tombstone` and `decode_notes`, but for `key_version`, which
+precedes `value_version`; a column that a later release added to a table stands last.
 
 Key: {key}. Delta takes no row without it.
 A tombstone has its key's columns; its value's are null. A field that the value's version or layout

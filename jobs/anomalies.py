@@ -22,4 +22,4 @@ def watch(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(watch, sys.argv[1:]))
+    sys.exit(run_job(watch, ["anomalies", *sys.argv[1:]]))

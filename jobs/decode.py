@@ -8,4 +8,4 @@ from jobs.runtime.decode import decode
 from jobs.runtime.runner import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(decode, sys.argv[1:]))
+    sys.exit(run_job(decode, ["decode", *sys.argv[1:]]))

@@ -23,4 +23,4 @@ def demo(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(demo, sys.argv[1:]))
+    sys.exit(run_job(demo, ["demo", *sys.argv[1:]]))

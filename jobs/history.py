@@ -8,4 +8,4 @@ from jobs.runtime.history import history
 from jobs.runtime.runner import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(history, sys.argv[1:]))
+    sys.exit(run_job(history, ["history", *sys.argv[1:]]))

@@ -8,4 +8,4 @@ from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(ingest, sys.argv[1:]))
+    sys.exit(run_job(ingest, ["ingest", *sys.argv[1:]]))

@@ -8,4 +8,4 @@ from jobs.runtime.lag import lag
 from jobs.runtime.runner import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(lag, sys.argv[1:]))
+    sys.exit(run_job(lag, ["lag", *sys.argv[1:]]))

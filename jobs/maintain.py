@@ -8,4 +8,4 @@ from jobs.runtime.maintain import maintain
 from jobs.runtime.runner import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(maintain, sys.argv[1:]))
+    sys.exit(run_job(maintain, ["maintain", *sys.argv[1:]]))

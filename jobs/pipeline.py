@@ -35,4 +35,4 @@ def pipeline(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(pipeline, sys.argv[1:]))
+    sys.exit(run_job(pipeline, ["pipeline", *sys.argv[1:]]))

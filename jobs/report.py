@@ -8,4 +8,4 @@ from jobs.runtime.report import report
 from jobs.runtime.runner import run_job
 
 if __name__ == "__main__":
-    sys.exit(run_job(report, sys.argv[1:]))
+    sys.exit(run_job(report, ["report", *sys.argv[1:]]))

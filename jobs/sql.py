@@ -8,4 +8,4 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.sql import sql
 
 if __name__ == "__main__":
-    sys.exit(run_job(sql, sys.argv[1:]))
+    sys.exit(run_job(sql, ["sql", *sys.argv[1:]]))

@@ -8,4 +8,4 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.validate import validate
 
 if __name__ == "__main__":
-    sys.exit(run_job(validate, sys.argv[1:]))
+    sys.exit(run_job(validate, ["validate", *sys.argv[1:]]))

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from schemas.columns import ArrayOf, Column, Primitive, StructOf, column
 
+SEVERITIES = INFO, WARNING, CRITICAL = "info", "warning", "critical"
+"""How bad an anomaly is; the worse the later."""
+
+STATUSES = OK, WARN, STALL, REWIND, STOP, ERR = "OK", "WARN", "STALL", "REWIND", "STOP", "ERR"
+"""Burrow's statuses of a partition's or a group's lag; the worse the later."""
+
 _GROUP = column("group_id", "string", "Id of the group.")
 _TYPE = column("group_type", "string", "classic, consumer, share or streams: its protocol then.")
 _SETTLED = column(

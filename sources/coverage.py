@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from lakehouse.queries import tables
 from schemas.columns import arrow_schema
 from schemas.tables import COVERAGE
-from storage.queries import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from storage.tables import Lakehouse
+    from lakehouse.tables import Lakehouse
 
 Position = tuple[str, int]
 """A topic and one of its partitions."""

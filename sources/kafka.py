@@ -19,9 +19,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
 from sources.coverage import Range
-from storage.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

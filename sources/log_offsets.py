@@ -20,8 +20,8 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from lakehouse.errors import SourceError
 from sources.kafka import ADVICE
-from storage.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

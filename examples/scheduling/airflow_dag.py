@@ -23,8 +23,8 @@ PACKAGES = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
 )
 SCHEDULES = {
-    "pipeline": ("*/15 * * * *", ["pipeline", "--config", CONFIG, "--strict"]),
-    "maintain": ("40 3 * * *", ["maintain", "--config", CONFIG]),
+    "pipeline": ("*/15 * * * *", ["--config", CONFIG, "--strict"]),
+    "maintain": ("40 3 * * *", ["--config", CONFIG]),
 }
 
 for job, (schedule, arguments) in SCHEDULES.items():
@@ -39,7 +39,7 @@ for job, (schedule, arguments) in SCHEDULES.items():
         SparkSubmitOperator(
             task_id=job,
             conn_id="spark_groupledger",
-            application=f"{HOME}/jobs/runtime/boot.py",
+            application=f"{HOME}/jobs/{job}.py",
             application_args=arguments,
             packages=",".join(PACKAGES),
             properties_file=f"{HOME}/conf/spark-defaults.conf",

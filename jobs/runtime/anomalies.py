@@ -14,16 +14,19 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from anomalies import health, log
-from anomalies.health import GROUPS_NOW, group_health
-from anomalies.model import Findings
-from anomalies.rows import rows_of
-from anomalies.spark import Sources, watch
-from anomalies.watching import OUTPUT, batch_of
+from detectors import health, log
+from detectors.health import GROUPS_NOW, group_health
+from detectors.model import Findings
+from detectors.rows import rows_of
+from detectors.transform import Sources, watch
+from detectors.watching import OUTPUT, batch_of
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
+from lakehouse.queries import answers
+from lakehouse.runs import PLANNED
+from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, spark_schema
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
@@ -38,20 +41,17 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.queries import answers
-from storage.runs import PLANNED
-from storage.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from anomalies.log import Finding, Question
-    from anomalies.model import Row
-    from anomalies.thresholds import Thresholds
+    from detectors.log import Finding, Question
+    from detectors.model import Row
+    from detectors.thresholds import Thresholds
     from jobs.runtime.runner import Run
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec
-    from storage.runs import LedgerRow, StageRun
-    from storage.tables import Lakehouse
 
 STAGE = "anomalies"
 HISTORY = "history"

@@ -18,16 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from decoders.clients import ClientKey
-from decoders.spark import decoded, decoder_id, is_of_type, quarantined
+from decoders.transform import decoded, decoder_id, is_of_type, quarantined
 from jobs.runtime.ingest import STAGE as INGEST
 from jobs.runtime.ingest import TYPES
 from jobs.runtime.logs import of_every_log
+from lakehouse.errors import LakehouseError
+from lakehouse.runs import DONE, PLANNED
+from lakehouse.tables import between, spark_schema, sql_text
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table
 from sources.coverage import record_type
-from storage.errors import LakehouseError
-from storage.runs import DONE, PLANNED
-from storage.tables import between, spark_schema, sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from jobs.runtime.runner import Run
-    from storage.runs import LedgerRow, StageRun
-    from storage.tables import Lakehouse
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
 
 STAGE = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.

@@ -17,24 +17,25 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from history.commits import COMMITS
-from history.groups import HEADS, TABLES, Holes, holes_of
-from history.offsets import HOURS, LATEST, MOVES
-from history.spark import follow_offsets, joined_hours, rows_of, timeline
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.logs import of_every_log
+from lakehouse.runs import PLANNED
+from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups
+from offsets.progress import HOURS, LATEST, MOVES
+from offsets.transform import follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
-from storage.runs import PLANNED
-from storage.tables import EVERY_ROW, OPEN_ROWS, between, of_groups
+from timeline.commits import COMMITS
+from timeline.groups import HEADS, TABLES, Holes, holes_of
+from timeline.transform import rows_of, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jobs.runtime.runner import Run
-    from storage.runs import LedgerRow, StageRun
-    from storage.tables import Lakehouse
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
 
 STAGE = "history"
 _TABLES_AT_ONCE = 4
@@ -277,7 +278,8 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: _News) -> tuple[int, int
     given = _given(lakehouse, stage, news)
     rows = timeline(given.silver, given.heads, news.holes)
     if COMMITS in given.silver:
-        rows = rows.unionByName(follow_offsets(given.silver[COMMITS], given.committed))
+        followed = follow_offsets(given.silver[COMMITS], given.committed)
+        rows = rows.unionByName(followed, allowMissingColumns=True)
     # Not persisted: to write to a table has all that is persisted and reads it made anew of it.
     rows = rows.localCheckpoint()
     told = _summed_up(rows)

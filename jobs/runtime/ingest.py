@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from jobs.runtime import logs
+from lakehouse.errors import ConflictError, LakehouseError, SourceError
+from lakehouse.runs import RunId
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents, inner_holes
-from storage.errors import ConflictError, LakehouseError, SourceError
-from storage.runs import RunId
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from jobs.runtime.options import Options
     from jobs.runtime.runner import Run
+    from lakehouse.tables import Lakehouse
     from sources.coverage import Extent, Position
     from sources.kafka import Topic
-    from storage.tables import Lakehouse
 
 STAGE = "ingest"
 TYPES = "records_by_type"

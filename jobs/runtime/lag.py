@@ -13,8 +13,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from jobs.runtime.summary import printable
-from lag.burrow import ERR
-from lag.spark import measured, with_samples
+from lakehouse.errors import SourceError
+from lakehouse.runs import RunId
+from offsets.transform import measured, with_samples
+from schemas.gold import ERR
 from schemas.tables import (
     COMMITTED_OFFSETS,
     COVERAGE,
@@ -23,8 +25,6 @@ from schemas.tables import (
 )
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
-from storage.errors import SourceError
-from storage.runs import RunId
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.runner import Run
-    from storage.tables import Lakehouse
+    from lakehouse.tables import Lakehouse
 
 STAGE = "lag"
 _SHOWN = 3

@@ -110,7 +110,7 @@ def job_process(
         OSError: The cache folder is not writable.
     """
     env = environment(target, os.environ)
-    script = [str(jars.CHECKOUT / "jobs" / "runtime" / "boot.py"), *argv]
+    script = [str(jars.CHECKOUT / "jobs" / f"{chosen.job}.py"), *argv[1:]]
     found_jars = jars.fetch(jars.spark_jars())
     if target.sees_checkout:
         java_options = _QUICK_COMPILER if is_brief(chosen) else ()

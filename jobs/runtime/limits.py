@@ -6,10 +6,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anomalies import thresholds
+from detectors import thresholds
 
 if TYPE_CHECKING:
-    from anomalies.thresholds import Thresholds
+    from detectors.thresholds import Thresholds
 
 
 def read_thresholds(path: str | None) -> Thresholds:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.runs import RunId
 from schemas.tables import COVERAGE, RECORDS
-from storage.runs import RunId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jobs.runtime.runner import Figure, Run
-    from storage.tables import Lakehouse
+    from lakehouse.tables import Lakehouse
 
 # There is one such write a name: of two runs that find another log, one names it for both.
 CONTINUED = RunId("continued", 0)

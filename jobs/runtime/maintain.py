@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich import box
 from rich.table import Table
 
+from lakehouse import upkeep
+from lakehouse.runs import RunId
 from schemas.tables import LAG, RESULTS, all_tables
-from storage import upkeep
-from storage.runs import RunId
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run
+    from lakehouse.upkeep import Stored
     from schemas.tables import TableSpec
-    from storage.upkeep import Stored
 
 STAGE = "maintain"
 _VACUUMED = "vacuumed"

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from anomalies.health import place_among
-from anomalies.model import SEVERITIES
+from detectors.health import place_among
 from jobs.runtime.logs import of_every_log
+from lakehouse.errors import ConflictError
+from lakehouse.runs import RunId
+from schemas.gold import SEVERITIES
 from schemas.tables import ALERTS, ANOMALIES
-from storage.errors import ConflictError
-from storage.runs import RunId
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from jobs.runtime.runner import Run
-    from storage.tables import Lakehouse
+    from lakehouse.tables import Lakehouse
 
 STAGE = "notify"
 _TRIES = 3

@@ -497,7 +497,7 @@ def _check_hash_key(options: Options) -> None:
 
 
 def _check_thresholds(path: str) -> None:
-    from anomalies.thresholds import ThresholdsError  # noqa: PLC0415 - help comes without it
+    from detectors.thresholds import ThresholdsError  # noqa: PLC0415 - help comes without it
     from jobs.runtime.limits import read_thresholds  # noqa: PLC0415
 
     try:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import report_path
-from report.charts import MADE_OF, javascript
-from report.page import ingredients, page
-from report.read import read_facts
-from storage.errors import GroupledgerError
+from lakehouse.errors import GroupledgerError
+from reporting.charts import MADE_OF, javascript
+from reporting.page import ingredients, page
+from reporting.read import read_facts
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run
-    from storage.tables import Lakehouse
+    from lakehouse.tables import Lakehouse
 
 # What a page tells of.
 _STAGES = ("ingest", "decode", "history", "lag", "anomalies", "validate")
@@ -63,7 +63,7 @@ def _made_of(lakehouse: Lakehouse) -> str:
     runs = [lakehouse.runs.last_number(stage) for stage in _STAGES]
     code = sorted(
         _digest(file.read_text("utf-8"))
-        for file in resources.files("report").iterdir()
+        for file in resources.files("reporting").iterdir()
         if file.is_file()
     )
     return _digest(repr((lakehouse.root, lakehouse.cluster, runs, code, MADE_OF)))

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from jobs.runtime import logs, options
 from jobs.runtime.session import session
+from lakehouse.errors import GroupledgerError, LakehouseError, SourceError
+from lakehouse.tables import Lakehouse
 from schemas.tables import RECORDS
-from storage.errors import GroupledgerError, LakehouseError, SourceError
-from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

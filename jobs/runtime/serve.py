@@ -8,8 +8,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-from storage.catalog import register
-from storage.errors import GroupledgerError
+from lakehouse.catalog import register
+from lakehouse.errors import GroupledgerError
 
 if TYPE_CHECKING:
     from jobs.runtime.runner import Run

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from jobs.runtime.serve import serve
-from storage.catalog import register
-from storage.errors import GroupledgerError
+from lakehouse.catalog import register
+from lakehouse.errors import GroupledgerError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

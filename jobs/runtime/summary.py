@@ -12,9 +12,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from anomalies.model import INFO, SEVERITIES
-from anomalies.telling import KINDS
-from report.read import ask, quality, quality_of, worst_groups
+from detectors.telling import KINDS
+from reporting.read import ask, quality, quality_of, worst_groups
+from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from anomalies.model import Row
+    from detectors.model import Row
     from jobs.runtime.runner import Run
-    from report.model import Quality
-    from storage.tables import Lakehouse
+    from lakehouse.tables import Lakehouse
+    from reporting.model import Quality
 
 _SHOWN_GROUPS = 12
 _SHOWN_ANOMALIES = 8

@@ -13,6 +13,8 @@ from rich.markup import escape
 from dq.declared import broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
 from jobs.runtime.logs import of_every_log
+from lakehouse.queries import on_views, show, tables_of, view_of
+from lakehouse.tables import EVERY_ROW, between
 from schemas.placement import partitions_of
 from schemas.silver import silver_tables
 from schemas.tables import (
@@ -28,15 +30,13 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.queries import on_views, show, tables_of, view_of
-from storage.tables import EVERY_ROW, between
 
 if TYPE_CHECKING:
     from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.runner import Run
-    from storage.runs import LedgerRow, StageRun
-    from storage.tables import Lakehouse
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
 
 STAGE = "validate"
 FAILED = 3

@@ -14,8 +14,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from report.model import Facts
-from report.page import Ingredients, ingredients, page
+from reporting.model import Facts
+from reporting.page import Ingredients, ingredients, page
 from tests.support.jobs import run
 from tests.support.report import ATTACKS, facts
 

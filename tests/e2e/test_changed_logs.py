@@ -11,9 +11,9 @@ import pytest
 from kafka import TopicPartition
 
 from jobs.runtime import ingest as ingest_job
+from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka as kafka_source
-from storage.tables import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import is_balanced, run, succeed, table

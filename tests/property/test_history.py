@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from history.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
 from tests.support.coordinator import DEAD, EMPTY, STABLE, Coordinator
 from tests.support.history import Commit, check_timeline, tell
 from tests.unit.test_history_truth import assert_same, check_owners, is_legal
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
 
 INSTANCES = st.sampled_from([None, None, None, "instance-1", "instance-2"])
 JOIN = st.tuples(st.just("join"), INSTANCES)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from history import offsets
+from offsets import progress as offsets
 from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns
 

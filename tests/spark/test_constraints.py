@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from lakehouse.errors import LakehouseError
+from lakehouse.runs import RunId
+from lakehouse.tables import Lakehouse, spark_schema
 from schemas.tables import ANOMALIES, RECORDS, all_tables
-from storage.errors import LakehouseError
-from storage.runs import RunId
-from storage.tables import Lakehouse, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,17 +18,17 @@ from rich.console import Console
 from jobs.runtime import decode as decode_job
 from jobs.runtime import options
 from jobs.runtime.runner import Run
+from lakehouse.runs import PLANNED, Runs
+from lakehouse.tables import Lakehouse
 from schemas.tables import QUARANTINE, RUNS, decoded_table
-from storage.runs import PLANNED, Runs
-from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakehouse.runs import RunId
     from schemas.tables import TableSpec
-    from storage.runs import RunId
 
 OLDER = "0-older"
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse.runs import DONE, Runs
+from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -25,8 +27,6 @@ from schemas.tables import (
     RUNS,
     decoded_table,
 )
-from storage.runs import DONE, Runs
-from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 from tests.support.parts import parts_of
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakehouse.runs import RunId
     from schemas.tables import TableSpec
-    from storage.runs import RunId
 
 JOBS = ("decode", "history", "anomalies")
 OF_OFFSETS = [COMMITTED_OFFSETS, OFFSET_MOVES, OFFSET_PROGRESS]

@@ -9,8 +9,8 @@ import pytest
 
 from decoders.clients import HASHED, MEMBERS, ClientKey
 from jobs.runtime.options import HASH_KEY
+from lakehouse.tables import Lakehouse
 from schemas.tables import MEMBER_SESSIONS, all_tables, decoded_table
-from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, query, run, succeed, table
 from tests.support.parts import parts_of

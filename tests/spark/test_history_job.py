@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from anomalies.model import anomaly_id
+from detectors.model import anomaly_id
 from schemas.tables import (
     ANOMALIES,
     GROUP_GENERATIONS,

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
 from jobs.runtime import ingest as ingest_job
+from lakehouse.runs import RunId
+from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
-from storage.runs import RunId
-from storage.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 

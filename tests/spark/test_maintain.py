@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.runtime.options import parse
+from lakehouse.runs import RunId
+from lakehouse.tables import Lakehouse, spark_schema
 from schemas.tables import LAG, RECORDS
-from storage.runs import RunId
-from storage.tables import Lakehouse, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 

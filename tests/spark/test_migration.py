@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.tables import Lakehouse
+from lakehouse.tables import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, succeed
 from tests.support.parts import parts_of

@@ -12,9 +12,9 @@ import pytest
 
 from jobs.runtime import notify as notify_module
 from jobs.runtime.notify import notify
+from lakehouse.runs import RunId
+from lakehouse.tables import Lakehouse
 from schemas.tables import ALERTS, ANOMALIES
-from storage.runs import RunId
-from storage.tables import Lakehouse
 from tests.support.jobs import run_of, table
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from history import offsets
-from history.spark import follow_offsets, joined_hours, rows_of
+from lakehouse.tables import Lakehouse, spark_schema
+from offsets import progress as offsets
+from offsets.transform import follow_offsets, joined_hours, rows_of
 from schemas.silver import decoded_columns
 from schemas.tables import COMMITTED_OFFSETS
-from storage.tables import Lakehouse, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

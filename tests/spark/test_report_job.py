@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.runtime.report import report
-from report.model import PANELS, Panel
-from report.read import read_facts
+from lakehouse.runs import RunId
+from lakehouse.tables import Lakehouse
+from reporting.model import PANELS, Panel
+from reporting.read import read_facts
 from schemas.tables import GROUP_STATES, RECORDS, RESULTS
-from storage.runs import RunId
-from storage.tables import Lakehouse
 from tests.support.jobs import run, run_of, succeed
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse.errors import LakehouseError
+from lakehouse.runs import DONE, PLANNED, RunId
+from lakehouse.tables import Lakehouse
 from schemas.tables import RUNS
-from storage.errors import LakehouseError
-from storage.runs import DONE, PLANNED, RunId
-from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from lakehouse.queries import answers
+from lakehouse.runs import RunId
+from lakehouse.tables import OPEN_ROWS, Lakehouse, of_groups, spark_schema
 from schemas.tables import ANOMALIES, GROUP_HEADS, GROUP_STATES, RECORDS
-from storage.queries import answers
-from storage.runs import RunId
-from storage.tables import OPEN_ROWS, Lakehouse, of_groups, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support.jobs import is_balanced, succeed
 

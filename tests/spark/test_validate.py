@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from dq.declared import filled, suites
 from dq.validation import EvaluationError, Given, evaluate
 from jobs.runtime import validate as job
+from lakehouse.queries import on_views
+from lakehouse.runs import RunId, StageRun
+from lakehouse.tables import Lakehouse, spark_schema
 from schemas.columns import ArrayOf, StructOf, arrow_schema
 from schemas.placement import partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
-from storage.queries import on_views
-from storage.runs import RunId, StageRun
-from storage.tables import Lakehouse, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support.jobs import run, succeed, table
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from history.model import Record, partition_hash, partition_key
 from tests.support.history import Commit, Log
+from timeline.model import Record, partition_hash, partition_key
 
 Row = dict[str, Any]
 EMPTY, PREPARING, COMPLETING = "Empty", "PreparingRebalance", "CompletingRebalance"

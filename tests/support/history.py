@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from decoders.records import decode
-from history.commits import NO_TIME, CommitChunk
-from history.fold import GROUP_METADATA, Fold, resumed
-from history.model import (
+from timeline.commits import NO_TIME, CommitChunk
+from timeline.fold import GROUP_METADATA, Fold, resumed
+from timeline.model import (
     GENERATIONS,
     OWNERS,
     SESSIONS,

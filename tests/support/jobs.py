@@ -25,6 +25,7 @@ from jobs.runtime.report import report
 from jobs.runtime.runner import Run, run_job
 from jobs.runtime.sql import sql
 from jobs.runtime.validate import validate
+from lakehouse.tables import Lakehouse
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
@@ -35,7 +36,6 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
-from storage.tables import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from report.model import LISTED_GROUPS, PANELS, SHOWN_GROUPS, Facts, Group, Quality
+from reporting.model import LISTED_GROUPS, PANELS, SHOWN_GROUPS, Facts, Group, Quality
 
 AS_OF = 1_795_244_400_000
 ATTACKS = (

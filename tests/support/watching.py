@@ -6,8 +6,8 @@ from collections import defaultdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from anomalies import thresholds
-from anomalies.group import (
+from detectors import thresholds
+from detectors.group import (
     GENERATION,
     MINUTE,
     MOVE,
@@ -17,14 +17,14 @@ from anomalies.group import (
     STAY,
     Watch,
 )
-from anomalies.rows import row_of
-from history.model import GENERATIONS, SESSIONS, STATES
+from detectors.rows import row_of
 from tests.support.history import commits_of, logs_of, tell
+from timeline.model import GENERATIONS, SESSIONS, STATES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anomalies.thresholds import Thresholds
+    from detectors.thresholds import Thresholds
 
 Row = dict[str, Any]
 CLUSTER = "default"
@@ -102,7 +102,7 @@ def _part(rows: list[Row], run: int, runs: int) -> list[Row]:
 
 
 def _moves(commits: list[Row]) -> list[Row]:
-    """Do what `history.offsets` does."""
+    """Do what `offsets.progress` does."""
     last: dict[tuple[str, int], Row] = {}
     moves = []
     for commit in commits:
@@ -137,7 +137,7 @@ def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: b
 
 
 def _minutes(commits: list[Row]) -> list[Row]:
-    """Do what `anomalies.spark.commit_minutes` does."""
+    """Do what `detectors.transform.commit_minutes` does."""
     of_minute: dict[int, list[Row]] = defaultdict(list)
     for commit in commits:
         if not commit["is_tombstone"] and commit["at"] is not None:

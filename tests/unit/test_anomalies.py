@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from anomalies.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Watch
-from anomalies.log import misplaced
-from anomalies.members import follow
-from anomalies.model import anomaly_id
-from anomalies.rows import row_of
-from anomalies.telling import KINDS
-from anomalies.thresholds import ThresholdsError
+from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Watch
+from detectors.log import misplaced
+from detectors.members import follow
+from detectors.model import anomaly_id
+from detectors.rows import row_of
+from detectors.telling import KINDS
+from detectors.thresholds import ThresholdsError
 from schemas.placement import java_hash
 from tests.support.labels import RECORDINGS, found_in, outcomes, path_of
 from tests.support.watching import default_thresholds, watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from docs import accuracy, detection
 from docs.tables import PAGE, page
 from jobs.runtime.sql import split
-from storage.catalog import description, function_texts, view_texts
+from lakehouse.catalog import description, function_texts, view_texts
 
 
 def test_the_page_of_tables_is_what_the_declarations_say() -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from history.model import GENERATIONS, OWNERS, STATES
 from tests.support.history import TABLES, check_timeline, logs_of, tell
 from tests.support.truth import Truth, agreement
+from timeline.model import GENERATIONS, OWNERS, STATES
 
 if TYPE_CHECKING:
     from tests.support.history import Log, Row

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse.errors import SourceError
 from sources.kafka import read_properties
-from storage.errors import SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path

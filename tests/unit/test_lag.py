@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lag.burrow import Window, evaluate
-from lag.ends import EndHistory
-from lag.measure import measure
+from lakehouse.errors import SourceError
+from offsets.burrow import Window, evaluate
+from offsets.ends import EndHistory
+from offsets.measure import measure
 from sources.log_offsets import UnsupportedError, client_options
-from storage.errors import SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dq.declared import EVERY_DECODED, broken_rows, decoded_rows, filled, suites
+from lakehouse.queries import tables_of
 from schemas.tables import all_tables
-from storage.queries import tables_of
 
 if TYPE_CHECKING:
     from dq.declared import Suite

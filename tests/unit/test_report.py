@@ -14,9 +14,9 @@ import pytest
 
 from jobs.runtime import report
 from jobs.runtime.options import parse, report_path
-from report.charts import charts, javascript
-from report.model import LISTED_GROUPS, Facts
-from report.page import Ingredients, embedded, ingredients, packed, page
+from reporting.charts import charts, javascript
+from reporting.model import LISTED_GROUPS, Facts
+from reporting.page import Ingredients, embedded, ingredients, packed, page
 from tests.support.report import AS_OF, ATTACKS, facts
 
 if TYPE_CHECKING:

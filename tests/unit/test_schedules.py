@@ -140,7 +140,7 @@ def test_the_dags_run_jobs_with_our_jars() -> None:
     )
     config = str(EXAMPLES / "groupledger.toml")
     given = eval(ast.unparse(schedules), {"CONFIG": config})  # noqa: S307 - our own file
-    jobs = [accepted(arguments).job for _, arguments in given.values()]
+    jobs = [accepted([job, *arguments]).job for job, (_, arguments) in given.items()]
     assert jobs == list(given) == ["pipeline", "maintain"]
     compile(text, "airflow_dag.py", "exec")
 
@@ -150,7 +150,8 @@ def test_the_dags_run_jobs_with_our_jars() -> None:
 
 def test_the_spark_application_runs_the_pipeline_with_our_settings() -> None:
     template = load("kubernetes.yaml")["spec"]["template"]
-    job = accepted(template["arguments"])
+    script = Path(template["mainApplicationFile"])
+    job = accepted([script.stem, *template["arguments"]])
     assert (job.job, job.lakehouse) == ("pipeline", "s3a://example-bucket/groups")
     ours = read_properties(CONF / "spark-defaults.conf")
     assert ours.items() <= template["sparkConf"].items()

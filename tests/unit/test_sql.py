@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.runtime.sql import _cell, _show, split
+from lakehouse.catalog import _named, _wanted, description, function_texts, view_texts
+from lakehouse.tables import sql_literal, sql_text
 from schemas.tables import all_tables
-from storage.catalog import _named, _wanted, description, function_texts, view_texts
-from storage.tables import sql_literal, sql_text
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from jobs.runtime.options import parse
+from lakehouse.catalog import view_texts
 from schemas.columns import ArrayOf, Column, Primitive, StructOf
 from schemas.tables import all_tables
-from storage.catalog import view_texts
 
 FOLDER = Path(__file__).parents[2] / "examples" / "superset"
 ASSETS = FOLDER / "assets"

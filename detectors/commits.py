@@ -1,0 +1,384 @@
+"""What is wrong with what a group commits: offsets that go back, or too far, or nowhere."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from detectors.model import MINUTE_MS, Hit, Position
+from schemas.gold import CRITICAL, INFO, WARNING
+
+if TYPE_CHECKING:
+    from detectors.model import Findings, Row
+    from detectors.thresholds import Values
+
+# A reset writes all its partitions at once; the commits of one poll come at once, too.
+_AT_ONCE_MS = 500
+_SOON_MS = MINUTE_MS
+_WEEK_MS = 7 * 24 * 60 * MINUTE_MS
+_EPISODE_MS = 10 * MINUTE_MS
+_REMEMBERED_PAUSES = 20
+_REMEMBERED_SAMPLES = 20
+
+
+MINUTE_COLUMNS = (
+    *("minute", "commits", "partitions", "first_at", "last_at"),
+    *("record_partition", "first_offset", "last_offset"),
+)
+"""What is asked of the commits of a minute, see `minute`."""
+
+
+class Presence(NamedTuple):
+    """A group as of one of its own records.
+
+    Attributes:
+        offset: offset of the record.
+        members: members from there on.
+        partitions: partitions that are assigned; None if that is not known.
+        timestamp: time of the record.
+    """
+
+    offset: int
+    members: int
+    partitions: int | None
+    timestamp: int | None
+
+
+class Presences:
+    """Who was there, by offset in the log: a group's records and commits share a partition."""
+
+    def __init__(self, known: list[Presence]) -> None:
+        self._known = sorted(known)
+        self._offsets = [p.offset for p in self._known]
+
+    def at(self, offset: int) -> Presence | None:
+        """Give the group as of an offset; None before the first record of its own."""
+        behind = bisect_right(self._offsets, offset)
+        return self._known[behind - 1] if behind else None
+
+    def emptied(self, first: int, last: int | None = None) -> Presence | None:
+        """Give the first record behind an offset, and not behind another, that tells of no member.
+
+        None if the group had members all along.
+        """
+        end = len(self._known) if last is None else bisect_right(self._offsets, last)
+        inside = self._known[bisect_right(self._offsets, first) : end]
+        return next((p for p in inside if not p.members), None)
+
+    def since(self, offset: int) -> list[Presence]:
+        """Give what is still needed for events from an offset on."""
+        return self._known[max(0, bisect_right(self._offsets, offset) - 1) :]
+
+
+# -- single commits --------------------------------------------------------------------------------
+
+
+def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences: Presences) -> None:
+    """Take one row of offset_moves: a commit that did not just go on.
+
+    Args:
+        memory: what is kept of the moves before; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        move: the row, its times in epoch milliseconds.
+        presences: who was in the group when.
+    """
+    at = move["at"]
+    if at is None:
+        return
+    memory["clock"] = max(at, memory.get("clock", at))
+    group = presences.at(move["record_offset"])
+    hit: Hit | None
+    if move["move"] == "deleted":
+        hit = _deleted(memory, limits, move, group)
+    elif move["move"] == "returned":
+        hit = _returned(memory, move)
+    elif group is not None and group.members:
+        hit = _skipped(limits, move, group)
+    else:
+        hit = _reset(move)
+    if hit is not None:
+        findings.hit(hit)
+
+
+def _partition(move: Row) -> str:
+    return f"{move['topic']}/{move['topic_partition']}"
+
+
+def _found(kind: str, severity: str, move: Row, gap_ms: int, **given: object) -> Hit:
+    """Make a finding of one commit."""
+    record = Position(move["record_partition"], move["record_offset"], move["record_timestamp"])
+    at = move["at"]
+    return Hit(kind, "", severity, at, at, record, record, gap_ms, **given)  # type: ignore[arg-type]
+
+
+def _from_to(move: Row) -> list[str]:
+    return [f"{_partition(move)}: {move['previous_offset']} to {move['committed_offset']}"]
+
+
+def _reset(move: Row) -> Hit:
+    """Find offsets that somebody set, since nobody was there to read."""
+    step = move["step"]
+    label = "backward" if step < 0 else "forward"
+    return _found(
+        "offset_reset",
+        WARNING,
+        move,
+        _AT_ONCE_MS,
+        label=label,
+        add={"partitions": 1, f"{label}_offsets": abs(step)},
+        lists={"resets": _from_to(move)},
+    )
+
+
+def _skipped(limits: Values, move: Row, group: Presence) -> Hit | None:
+    """Find members' commits that go back, so that records are read twice, or far ahead."""
+    step = move["step"]
+    if step < 0:
+        is_large = -step >= limits["offset_rewind"]["warning_offsets"]
+        is_after = group.timestamp is not None and move["at"] - group.timestamp <= _SOON_MS
+        return _found(
+            "offset_rewind",
+            WARNING if is_large else INFO,
+            move,
+            _EPISODE_MS,
+            label="after_rebalance" if is_after else None,
+            add={"rewinds": 1, "offsets": -step},
+            most={"largest": -step},
+            lists={"moves": _from_to(move)},
+        )
+    if move["largest_step_before"] is None or step < limits["offset_jump"]["offsets"]:
+        return None
+    return _found(
+        "offset_jump",
+        WARNING,
+        move,
+        _EPISODE_MS,
+        add={"jumps": 1, "offsets": step},
+        most={"largest": step},
+        lists={"moves": _from_to(move)},
+    )
+
+
+def _deleted(memory: Row, limits: Values, move: Row, group: Presence | None) -> Hit | None:
+    """Find offsets that went away though nobody deleted them: they were old."""
+    has_members = group is not None and group.members > 0
+    since = [move["previous_at"]]
+    if group is not None and not has_members:
+        since.append(group.timestamp)  # the time that counts begins when the last member is gone
+    idle = move["at"] - max((t for t in since if t is not None), default=move["at"])
+    if idle < limits["offsets_expired"]["least_idle_ms"]:
+        return None  # deleted by somebody, or with their topic
+    memory.setdefault("expired", {})[_partition(move)] = move["previous_offset"]
+    return _found(
+        "offsets_expired",
+        WARNING if has_members else INFO,
+        move,
+        _WEEK_MS,
+        label="group_in_use" if has_members else "group_gone",
+        add={"partitions": 1},
+        most={"idle_ms": idle},
+        lists={"offsets": [f"{_partition(move)}: {move['previous_offset']}"]},
+    )
+
+
+def _returned(memory: Row, move: Row) -> Hit | None:
+    """Find groups that came back after their offsets had expired."""
+    expired: dict[str, int] = memory.get("expired", {})
+    if _partition(move) not in expired:
+        return None
+    offset = expired.pop(_partition(move))
+    told = f"{_partition(move)}: {offset}, then {move['committed_offset']}"
+    return _found(
+        "offsets_expired",
+        WARNING,
+        move,
+        _WEEK_MS,
+        label="still_needed",
+        add={"came_back": 1},
+        lists={"began_again": [told]},
+    )
+
+
+# -- commits by the minute -------------------------------------------------------------------------
+
+
+def minute(
+    memory: Row, limits: Values, findings: Findings, part: Row, presences: Presences
+) -> None:
+    """Take the commits of one minute, or of a part of it that a run cut off.
+
+    Args:
+        memory: what is kept of the minutes before; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        part: minute, commits, partitions, first_at, last_at, first_offset, last_offset.
+        presences: who was in the group when.
+    """
+    memory["clock"] = max(part["first_at"], memory.get("clock", part["first_at"]))
+    last = memory.get("minute")
+    if last is not None and last["minute"] == part["minute"]:
+        last["commits"] += part["commits"]
+        last["partitions"] = max(last["partitions"], part["partitions"])
+        last["last_at"] = max(last["last_at"], part["last_at"])
+        last["last_offset"] = part["last_offset"]
+        return
+    if last is not None:
+        full_minute(limits, findings, last, presences)
+        hit = _paused(memory, limits, part, presences)
+        if hit is not None:
+            findings.hit(hit)
+            findings.end_others({"commit_stall": ()})
+    memory["minute"] = {n: part[n] for n in MINUTE_COLUMNS}
+
+
+def full_minute(limits: Values, findings: Findings, last: Row, presences: Presences) -> None:
+    """Find a client that commits for every record, or nearly so."""
+    group = presences.at(last["last_offset"])
+    assigned = group.partitions if group is not None and group.members else None
+    partitions = max(assigned or 0, last["partitions"], 1)
+    a_minute = last["commits"] / partitions
+    limit = limits["commit_storm"]
+    if a_minute <= limit["a_partition_and_minute"]:
+        return
+    findings.hit(
+        Hit(
+            "commit_storm",
+            "",
+            CRITICAL if a_minute > limit["critical_a_partition_and_minute"] else WARNING,
+            last["first_at"],
+            last["last_at"],
+            Position(last["record_partition"], last["first_offset"], last["first_at"]),
+            Position(last["record_partition"], last["last_offset"], last["last_at"]),
+            2 * MINUTE_MS,
+            add={"commits": last["commits"]},
+            most={"commits_a_partition_and_minute": round(a_minute), "partitions": partitions},
+        )
+    )
+
+
+def _paused(memory: Row, limits: Values, part: Row, presences: Presences) -> Hit | None:
+    """Find a time without commits though members were there all along."""
+    last = memory["minute"]
+    pauses: list[int] = memory.setdefault("pauses", [])
+    end = (part["first_at"], part["first_offset"])
+    hit = _stall(memory, limits, end, presences)
+    pauses.append(part["first_at"] - last["last_at"])
+    del pauses[:-_REMEMBERED_PAUSES]
+    return hit
+
+
+def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Hit | None:
+    """Find a group that has members, and has not committed for long.
+
+    Args:
+        memory: what `minute` keeps.
+        limits: the thresholds of the group.
+        presences: who was in the group when.
+        now: time of the log.
+    """
+    if memory.get("minute") is None:
+        return None
+    return _stall(memory, limits, (now, None), presences)
+
+
+def lagged(memory: Row, sample: Row) -> None:
+    """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
+    samples: list[list[int]] = memory.setdefault("samples", [])
+    if sample["lag"] is not None and sample["at"] not in {at for at, _ in samples}:
+        samples.append([sample["at"], sample["lag"]])
+    del samples[:-_REMEMBERED_SAMPLES]
+
+
+def _stall(
+    memory: Row, limits: Values, end: tuple[int, int | None], presences: Presences
+) -> Hit | None:
+    """Find a pause longer than is usual, as long as members are there.
+
+    Only a sample of the lag in the meantime tells whether there was anything to commit.
+    """
+    last, pauses = memory["minute"], memory.get("pauses", [])
+    until, offset = end
+    start = last["last_offset"]
+    group = presences.at(start)
+    if group is None or not group.members:
+        return None
+    emptied = presences.emptied(start, None if offset is None else offset - 1)
+    if emptied is not None and emptied.timestamp is not None:
+        until, offset = emptied.timestamp, emptied.offset
+    pause, longest = until - last["last_at"], max(pauses, default=0)
+    limit = limits["commit_stall"]
+    if pause <= max(limit["pause_ms"], limit["times_the_usual"] * longest):
+        return None
+    record = Position(last["record_partition"], start, last["last_at"])
+    lags = [lag for at, lag in memory.get("samples", []) if last["last_at"] < at <= until]
+    label = None
+    if lags:
+        label = "records_wait" if any(lags) else "nothing_to_read"
+    return Hit(
+        "commit_stall",
+        "",
+        WARNING if any(lags) else INFO,
+        last["last_at"],
+        until,
+        record,
+        record if offset is None else Position(last["record_partition"], offset, until),
+        0,
+        label=label,
+        most={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
+    )
+
+
+# -- static members --------------------------------------------------------------------------------
+
+
+def fenced(memory: Row, limits: Values, findings: Findings, stay: Row) -> None:
+    """Take a stay that ended, and find instance ids that two clients take from each other.
+
+    Args:
+        memory: what is kept of the stays before; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        stay: a row of member_sessions, its times in epoch milliseconds.
+    """
+    instance, at = stay.get("group_instance_id"), stay.get("left_at")
+    if at is None:
+        return
+    memory["clock"] = max(at, memory.get("clock", at))
+    if instance is None or stay["end_cause"] != "static_member_replaced":
+        return
+    limit = limits["static_member_fencing"]
+    window = limit["window_ms"]
+    known: dict[str, list[Row]] = memory.setdefault("replaced", {})
+    memory["replaced"] = known = {
+        i: kept
+        for i, stays in known.items()
+        if (kept := [s for s in stays if s["at"] >= at - window])
+    }
+    stays = known.setdefault(instance, [])
+    stays.append(
+        {
+            "at": at,
+            "offset": stay["record_offset"],
+            "client": f"{stay.get('client_id')}@{stay.get('client_host')}",
+        }
+    )
+    if len(stays) < limit["replacements"]:
+        return
+    partition = stay["record_partition"]
+    findings.hit(
+        Hit(
+            "static_member_fencing",
+            instance,
+            CRITICAL if len(stays) >= limit["critical_replacements"] else WARNING,
+            stays[0]["at"],
+            at,
+            Position(partition, stays[0]["offset"], stays[0]["at"]),
+            Position(partition, stay["record_offset"], at),
+            round(window),
+            add={"replacements": 1},
+            begin={"replacements": len(stays)},
+            most={"replacements_in_window": len(stays)},
+            lists={"clients": [s["client"] for s in stays]},
+        )
+    )

@@ -1,0 +1,142 @@
+"""Watches one group: takes what became known of it, keeps what is needed, gives its anomalies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from detectors import commits, rebalances
+from detectors.commits import Presence, Presences
+from detectors.model import Episode, Findings
+
+if TYPE_CHECKING:
+    from detectors.model import Row
+    from detectors.thresholds import Values
+
+GENERATION, OPEN_GENERATION = "generation", "open_generation"
+STAY, OPEN_STAY = "stay", "open_stay"
+OPEN_STATE = "open_state"
+MOVE, MINUTE, LAG = "move", "minute", "lag"
+
+_OPEN = (OPEN_GENERATION, OPEN_STAY, OPEN_STATE)
+_SOURCES = ("generations", "stays", "moves", "minutes")
+
+
+class Watch:
+    """One group.
+
+    Each source (generations, stays, moves of offsets, minutes of commits) has its memory and its
+    findings, since each comes in the order of the log, but not with the others: a generation is
+    settled only when the next one is known.
+
+    Args:
+        limits: the thresholds of the group.
+        head: what `to_json` gave after the last run; None for a group that is new.
+    """
+
+    def __init__(self, limits: Values, head: str | None = None) -> None:
+        kept = {} if head is None else orjson.loads(head)
+        self._limits = limits
+        self._memory: dict[str, Row] = {s: kept.get(s, {}) for s in _SOURCES}
+        self._findings = {s: Findings(kept.get("episodes", {}).get(s)) for s in _SOURCES}
+        self._presences = [Presence(*p) for p in kept.get("presences", [])]
+        self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
+        self._order: Presences | None = None
+        self._last_commit = kept.get("last_commit", -1)
+
+    def take(self, kind: str, row: Row) -> None:
+        """Take a row: the open ones first, then each kind in the order of the log.
+
+        Open are the rows that the last records of the group made, since more of them may follow.
+        """
+        limits, findings = self._limits, self._findings
+        if kind in self._open:
+            self._open[kind].append(row)
+        elif kind == GENERATION:
+            self._presences.append(_presence(row))
+            rebalances.examine(
+                self._memory["generations"], limits, findings["generations"], row, None
+            )
+        elif kind == STAY:
+            commits.fenced(self._memory["stays"], limits, findings["stays"], row)
+        elif kind == LAG:
+            commits.lagged(self._memory["minutes"], row)
+        elif kind == MOVE:
+            self._last_commit = max(self._last_commit, row["record_offset"])
+            commits.moved(self._memory["moves"], limits, findings["moves"], row, self._who())
+        elif kind == MINUTE:
+            self._last_commit = max(self._last_commit, row["last_offset"])
+            commits.minute(self._memory["minutes"], limits, findings["minutes"], row, self._who())
+
+    def _who(self) -> Presences:
+        if self._order is None:
+            newest = map(_presence, self._open[OPEN_GENERATION])
+            self._order = Presences([*self._presences, *newest])
+        return self._order
+
+    def settled(self) -> list[Episode]:
+        """Give the episodes that no later row can change."""
+        found = [
+            episode
+            for source in _SOURCES
+            for episode in self._findings[source].settle(self._memory[source].get("clock"))
+        ]
+        return [e for e in found if self._is_told(e)]
+
+    def still_open(self, now: int) -> list[Episode]:
+        """Give the other episodes as they are at the time of the log; call it after `settled`.
+
+        What follows from rows that a later run may change is not kept.
+        """
+        then = Watch(self._limits, self.to_json())
+        then._presences, then._open = self._presences, self._open
+        then._look_ahead(now)
+        found = then._findings
+        episodes = [e for s in _SOURCES for e in (*found[s].done, *found[s].open())]
+        return [e for e in episodes if self._is_told(e)]
+
+    def _look_ahead(self, now: int) -> None:
+        """Take the open rows, and the time of the log."""
+        limits, findings, memory = self._limits, self._findings, self._memory
+        for row in self._open[OPEN_GENERATION]:
+            newest = now if row["ended_at"] is None else None
+            rebalances.examine(memory["generations"], limits, findings["generations"], row, newest)
+        for row in self._open[OPEN_STATE]:
+            hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
+            for hit in hits:
+                findings["generations"].hit(hit)
+        for row in self._open[OPEN_STAY]:
+            commits.fenced(memory["stays"], limits, findings["stays"], row)
+        last, who = memory["minutes"].get("minute"), self._who()
+        if last is not None:
+            commits.full_minute(limits, findings["minutes"], last, who)
+        stall = commits.silent(memory["minutes"], limits, who, now)
+        if stall is not None:
+            findings["minutes"].hit(stall)
+
+    def _is_told(self, episode: Episode) -> bool:
+        # What is seen only while members settle says nothing.
+        least = self._limits.get(episode.kind, {}).get("least_ms")
+        if least is not None and episode.ended_at - episode.started_at < least:
+            return False
+        if episode.kind == "offset_reset" and episode.label == "forward":
+            return bool(episode.evidence["partitions"] > 1)
+        return True
+
+    def to_json(self) -> str:
+        """Write down what the next run needs."""
+        kept: Row = {s: memory for s, memory in self._memory.items() if memory}
+        kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
+        kept["presences"] = [list(p) for p in Presences(self._presences).since(self._last_commit)]
+        kept["last_commit"] = self._last_commit
+        return orjson.dumps(kept).decode()
+
+
+def _presence(row: Row) -> Presence:
+    return Presence(
+        row["record_offset"],
+        row.get("member_count") or 0,
+        row.get("assigned_partitions"),
+        row.get("record_timestamp"),
+    )

@@ -1,0 +1,152 @@
+"""How each group is now: the front page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from detectors.telling import KINDS
+from schemas.gold import SEVERITIES, STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from detectors.model import Row
+    from detectors.thresholds import Thresholds
+
+WINDOWS = {"1h": dt.timedelta(hours=1), "24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7)}
+# The most important one of the same severity comes last.
+_KINDS = KINDS[::-1]
+_MS = dt.timedelta(milliseconds=1)
+_COUNTS = (
+    *(f"rebalances_{name}" for name in WINDOWS),
+    *(f"rebalancing_{name}_ms" for name in WINDOWS),
+    *("open_anomalies", "anomalies_24h"),
+)
+
+
+GROUPS_NOW = """
+SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
+  unix_millis(max(commit_at)) AS last_commit_at, count(record) AS partitions,
+  unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record
+FROM (
+  SELECT group_id, record_timestamp AS newest_at, NULL AS commit_at, NULL AS record,
+    IF(ended_at IS NULL, struct(unix_millis(started_at) AS since, group_type, state AS name,
+      member_count AS members), NULL) AS state
+  FROM gold.group_states WHERE NOT is_settled
+  UNION ALL
+  SELECT group_id, coalesce(record_timestamp, committed_at),
+    coalesce(committed_at, record_timestamp),
+    IF(is_deleted, NULL, struct(record_offset, record_partition,
+      unix_millis(record_timestamp) AS at)),
+    NULL
+  FROM gold.committed_offsets
+)
+GROUP BY group_id"""
+"""SQL for how groups are: one row for each that is in a state, or has ever committed.
+
+Columns, times in epoch milliseconds: group_id; state, the one that the group is in (since,
+group_type, name, members), null if that is not known; newest_at, of the newest record that tells of
+it; last_commit_at; and of the offsets that the group still holds partitions, their number, kept_at,
+of the last commit of one, and record, the last one.
+"""
+
+
+def rebalances(as_of: int) -> str:
+    """Give SQL for how many rebalances groups had of late, and how long those took.
+
+    Args:
+        as_of: time of the log in epoch milliseconds.
+    """
+    since = {name: as_of - window // _MS for name, window in WINDOWS.items()}
+    begun = "join_started_at >= timestamp_millis({})"
+    sums = ",\n  ".join(
+        f"count_if({begun.format(start)}) AS rebalances_{name},"
+        f" sum(IF({begun.format(start)}, rebalance_ms, NULL)) AS rebalancing_{name}_ms"
+        for name, start in since.items()
+    )
+    return f"""
+SELECT group_id,
+  {sums}
+FROM gold.group_generations WHERE {begun.format(since["7d"])} GROUP BY group_id"""
+
+
+def lags(lag_run: int) -> str:
+    """Give SQL for how far groups are behind.
+
+    Args:
+        lag_run: the newest run of gold.lag.
+    """
+    return f"""
+SELECT group_id, sum(lag) AS total_lag, max({place_among("status", STATUSES)}) AS lag_status
+FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
+
+
+def known_anomalies(as_of: int, run: int) -> str:
+    """Give SQL for the anomalies that there are: a row for each group, and one for each kind.
+
+    A row of a kind has how many there are (`known`), and how many an anomalies run wrote
+    (`written`); kind is null in those of groups, which have the other columns.
+
+    Args:
+        as_of: time of the log in epoch milliseconds.
+        run: the anomalies run.
+    """
+    severity, kind = place_among("severity", SEVERITIES), place_among("kind", _KINDS)
+    since = as_of - WINDOWS["24h"] // _MS
+    return f"""
+SELECT kind, count(*) AS known, count_if(anomalies_run = {run}) AS written,
+  group_id, count_if(is_open) AS open_anomalies,
+  count_if(is_open OR ended_at >= timestamp_millis({since})) AS anomalies_24h,
+  max(IF(is_open, struct({severity} AS rank, {kind} AS kind), NULL)) AS worst
+FROM gold.anomalies
+GROUP BY GROUPING SETS ((kind), (group_id))"""
+
+
+def place_among(column: str, values: Iterable[str]) -> str:
+    """Give SQL for the place of a text among some, the first is 0; null for none of them."""
+    cases = " ".join(f"WHEN '{value}' THEN {n}" for n, value in enumerate(values))
+    return f"CASE {column} {cases} END"
+
+
+def group_health(
+    groups: Iterable[Row],
+    sums: Iterable[Iterable[Row]],
+    thresholds: Thresholds,
+    as_of: int,
+) -> Iterator[Row]:
+    """Tell how each group is.
+
+    Args:
+        groups: what `GROUPS_NOW` asks for.
+        sums: what `rebalances`, `lags` and `known_anomalies` ask for.
+        thresholds: the thresholds in force.
+        as_of: time of the log in epoch milliseconds.
+
+    Returns:
+        The columns of group_health by name, but for the cluster; times are epoch milliseconds.
+    """
+    known: dict[str, Row] = defaultdict(dict)
+    for row in (row for rows in sums for row in rows):
+        known[row["group_id"]] |= row
+    for group in groups:
+        group_id, state = group["group_id"], group["state"]
+        if state is None or thresholds.ignores(group_id):
+            continue
+        own = known[group_id]
+        worst, lag_status = own.get("worst"), own.get("lag_status")
+        yield {
+            "group_id": group_id,
+            "group_type": state["group_type"],
+            "health": "ok" if worst is None else SEVERITIES[worst["rank"]],
+            "state": state["name"],
+            "since": state["since"],
+            "members": state["members"],
+            **{name: own.get(name) or 0 for name in _COUNTS},
+            "worst_anomaly": None if worst is None else _KINDS[worst["kind"]],
+            "total_lag": own.get("total_lag"),
+            "worst_lag_status": None if lag_status is None else STATUSES[lag_status],
+            "last_commit_at": group["last_commit_at"],
+            "as_of": as_of,
+        }

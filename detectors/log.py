@@ -1,0 +1,442 @@
+"""What is wrong with the log itself, and with groups that no record of their own tells of.
+
+Each detector asks in SQL for a few aggregated rows, and gives findings from them; the window of
+each is what is new, or the hours that are. What is new is told by conditions in SQL.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from detectors.model import HOUR_MS, Hit, Position
+from schemas.gold import INFO, WARNING
+from schemas.placement import partition_for, partitions_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable, Iterator
+
+    from detectors.model import Row
+    from detectors.thresholds import Thresholds, Values
+
+# Findings of the same partition on the same day are one episode.
+_EPISODE_MS = 24 * HOUR_MS
+# What a member takes beside its texts and bytes, about.
+_MEMBER_BYTES = 20
+_EMBEDDED = ("subscription_bytes", "assignment_bytes", "member_id", "client_id")
+_FIRST_AND_LAST = """
+    min(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS first,
+    max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
+
+
+COMMITS, METADATA, QUARANTINE = (
+    "silver.offset_commits",
+    "silver.group_metadata",
+    "silver.quarantine",
+)
+"""Tables that some questions are about."""
+
+PASSING = frozenset({"stale_group"})
+"""Kinds that are told of for as long as they hold, and no longer."""
+
+
+class Finding(NamedTuple):
+    """A hit, with the group it is about; None if it is about the log."""
+
+    group_id: str | None
+    hit: Hit
+
+
+class Question(NamedTuple):
+    """SQL, and what the rows that answer it tell.
+
+    Attributes:
+        sql: the SQL; what it gives is in no order.
+        order: columns that the rows are put in order by.
+        tell: what is found in them.
+    """
+
+    sql: str
+    order: tuple[str, ...]
+    tell: Callable[[list[Row]], Iterable[Finding]]
+
+    def found(self, rows: Iterable[Row]) -> list[Finding]:
+        """Give what is found in the rows that the SQL gave."""
+        # Few rows take Python less than a sort takes Spark, which looks at them twice for it.
+        return list(self.tell(sorted(rows, key=self._place)))
+
+    def _place(self, row: Row) -> list[tuple[bool, Any]]:
+        return [(row[name] is not None, row[name]) for name in self.order]
+
+
+def coverage_gaps(is_new: str) -> Question:
+    """Ask for offsets that were lost before they could be read.
+
+    Args:
+        is_new: the condition of rows of bronze.coverage.
+    """
+    return Question(
+        f"""
+SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
+  hole.reason
+FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
+WHERE {is_new} AND hole.reason <> 'compacted'""",
+        ("at", "record_partition", "start_offset"),
+        _coverage_gaps,
+    )
+
+
+def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
+    for row in holes:
+        at, partition = row["at"] or 0, row["record_partition"]
+        start = Position(partition, row["start_offset"], None)
+        end = Position(partition, row["end_offset"], None)
+        yield Finding(
+            None,
+            Hit(
+                "coverage_gap",
+                str(partition),
+                WARNING,
+                at,
+                at,
+                start,
+                end,
+                _EPISODE_MS,
+                label=row["reason"],
+                add={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
+            ),
+        )
+
+
+def undecodable(is_new: str) -> Question:
+    """Ask for records that nobody could decode.
+
+    Args:
+        is_new: the condition of rows of silver.quarantine.
+    """
+    return Question(
+        f"""
+SELECT record_partition, sum(records) AS records, min(first) AS first, max(last) AS last,
+  min_by(error, struct(-records, error)) AS error
+FROM (
+  SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
+  FROM silver.quarantine WHERE {is_new} GROUP BY record_partition, error
+)
+GROUP BY record_partition""",
+        ("record_partition",),
+        _undecodable,
+    )
+
+
+def _undecodable(rows: list[Row]) -> Iterator[Finding]:
+    for row in rows:
+        hit = _of_partition("undecodable_records", row, WARNING)
+        numbers, texts = {"records": row["records"]}, {"error": row["error"]}
+        yield Finding(None, hit._replace(add=numbers, note=texts))
+
+
+def places(tables: Iterable[str], is_new: str) -> str:
+    """Give SQL for where groups have records: a row for each group and partition of the log.
+
+    Columns: group_id, record_partition, records, at, the time of the last record, and
+    first_commit_at, that of the first commit; times in epoch milliseconds.
+
+    Args:
+        tables: silver tables whose rows tell of groups.
+        is_new: the condition of their rows.
+    """
+    of_commit = "coalesce(record_timestamp, commit_timestamp)"
+    parts = [
+        f"""
+  SELECT group_id, record_partition, record_timestamp,
+    {of_commit if table == COMMITS else "NULL"} AS commit_at
+  FROM {table} WHERE {is_new}"""
+        for table in tables
+    ]
+    return f"""
+SELECT group_id, record_partition, count(*) AS records,
+  unix_millis(max(record_timestamp)) AS at, unix_millis(min(commit_at)) AS first_commit_at
+FROM ({" UNION ALL ".join(parts)}
+)
+WHERE group_id IS NOT NULL
+GROUP BY group_id, record_partition"""
+
+
+def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
+    """Find groups with records in a partition that their id does not hash to.
+
+    How many partitions the topic has is told by the groups themselves: it is the number by which
+    most of them are where they belong (GroupMetadataManager.partitionFor).
+
+    Args:
+        pairs: group id, partition, number of records there, and epoch milliseconds of the last.
+    """
+    known = list(pairs)
+    best = partitions_of((group, partition) for group, partition, *_ in known)
+    if best is None:
+        return
+    for group, partition, records, at in known:
+        expected = partition_for(group, best)
+        if partition == expected:
+            continue
+        record = Position(partition, None, at)
+        yield Finding(
+            group,
+            Hit(
+                "misplaced_record",
+                str(partition),
+                WARNING,
+                at,
+                at,
+                record,
+                record,
+                _EPISODE_MS,
+                add={"records": records},
+                note={"expected_partition": expected, "partitions": best},
+            ),
+        )
+
+
+def oversized(is_new: str, thresholds: Thresholds) -> Question:
+    """Ask for groups whose members' subscriptions and assignments fill a record.
+
+    Args:
+        is_new: the condition of rows of silver.group_metadata.
+        thresholds: the thresholds in force.
+    """
+    # Of the other fields Spark then reads nothing.
+    sizes = [
+        f"reduce(members.{name}, 0L, (bytes, one) -> bytes + coalesce(octet_length(one), 0))"
+        for name in _EMBEDDED
+    ]
+    return Question(
+        f"""
+SELECT group_id, record_partition, record_offset, unix_millis(record_timestamp) AS at, bytes
+FROM (
+  SELECT group_id, record_partition, record_offset, record_timestamp,
+    {_MEMBER_BYTES} * size(members.member_id) + {" + ".join(sizes)} AS bytes
+  FROM silver.group_metadata WHERE {is_new}
+)
+WHERE bytes > {thresholds.least("oversized_record", "bytes")} AND record_timestamp IS NOT NULL""",
+        ("record_partition", "record_offset"),
+        lambda rows: _oversized(rows, thresholds),
+    )
+
+
+def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
+    for row in rows:
+        if row["bytes"] <= thresholds.of(row["group_id"])["oversized_record"]["bytes"]:
+            continue
+        record = Position(row["record_partition"], row["record_offset"], row["at"])
+        yield Finding(
+            row["group_id"],
+            Hit(
+                "oversized_record",
+                "",
+                WARNING,
+                row["at"],
+                row["at"],
+                record,
+                record,
+                _EPISODE_MS,
+                add={"records": 1},
+                most={"bytes": row["bytes"]},
+                note={"record_type": "group_metadata"},
+            ),
+        )
+
+
+def cleaner_stalled(is_new: str, limits: Values, now: int) -> Question:
+    """Ask for partitions whose old records have nearly all been superseded, and are there still.
+
+    Args:
+        is_new: the condition of rows of silver.offset_commits.
+        limits: the thresholds.
+        now: time of the log.
+    """
+    limit = limits["cleaner_stalled"]
+    return Question(
+        f"""
+SELECT record_partition, sum(records) AS records, count(*) AS keys, min(first) AS first,
+  max(last) AS last
+FROM (
+  SELECT record_partition, group_id, topic, topic_partition, count(*) AS records, {_FIRST_AND_LAST}
+  FROM silver.offset_commits
+  WHERE {is_new} AND unix_millis(record_timestamp) < {now - limit["age_ms"]}
+  GROUP BY record_partition, group_id, topic, topic_partition
+)
+GROUP BY record_partition
+HAVING sum(records) >= {limit["least_records"]}""",
+        ("record_partition",),
+        lambda rows: _cleaner_stalled(rows, limit["superseded_share"]),
+    )
+
+
+def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
+    for row in rows:
+        share = 1 - row["keys"] / row["records"]
+        if share > most:
+            hit = _of_partition("cleaner_stalled", row, WARNING)
+            numbers = {"records": row["records"], "superseded_share": round(share, 3)}
+            yield Finding(None, hit._replace(most=numbers))
+
+
+def hours_since(first: int) -> str:
+    """Give the condition of rows of gold.offset_progress of the hours from a commit on.
+
+    Args:
+        first: time of the commit in epoch milliseconds.
+    """
+    return f"hour >= timestamp_millis({first // HOUR_MS * HOUR_MS})"
+
+
+def hot_partitions(hours: str, limits: Values) -> Question:
+    """Ask for partitions of the log that take most of an hour's commits.
+
+    Args:
+        hours: the condition of rows of gold.offset_progress.
+        limits: the thresholds.
+    """
+    return Question(
+        f"""
+SELECT hour, record_partition, sum(commits) AS commits,
+  min_by(group_id, struct(-commits, group_id)) AS busiest, min(first_at) AS first_at,
+  max(last_at) AS last_at
+FROM (
+  SELECT hour, record_partition, group_id, sum(commits) AS commits,
+    min(unix_millis(first_commit_at)) AS first_at, max(unix_millis(last_commit_at)) AS last_at
+  FROM gold.offset_progress WHERE {hours} GROUP BY hour, record_partition, group_id
+)
+GROUP BY hour, record_partition""",
+        ("hour", "record_partition"),
+        lambda rows: _hot_partitions(rows, limits),
+    )
+
+
+def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
+    limit = limits["hot_partition"]
+    hours: dict[dt.datetime, int] = defaultdict(int)
+    for row in rows:
+        hours[row["hour"]] += row["commits"]
+    for row in rows:
+        share = row["commits"] / max(1, hours[row["hour"]])
+        if row["commits"] < limit["least_records"] or share <= limit["share"]:
+            continue
+        first, last = row["first_at"] or 0, row["last_at"] or 0
+        partition = row["record_partition"]
+        yield Finding(
+            None,
+            Hit(
+                "hot_partition",
+                str(partition),
+                WARNING,
+                first,
+                last,
+                Position(partition, None, first),
+                Position(partition, None, last),
+                HOUR_MS,
+                most={"share": round(share, 3), "commits_an_hour": row["commits"]},
+                note={"group": row["busiest"]},
+            ),
+        )
+
+
+def no_progress(hours: str, thresholds: Thresholds) -> Question:
+    """Ask for partitions that a group commits at one offset, though there is more in them.
+
+    That another group was further all the hour shows it.
+
+    Args:
+        hours: the condition of rows of gold.offset_progress.
+        thresholds: the thresholds in force.
+    """
+    return Question(
+        f"""
+SELECT group_id, topic, topic_partition, commits, other_offset, last_committed_offset,
+  record_partition, record_offset, unix_millis(first_commit_at) AS first_at,
+  unix_millis(last_commit_at) AS last_at
+FROM (
+  SELECT *, max(first_committed_offset) OVER (
+    PARTITION BY topic, topic_partition, hour) AS other_offset
+  FROM gold.offset_progress WHERE {hours}
+)
+WHERE progressed_offsets = 0 AND rewinds = 0 AND commits > 1
+  AND other_offset > last_committed_offset""",
+        ("hour", "group_id", "topic", "topic_partition"),
+        lambda rows: _no_progress(rows, thresholds),
+    )
+
+
+def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
+    for row in rows:
+        if row["commits"] < thresholds.of(row["group_id"])["no_progress"]["least_commits"]:
+            continue
+        first, last = row["first_at"] or 0, row["last_at"] or 0
+        record = Position(row["record_partition"], row["record_offset"], last)
+        yield Finding(
+            row["group_id"],
+            Hit(
+                "no_progress",
+                f"{row['topic']}/{row['topic_partition']}",
+                WARNING,
+                first,
+                last,
+                record,
+                record,
+                HOUR_MS,
+                most={"commits": row["commits"], "other_offset": row["other_offset"]},
+                note={"committed_offset": row["last_committed_offset"]},
+            ),
+        )
+
+
+def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
+    """Find groups without members that have not committed for long, and still hold offsets.
+
+    It holds while it lasts, and is not told of afterwards.
+
+    Args:
+        groups: what `detectors.health.GROUPS_NOW` asks for.
+        thresholds: the thresholds in force.
+        now: time of the log.
+    """
+    for row in groups:
+        group, state, last = row["group_id"], row["state"] or {}, row["record"]
+        if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
+            continue
+        known = [t for t in (row["kept_at"], state.get("since")) if t is not None]
+        idle = now - max(known, default=now)
+        if idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
+            continue
+        record = Position(last["record_partition"], last["record_offset"], last["at"])
+        yield Finding(
+            group,
+            Hit(
+                "stale_group",
+                "",
+                INFO,
+                now - idle,
+                now,
+                record,
+                record,
+                0,
+                most={"idle_ms": idle, "partitions": row["partitions"]},
+            ),
+        )
+
+
+def _of_partition(kind: str, row: Row, severity: str) -> Hit:
+    partition, first, last = (row[name] for name in ("record_partition", "first", "last"))
+    start, end = first["at"], last["at"]
+    began = start if start is not None else end or 0
+    return Hit(
+        kind,
+        str(partition),
+        severity,
+        began,
+        max(began, end or 0),
+        Position(partition, first["offset"], start),
+        Position(partition, last["offset"], end),
+        _EPISODE_MS,
+    )

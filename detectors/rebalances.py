@@ -1,0 +1,476 @@
+"""What is wrong with how a group rebalances: each detector looks at one generation after the other.
+
+A detector is a function of the generation, of what it remembers of those before, and of its
+thresholds; it yields what it finds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from detectors.members import Turn, follow
+from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
+from schemas.gold import CRITICAL, INFO, WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from detectors.model import Findings, Row
+    from detectors.thresholds import Values
+
+_CONDITIONS = ("idle_members", "orphan_topic", "assignment_skew", "mixed_subscriptions")
+# Causes that no change of members is behind: each may be so once an hour, a burst counting as one.
+_NO_MEMBER = {
+    "partitions_changed",
+    "subscription_changed",
+    "leader_rejoined",
+    "coordinator_failover_suspected",
+    "unknown",
+}
+# The second half of a rebalance told of already, or a step that moves nothing.
+_PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
+_REACHES_BACK_MS = 10 * MINUTE_MS
+_BURST_MS = MINUTE_MS
+# Of so many members and rebalances it is told what kind makes a storm.
+_STAYS = 50
+_CAUSE = "causes."
+
+
+def examine(
+    memory: Row, limits: Values, findings: Findings, generation: Row, now: int | None
+) -> None:
+    """Take one generation.
+
+    Args:
+        memory: what is kept of the generations before; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        generation: a row of group_generations, its times in epoch milliseconds.
+        now: time of the log; given for the newest generation, which lasts till then.
+    """
+    at = _began(generation)
+    if at is None:
+        return
+    memory["clock"] = max(at, memory.get("clock", at))
+    turn = follow(memory, generation, at)
+    for detector in (_storm, _aborted, _slow, _stuck, _flapping, _leader, _recreated, _protocol):
+        for hit in detector(memory, limits, generation, turn):
+            findings.hit(hit)
+    _conditions(limits, findings, generation, now)
+    memory["last"] = {
+        name: generation.get(name)
+        for name in ("generation", "member_count", "group_type", "rebalance_timeout_ms")
+    }
+
+
+def still_rebalancing(memory: Row, limits: Values, state: Row, now: int) -> Iterator[Hit]:
+    """Look at the state a group is in.
+
+    Args:
+        memory: what `examine` keeps.
+        limits: the thresholds of the group.
+        state: the open row of group_states.
+        now: time of the log.
+    """
+    since = state.get("started_at")
+    if since is None or state["state"] in ("Stable", "Empty", "Dead"):
+        return
+    allowed = _allowed_ms(limits, (memory.get("last") or {}).get("rebalance_timeout_ms"))
+    if now - since > allowed:
+        record = _position(state)
+        yield Hit(
+            "stuck_rebalance",
+            "",
+            CRITICAL,
+            since,
+            now,
+            record,
+            record,
+            HOUR_MS,
+            label="still_rebalancing",
+            most={"rebalance_ms": now - since, "allowed_ms": allowed},
+            note={"state": state["state"], "generation": state.get("generation")},
+        )
+
+
+def _began(generation: Row) -> int | None:
+    at = generation.get("join_started_at")
+    return generation.get("record_timestamp") if at is None else at
+
+
+def _ended(generation: Row) -> int:
+    ends = (generation.get(n) for n in ("stable_at", "join_completed_at", "join_started_at"))
+    at = next((t for t in ends if t is not None), None)
+    return int(generation["record_timestamp"] if at is None else at)
+
+
+def _position(row: Row) -> Position:
+    return Position(row["record_partition"], row["record_offset"], row["record_timestamp"])
+
+
+def _hit(kind: str, severity: str, generation: Row, **given: object) -> Hit:
+    """Make a finding of one generation alone."""
+    record = _position(generation)
+    start, end = _began(generation), _ended(generation)
+    return Hit(kind, "", severity, start or end, end, record, record, HOUR_MS, **given)  # type: ignore[arg-type]
+
+
+# -- storms ----------------------------------------------------------------------------------------
+
+
+def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator[Hit]:
+    """Find rebalances that nothing benign explains, too many in an hour or ten minutes."""
+    clock = memory["clock"]
+    seen: list[Row] = memory.setdefault("rebalances", [])
+    del seen[: bisect_left(seen, clock - HOUR_MS, key=_clock)]
+    stays: list[list[int | None]] = memory.setdefault("stays", [])
+    stays += [[clock, *stay] for stay in turn.stays]
+    # The clock never runs back, so the oldest are the first.
+    del stays[: max(len(stays) - _STAYS, bisect_left(stays, clock - HOUR_MS, key=_since))]
+    number = _repetition(memory, generation, turn, clock)
+    if number == 0:
+        return
+    aborted = generation.get("aborted_generations") or 0
+    if generation.get("aborted_evidence") != "complete":
+        aborted = 0
+    last = seen[-1] if seen else None
+    goes_on = last is not None and clock - last["clock"] <= _REACHES_BACK_MS
+    event = {
+        "at": _began(generation) or 0,
+        "clock": clock,
+        "series": last["series"] if last is not None and goes_on else clock,
+        "counts": 0 if number == 1 else 1 + aborted,
+        "ms": generation.get("rebalance_ms") or 0,
+        "join_ms": generation.get("join_ms"),
+        "cause": generation["cause"],
+        "session_timeout_ms": generation.get("session_timeout_ms"),
+        "record": list(_position(generation)),
+        "before": {} if last is None else _sums(last),
+    }
+    seen.append(event)
+    if number == 1:
+        return
+    limit = limits["rebalance_storm"]
+    sums, before_hour = _sums(event), seen[0]["before"]
+    in_hour = {name: number - before_hour.get(name, 0) for name, number in sums.items()}
+    before_short = seen[bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)]["before"]
+    hour = in_hour["rebalances"]
+    short = sums["rebalances"] - before_short.get("rebalances", 0)
+    share = in_hour["ms"] / HOUR_MS
+    is_long = in_hour["events"] > 1 and share > limit["share_of_time"]
+    if hour < limit["warning_an_hour"] and short < limit["in_ten_minutes"] and not is_long:
+        return
+    is_critical = hour >= limit["critical_an_hour"] or short >= limit["in_ten_minutes"]
+    # The series that it is part of: one restart follows the other within minutes.
+    first = seen[bisect_left(seen, event["series"], key=_clock)]
+    yield Hit(
+        "rebalance_storm",
+        "",
+        CRITICAL if is_critical else WARNING,
+        first["at"],
+        _ended(generation),
+        Position(*first["record"]),
+        _position(generation),
+        HOUR_MS,
+        label=_trigger([e for e in seen[-_STAYS:] if e["counts"]], stays),
+        add={"rebalances": event["counts"], f"causes.{generation['cause']}": 1},
+        begin={
+            name: number
+            for name, number in in_hour.items()
+            if number and (name == "rebalances" or name.startswith(_CAUSE))
+        },
+        most={
+            "rebalances_in_an_hour": hour,
+            "rebalances_in_ten_minutes": short,
+            "share_of_hour": round(share, 3),
+            "member_count": generation.get("member_count") or 0,
+        },
+    )
+
+
+def _since(stay: list[int | None]) -> int:
+    return stay[0] or 0
+
+
+def _clock(event: Row) -> int:
+    clock: int = event["clock"]
+    return clock
+
+
+def _sums(event: Row) -> dict[str, int]:
+    """Add an event to the sums of those before it, from which any window's are a difference.
+
+    An hour of a storm has hundreds of them, and each would have to be looked at for each.
+    """
+    sums = dict(event["before"])
+    if event["counts"]:
+        cause = f"{_CAUSE}{event['cause']}"
+        own = {"rebalances": event["counts"], "ms": event["ms"], "events": 1, cause: 1}
+        for name, number in own.items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:
+    """Tell the how many-th of its like within the hour a rebalance is; 0 if it counts for none."""
+    cause = generation["cause"]
+    if cause in _PART_OF_ANOTHER:
+        return 0
+    if cause not in _NO_MEMBER:
+        return max([*turn.restarts, turn.group_restart, 0])
+    bursts: dict[str, list[int]] = memory.setdefault("bursts", {})
+    times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
+    is_new = not times or at - times[-1] > _BURST_MS
+    bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
+    return len(bursts[cause]) if is_new else 0
+
+
+def _trigger(counted: list[Row], stays: list[list[int | None]]) -> str | None:
+    """Tell what kind of members make the storm, by how long they stay and how they go."""
+    lasted = [stay for _, stay, _ in stays if stay is not None]
+    if not lasted:
+        return None
+    polls = [stay / timeout for _, stay, timeout in stays if stay is not None and timeout]
+    if polls and 0.9 <= statistics.median(polls) <= 3.5:  # noqa: PLR2004
+        # max.poll.interval.ms is what clients send as the rebalance timeout: it passes, the
+        # client leaves, and comes back with its next poll.
+        return "slow_members"
+    waits = [
+        e["join_ms"] / e["session_timeout_ms"]
+        for e in counted
+        if e["join_ms"] is not None and e["session_timeout_ms"]
+    ]
+    if waits and 0.5 <= statistics.median(waits) <= 1.5:  # noqa: PLR2004
+        # The join phase waits for members that died without a word, till their sessions end.
+        return "crash_loop"
+    is_short = statistics.median(lasted) < _REACHES_BACK_MS
+    return "short_lived_members" if is_short else None
+
+
+# -- single rebalances -----------------------------------------------------------------------------
+
+
+def _aborted(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+    """Find rebalances that began again before they were done."""
+    aborted = generation.get("aborted_generations") or 0
+    if generation.get("aborted_evidence") != "complete" or not aborted:
+        return
+    if generation["group_type"] != "classic":
+        return
+    # Members that start together may each begin the first rebalance anew.
+    is_start = generation["cause"] == "group_created"
+    at = _began(generation) or 0
+    seen: list[list[int]] = memory.setdefault("aborted", [])
+    seen[:] = [e for e in seen if e[0] >= at - HOUR_MS]
+    if not is_start:
+        seen.append([at, aborted])
+    hour = sum(n for _, n in seen)
+    limit = limits["aborted_rebalances"]
+    if not is_start and hour < limit["warning_an_hour"]:
+        return
+    severity = CRITICAL if hour >= limit["critical_an_hour"] else WARNING
+    yield _hit(
+        "aborted_rebalances",
+        INFO if is_start else severity,
+        generation,
+        label="first_start" if is_start else None,
+        add={"aborted": aborted, f"causes.{generation['cause']}": 1},
+        most={"aborted_in_an_hour": hour},
+    )
+
+
+def _slow(_: Row, limits: Values, generation: Row, __: Turn) -> Iterator[Hit]:
+    """Find join and sync phases that took long."""
+    limit = limits["slow_rebalance"]
+    join, sync = generation.get("join_ms") or 0, generation.get("sync_ms") or 0
+    sync_limit = limit["sync_ms"]
+    if generation["group_type"] != "classic":
+        # Members of the new protocols give partitions up one after the other, as they poll.
+        sync_limit = limit["reconciliation_ms"]
+    if join <= limit["join_ms"] and sync <= sync_limit:
+        return
+    yield _hit(
+        "slow_rebalance",
+        WARNING,
+        generation,
+        label="first_start" if generation["cause"] == "group_created" else None,
+        add={"rebalances": 1},
+        most={"join_ms": join, "sync_ms": sync},
+    )
+
+
+def _stuck(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+    """Find rebalances longer than any member may take."""
+    took = generation.get("rebalance_ms")
+    if took is None or not generation.get("member_count"):
+        return
+    timeouts = [
+        generation.get("rebalance_timeout_ms"),
+        (memory.get("last") or {}).get("rebalance_timeout_ms"),
+    ]
+    allowed = _allowed_ms(limits, max((t for t in timeouts if t), default=None))
+    if took > allowed:
+        yield _hit(
+            "stuck_rebalance",
+            WARNING,
+            generation,
+            add={"rebalances": 1},
+            most={"rebalance_ms": took, "allowed_ms": allowed},
+            note={"generation": generation["generation"]},
+        )
+
+
+def _allowed_ms(limits: Values, timeout: int | None) -> int:
+    limit = limits["stuck_rebalance"]
+    longest = timeout or limit["unknown_timeout_ms"]
+    return round(longest * (1 + limit["tolerance"]))
+
+
+def _flapping(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator[Hit]:
+    """Find clients that leave and come back over and over."""
+    limit = limits["member_flapping"]
+    often = {c: times for c, times in turn.returns.items() if times >= limit["returns_an_hour"]}
+    if not often:
+        return
+    record, end = _position(generation), _ended(generation)
+    for client, times in often.items():
+        first, offset, timestamp = memory["came_back"][client][0]
+        yield Hit(
+            "member_flapping",
+            client,
+            CRITICAL if times >= limit["critical_an_hour"] else WARNING,
+            first,
+            end,
+            Position(record.partition, offset, timestamp),
+            record,
+            HOUR_MS,
+            add={"returns": 1},
+            begin={"returns": times},
+            most={"returns_in_an_hour": times},
+        )
+
+
+def _leader(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+    """Find leaders that start a rebalance again and again, though nobody came or went."""
+    if generation["cause"] != "leader_rejoined":
+        return
+    at = _began(generation) or 0
+    seen: list[list[int | None]] = memory.setdefault("leader_rejoins", [])
+    seen[:] = [e for e in seen if (e[0] or 0) >= at - HOUR_MS]
+    seen.append([at, *_position(generation)])
+    times = len(seen)
+    if times < limits["leader_rejoin_loop"]["rejoins_an_hour"]:
+        return
+    yield Hit(
+        "leader_rejoin_loop",
+        generation.get("leader_client_id") or "",
+        WARNING,
+        int(seen[0][0] or 0),
+        _ended(generation),
+        Position(*seen[0][1:]),
+        _position(generation),
+        HOUR_MS,
+        add={"rejoins": 1},
+        begin={"rejoins": times},
+        most={"rejoins_in_an_hour": times},
+    )
+
+
+def _recreated(memory: Row, _: Values, generation: Row, __: Turn) -> Iterator[Hit]:
+    """Find groups that were deleted, or expired, and made again."""
+    last = memory.get("last")
+    if generation["cause"] != "group_created" or last is None:
+        return
+    if last["generation"] == 0 and not last["member_count"]:
+        return  # the coordinator's record of the empty new group, which the first join follows
+    yield _hit(
+        "group_recreated",
+        INFO,
+        generation,
+        add={"times": 1},
+        note={"last_generation": last["generation"]},
+    )
+
+
+def _protocol(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+    """Find changes of the assignor, or of the whole protocol."""
+    last = memory.get("last")
+    before, after = memory.get("protocol"), generation.get("protocol") or None
+    if after is not None:  # a generation without members has none
+        memory["protocol"] = after
+    if generation["cause"] == "conversion" and last is not None:
+        before, after = last.get("group_type"), generation["group_type"]
+    if before is None or after is None or before == after:
+        return
+    at = _began(generation) or 0
+    seen: list[int] = memory.setdefault("protocol_changes", [])
+    seen[:] = [t for t in seen if t >= at - HOUR_MS]
+    seen.append(at)
+    is_often = len(seen) >= limits["protocol_change"]["warning_an_hour"]
+    yield _hit(
+        "protocol_change",
+        WARNING if is_often else INFO,
+        generation,
+        label="conversion" if generation["cause"] == "conversion" else "assignor",
+        add={"changes": 1},
+        lists={"changes_told": [f"{before} to {after}"]},
+    )
+
+
+# -- conditions that last --------------------------------------------------------------------------
+
+
+def _conditions(limits: Values, findings: Findings, generation: Row, now: int | None) -> None:
+    """Find what is odd about an assignment, for as long as it is in force."""
+    start = generation.get("stable_at")
+    if start is None and generation.get("member_count"):
+        return  # not known yet, so what was so goes on
+    end = generation.get("ended_at")
+    if end is None:
+        end = now if now is not None else start
+    found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
+    if start is not None and end is not None:
+        for hit in _conditions_of(limits, generation, start, max(start, end)):
+            findings.hit(hit)
+            found[hit.kind].append(hit.subject)
+    findings.end_others(found)
+
+
+def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Iterator[Hit]:
+    record = _position(generation)
+
+    def holds(kind: str, subject: str, severity: str, **given: object) -> Hit:
+        gap = 10 * MINUTE_MS
+        return Hit(kind, subject, severity, start, end, record, record, gap, **given)  # type: ignore[arg-type]
+
+    members = generation.get("member_count") or 0
+    idle = generation.get("idle_members") or []
+    if idle and generation["group_type"] != "share":
+        many = len(idle) >= limits["idle_members"]["warning_share"] * members
+        yield holds(
+            "idle_members",
+            "",
+            WARNING if many else INFO,
+            most={"idle": len(idle), "member_count": members},
+            note={"partitions": generation.get("assigned_partitions")},
+            lists={"members": list(idle)},
+        )
+    for topic in generation.get("unassigned_topics") or ():
+        yield holds("orphan_topic", topic, WARNING, most={"member_count": members})
+    limit = limits["assignment_skew"]
+    most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
+    if most and total and members > 1:
+        mean = total / members
+        if most > limit["times_the_mean"] * mean and most - mean >= limit["least_difference"]:
+            yield holds(
+                "assignment_skew",
+                "",
+                WARNING,
+                most={"most_partitions": most},
+                note={"mean_partitions": round(mean, 1), "member_count": members},
+            )
+    subscriptions = generation.get("subscriptions") or 0
+    if subscriptions > 1:
+        yield holds("mixed_subscriptions", "", INFO, most={"subscriptions": subscriptions})

@@ -1,0 +1,96 @@
+"""Turns episodes into rows of gold.anomalies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from detectors.model import anomaly_id
+from detectors.telling import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from detectors.model import Episode, Row
+    from detectors.thresholds import Values
+
+
+def rows_of(
+    settled: Iterable[Episode],
+    still_open: Iterable[Episode],
+    cluster: str,
+    group_id: str | None,
+    limits: Values,
+    *,
+    now: int,
+) -> Iterator[Row]:
+    """Give the rows of the episodes of a group, see `row_of`."""
+    for is_settled, episodes in ((True, settled), (False, still_open)):
+        for episode in episodes:
+            yield row_of(episode, cluster, group_id, limits, now=now, is_settled=is_settled)
+
+
+def row_of(
+    episode: Episode,
+    cluster: str,
+    group_id: str | None,
+    limits: Values,
+    *,
+    now: int,
+    is_settled: bool,
+) -> Row:
+    """Give the row of an episode.
+
+    Args:
+        episode: the episode.
+        cluster: the cluster it happened in.
+        group_id: the group it is of; None if it is of the log.
+        limits: the thresholds that held.
+        now: time of the log.
+        is_settled: whether no later run can change it.
+    """
+    evidence = nested(episode.evidence)
+    told = {
+        **evidence,
+        "subject": episode.subject,
+        "label": episode.label,
+        "ms": episode.ended_at - episode.started_at,
+    }
+    first_partition, first_offset, first_at = episode.first
+    last_partition, last_offset, last_at = episode.last
+    return {
+        "anomaly_id": anomaly_id(
+            cluster, episode.kind, group_id or "", episode.subject, episode.started_at
+        ),
+        "kind": episode.kind,
+        "severity": episode.severity,
+        "group_id": group_id,
+        "subject": episode.subject or None,
+        "started_at": episode.started_at,
+        "ended_at": episode.ended_at,
+        "is_open": not is_settled and episode.is_open(now),
+        "label": episode.label,
+        "summary": summary(episode.kind, told),
+        "evidence": orjson.dumps(evidence).decode(),
+        "thresholds": orjson.dumps(limits.get(episode.kind, {})).decode(),
+        "first_record_partition": first_partition,
+        "first_record_offset": first_offset,
+        "first_record_timestamp": first_at,
+        "last_record_partition": last_partition,
+        "last_record_offset": last_offset,
+        "last_record_timestamp": last_at,
+        "is_settled": is_settled,
+    }
+
+
+def nested(evidence: Row) -> Row:
+    """Give names with a dot an object of their own: ``causes.new_member``."""
+    told: Row = {}
+    for name, value in evidence.items():
+        outer, dot, inner = name.partition(".")
+        if dot:
+            told.setdefault(outer, {})[inner] = value
+        else:
+            told[name] = value
+    return told

@@ -1,0 +1,151 @@
+"""The watch's one seam to Spark: rows of gold and silver in, anomalies out."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from detectors.group import (
+    GENERATION,
+    LAG,
+    MINUTE,
+    MOVE,
+    OPEN_GENERATION,
+    OPEN_STATE,
+    OPEN_STAY,
+    STAY,
+)
+from detectors.model import MINUTE_MS
+from detectors.watching import COLUMNS, HEAD, TURNS, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+    from detectors.thresholds import Thresholds
+
+_ORDER = ("turn", "place", "second_place", "kind", "tie")
+
+
+class Sources(NamedTuple):
+    """What a watch looks at; None stands for a table without anything to look at.
+
+    Attributes:
+        generations: rows of group_generations: the settled ones that are new, and all open ones.
+        states: the rows of group_states of the states that groups are in.
+        stays: rows of member_sessions: the settled ones that are new, and all open ones.
+        moves: the rows of offset_moves that are new.
+        commits: the rows of offset_commits that are new.
+        lag: the rows of lag of the newest run.
+        heads: rows of anomaly_heads: those of groups.
+    """
+
+    generations: DataFrame
+    states: DataFrame
+    stays: DataFrame
+    moves: DataFrame
+    commits: DataFrame | None
+    lag: DataFrame | None
+    heads: DataFrame | None
+
+
+def watch(
+    sources: Sources, *, thresholds: Thresholds, cluster: str, now: int, schema: T.StructType
+) -> DataFrame:
+    """Watch each group.
+
+    Args:
+        sources: what to look at.
+        thresholds: the thresholds in force.
+        cluster: name of the cluster, which is part of the anomalies' ids.
+        now: time of the log in epoch milliseconds.
+        schema: Spark's type of `detectors.watching.OUTPUT`.
+
+    Returns:
+        The anomalies that are settled now, all open ones, and the heads.
+    """
+    ordered = (
+        reduce(partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources))
+        .repartition("group_id")
+        .sortWithinPartitions("group_id", *_ORDER)
+        .drop(*(name for name in _ORDER if name != "kind"))
+    )
+
+    def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return watched(batches, thresholds, cluster, now)
+
+    return ordered.mapInArrow(batches_of, schema)
+
+
+def _parts(sources: Sources) -> Iterator[DataFrame]:
+    """Bring all that a watch looks at into one shape, in which columns of other kinds are null."""
+    yield _part(sources.generations, GENERATION, OPEN_GENERATION, place="record_offset")
+    ended = sources.stays.where("left_at IS NOT NULL")
+    yield _part(
+        ended, STAY, OPEN_STAY, place="left_at", second_place="record_offset", tie="member_id"
+    )
+    yield _part(sources.states, OPEN_STATE)
+    yield _part(sources.moves, MOVE, place="record_offset", second_place="record_partition")
+    if sources.commits is not None:
+        minutes = _minutes(sources.commits)
+        yield _part(minutes, MINUTE, place="first_offset", second_place="record_partition")
+    if sources.lag is not None:
+        of_group = sources.lag.groupBy("group_id")
+        yield _part(of_group.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag")), LAG)
+    if sources.heads is not None:
+        yield _part(sources.heads, HEAD)
+
+
+def _part(
+    rows: DataFrame,
+    kind: str,
+    of_open: str | None = None,
+    *,
+    place: str | None = None,
+    second_place: str | None = None,
+    tie: str | None = None,
+) -> DataFrame:
+    """Give rows the shape of all; those that are not settled are of a kind of their own."""
+    types = {f.name: f.dataType for f in rows.schema.fields}
+
+    def column(name: str) -> Column:
+        return F.unix_millis(name) if types[name] == T.TimestampType() else F.col(name)
+
+    def order(name: str | None) -> Column:
+        return F.lit(None) if name is None else column(name)
+
+    def of_kind(value: Callable[[str], str | int]) -> Column:
+        if of_open is None:
+            return F.lit(value(kind))
+        return F.when(F.col("is_settled"), value(kind)).otherwise(value(of_open))
+
+    return rows.select(
+        "group_id",
+        of_kind(str).alias("kind"),
+        of_kind(TURNS.__getitem__).alias("turn"),
+        order(place).cast("bigint").alias("place"),
+        order(second_place).cast("bigint").alias("second_place"),
+        order(tie).cast("string").alias("tie"),
+        *(column(name).alias(name) for name in COLUMNS[kind]),
+    )
+
+
+def _minutes(commits: DataFrame) -> DataFrame:
+    """Sum up commits by group, partition of the log and minute since the epoch."""
+    at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
+    timed = commits.where("NOT is_tombstone").withColumn("at", at).where("at IS NOT NULL")
+    minute = F.floor(F.col("at") / MINUTE_MS).alias("minute")
+    return timed.groupBy("group_id", "record_partition", minute).agg(
+        F.count("*").alias("commits"),
+        F.count_distinct(F.struct("topic", "topic_partition")).alias("partitions"),
+        F.min("at").alias("first_at"),
+        F.max("at").alias("last_at"),
+        F.min("record_offset").alias("first_offset"),
+        F.max("record_offset").alias("last_offset"),
+    )

@@ -1,0 +1,183 @@
+"""Watches groups one after the other, as their rows pass by; knows neither Spark nor tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from detectors.commits import MINUTE_COLUMNS
+from detectors.group import (
+    GENERATION,
+    LAG,
+    MINUTE,
+    MOVE,
+    OPEN_GENERATION,
+    OPEN_STATE,
+    OPEN_STAY,
+    STAY,
+    Watch,
+)
+from detectors.rows import rows_of
+from schemas import gold
+from schemas.columns import Column, array_of_millis, arrow_schema, column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from detectors.model import Row
+    from detectors.thresholds import Thresholds
+
+HEAD = "head"
+"""The kind of what a watch remembers of a group."""
+
+TURNS = {
+    HEAD: 0,
+    **dict.fromkeys((OPEN_GENERATION, OPEN_STAY), 1),
+    **dict.fromkeys((OPEN_STATE, LAG), 2),
+    GENERATION: 3,
+    STAY: 4,
+    **dict.fromkeys((MOVE, MINUTE), 5),
+}
+"""When rows of a kind have their turn; those of one turn come in the order of their places."""
+
+OUTPUT: tuple[Column, ...] = (
+    *gold.ANOMALIES,
+    column("state", "string", "Of a head: what the detectors remember; null of an anomaly."),
+)
+"""The columns of what `watched` gives."""
+
+GENERATION_COLUMNS = (
+    *("group_type", "generation", "aborted_generations", "aborted_evidence"),
+    *("join_started_at", "join_completed_at", "stable_at", "ended_at"),
+    *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
+    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
+    *("members_joined", "members_left", "members_replaced", "cause"),
+    *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+STATE_COLUMNS = (
+    *("state", "generation", "started_at"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+STAY_COLUMNS = (
+    *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
+    *("record_partition", "record_offset"),
+)
+LAG_COLUMNS = ("at", "lag")
+MOVE_COLUMNS = (
+    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
+    *("committed_offset", "step", "largest_step_before"),
+    *("record_partition", "record_offset", "record_timestamp"),
+)
+
+
+COLUMNS = {
+    HEAD: ("state",),
+    **dict.fromkeys((GENERATION, OPEN_GENERATION), GENERATION_COLUMNS),
+    **dict.fromkeys((STAY, OPEN_STAY), STAY_COLUMNS),
+    OPEN_STATE: STATE_COLUMNS,
+    MOVE: MOVE_COLUMNS,
+    MINUTE: MINUTE_COLUMNS,
+    LAG: LAG_COLUMNS,
+}
+"""By kind, the columns of its rows that the detectors read."""
+
+# Rows that are Python's at a time: as such they take many times the memory.
+_WINDOW = 2_000
+_BATCH_ROWS = 5_000
+
+
+def watched(
+    batches: Iterable[pa.RecordBatch], thresholds: Thresholds, cluster: str, now: int
+) -> Iterator[pa.RecordBatch]:
+    """Watch groups.
+
+    Args:
+        batches: what became known: columns group_id, kind, and those of `COLUMNS`, which are null
+            in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
+            other, its head first, then by `TURNS`.
+        thresholds: the thresholds in force.
+        cluster: name of the cluster, which is part of the anomalies' ids.
+        now: time of the log in epoch milliseconds.
+
+    Returns:
+        Columns `OUTPUT`: the anomalies that are settled now, all open ones, and heads.
+    """
+    rows: list[Row] = []
+    for row in _found(_told(batches), thresholds, cluster, now):
+        rows.append(row)
+        if len(rows) >= _BATCH_ROWS:
+            yield batch_of(rows, OUTPUT)
+            rows = []
+    if rows:
+        yield batch_of(rows, OUTPUT)
+
+
+def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row]]:
+    """Give group, kind and row of what became known, in order."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, _WINDOW):
+            window = batch.slice(start, _WINDOW)
+            kinds = window["kind"].to_pylist()
+            rows = {kind: _rows(window, kind) for kind in dict.fromkeys(kinds)}
+            for group_id, kind in zip(window["group_id"].to_pylist(), kinds, strict=True):
+                yield group_id, kind, next(rows[kind])
+
+
+def _rows(window: pa.RecordBatch, kind: str) -> Iterator[Row]:
+    of_kind = window.filter(pc.equal(window["kind"], kind))
+    return iter(of_kind.select(COLUMNS[kind]).to_pylist())
+
+
+def _found(
+    told: Iterable[tuple[str, str, Row]], thresholds: Thresholds, cluster: str, now: int
+) -> Iterator[Row]:
+    group: _Group | None = None
+    for group_id, kind, row in told:
+        if group is None or group.group_id != group_id:
+            if group is not None:
+                yield from group.rows(cluster, now)
+            group = _Group(group_id, thresholds)
+        group.take(kind, row)
+    if group is not None:
+        yield from group.rows(cluster, now)
+
+
+class _Group:
+    """One group while its rows pass by."""
+
+    def __init__(self, group_id: str, thresholds: Thresholds) -> None:
+        self.group_id = group_id
+        self._limits = thresholds.of(group_id)
+        self._is_ignored = thresholds.ignores(group_id)
+        self._watch: Watch | None = None
+
+    def take(self, kind: str, row: Row) -> None:
+        if self._is_ignored:
+            return
+        if kind == HEAD:
+            self._watch = Watch(self._limits, row["state"])
+            return
+        if self._watch is None:
+            self._watch = Watch(self._limits)
+        self._watch.take(kind, row)
+
+    def rows(self, cluster: str, now: int) -> Iterator[Row]:
+        """Give the group's anomalies, and its head."""
+        if self._watch is None:
+            return
+        settled, still_open = self._watch.settled(), self._watch.still_open(now)
+        yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
+        yield {"group_id": self.group_id, "state": self._watch.to_json()}
+
+
+def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:
+    """Make a batch of rows whose times are epoch milliseconds."""
+    schema = arrow_schema(columns)
+    arrays = [
+        array_of_millis([row.get(told.name) for row in rows], told.type).cast(field.type)
+        for told, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,102 @@
+"""Gives the tables of a lakehouse the names that SQL knows them by, and the views on them."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from schemas.tables import all_tables
+from lakehouse.tables import sql_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakehouse.tables import Lakehouse
+
+_NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
+_LAYER_OF_VIEWS = "gold"
+_REGISTERED = "groupledger.registered"
+
+
+def view_texts() -> dict[str, str]:
+    """Give the SQL of each view by its name, the comment that describes it first."""
+    return _texts("views")
+
+
+def function_texts() -> dict[str, str]:
+    """Give the SQL that makes each table function, by its name."""
+    return _texts("functions")
+
+
+def description(text: str) -> str:
+    """Give the comment that a view's or function's SQL begins with."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").strip())
+    return " ".join(lines)
+
+
+def register(lakehouse: Lakehouse, query: str | None = None) -> None:
+    """Let SQL of the session find tables, views and functions, in all clusters of the lakehouse.
+
+    Args:
+        lakehouse: where the tables are.
+        query: those that it names by their last word are registered, and all of them for a SHOW
+            statement; None for all of them.
+    """
+    sql, tables = lakehouse.spark.sql, all_tables()
+    views, functions = view_texts(), function_texts()
+    texts = {**views, **functions}
+    wanted = _wanted(query, [*tables, *texts])
+    for text in [texts[name] for name in texts if name in wanted]:
+        wanted |= _named(text)
+    _forget_others(lakehouse)
+    for layer in sorted({name.partition(".")[0] for name in wanted}):
+        location = sql_literal(f"{lakehouse.root}/{layer}")
+        sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
+    made = {name for name in wanted & tables.keys() if lakehouse.exists(tables[name])}
+    for name in sorted(made):
+        location = sql_literal(lakehouse.path(tables[name]))
+        sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {location}")
+    for name, text in texts.items():
+        if name not in wanted or not _named(text) & tables.keys() <= made:
+            continue
+        if name in views:
+            comment = sql_literal(description(text))
+            sql(f"CREATE OR REPLACE VIEW {name} COMMENT {comment} AS {text}")
+        else:
+            sql(text)
+    if any(name.startswith(f"{_LAYER_OF_VIEWS}.") for name in wanted):
+        lakehouse.spark.catalog.setCurrentDatabase(_LAYER_OF_VIEWS)
+
+
+def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
+    words = None if query is None else set(re.findall(r"\w+", query.lower()))
+    is_all = words is None or "show" in words
+    return {name for name in names if is_all or name.partition(".")[2] in (words or ())}
+
+
+def _forget_others(lakehouse: Lakehouse) -> None:
+    """Let the session forget the tables of another lakehouse, which deletes nothing of them."""
+    spark = lakehouse.spark
+    if spark.conf.get(_REGISTERED, lakehouse.root) != lakehouse.root:
+        for name in all_tables():
+            if spark.catalog.tableExists(name):
+                spark.sql(f"DROP TABLE {name}")
+    spark.conf.set(_REGISTERED, lakehouse.root)
+
+
+def _texts(folder: str) -> dict[str, str]:
+    files = (resources.files("schemas") / folder).iterdir()
+    return {
+        f"{_LAYER_OF_VIEWS}.{file.name.removesuffix('.sql')}": file.read_text("utf-8")
+        for file in sorted(files, key=lambda f: f.name)
+        if file.name.endswith(".sql")
+    }
+
+
+def _named(text: str) -> set[str]:
+    return {".".join(name) for name in _NAME.findall(text)}

@@ -1,0 +1,72 @@
+"""SQL over this cluster's rows of the tables of a lakehouse."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from schemas.tables import all_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakehouse.tables import Lakehouse
+
+_TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
+_VIEW = "queried_"
+# Each query is of few rows, and most of its time is Spark's planning.
+_AT_ONCE = 3
+
+Rows: TypeAlias = "list[dict[str, Any]]"
+
+
+def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
+    """Give the rows of some queries, by name; times are of UTC, without a zone; see `tables`."""
+    return [_plain(rows) for rows in tables(lakehouse, queries)]
+
+
+def tables(lakehouse: Lakehouse, queries: Sequence[str]) -> list[pa.Table]:
+    """Have the tables that some queries name answer them; one that was not made has no rows."""
+    show(lakehouse, {name for query in queries for name in tables_of(query)})
+    asked = [on_views(query, view_of) for query in queries]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda query: lakehouse.spark.sql(query).toArrow(), asked))
+
+
+def show(lakehouse: Lakehouse, names: Iterable[str]) -> None:
+    """Give tables the names of temporary views, see `view_of`."""
+    for name in sorted(names):
+        lakehouse.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
+
+
+def tables_of(sql: str) -> set[str]:
+    """Name the tables that some SQL reads."""
+    return set(_TABLE.findall(sql)) & all_tables().keys()
+
+
+def on_views(sql: str, view: Callable[[str], str]) -> str:
+    """Put views into the place of the tables that some SQL reads."""
+    return _TABLE.sub(lambda name: view(name.group()), sql)
+
+
+def view_of(table: str) -> str:
+    """Name the temporary view of a table."""
+    return _VIEW + table.replace(".", "_")
+
+
+def _plain(rows: pa.Table) -> Rows:
+    fields = [field.with_type(_without_zone(field.type)) for field in rows.schema]
+    return list(rows.cast(pa.schema(fields)).to_pylist())
+
+
+def _without_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_zone(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_zone(field.type)) for field in kind])
+    return kind

@@ -1,0 +1,334 @@
+"""The ledger: which runs of each stage were planned and done, over which range of the runs before.
+
+A stage that reads what another one wrote goes by the numbers of that one's runs. Its range is
+written down before it begins, so that a run that was killed is done again with the same range,
+whatever has come since; and that it is done is written last.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import functions as F
+
+from schemas.tables import FORMAT_VERSION, RUNS
+from lakehouse.errors import LakehouseError
+from lakehouse.migration import former_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, Row
+
+    from lakehouse.tables import Lakehouse
+
+PLANNED, DONE = "planned", "done"
+_BLANK: dict[str, object] = {
+    "is_refresh": False,
+    "seconds": None,
+    "rows": None,
+    "details": "{}",
+    "token": "",
+    "format_version": FORMAT_VERSION,
+}
+
+
+class RunId(NamedTuple):
+    """A run of a stage; the numbers of a stage's runs rise by one."""
+
+    stage: str
+    number: int
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """A row of the ledger.
+
+    Attributes:
+        state: planned or done.
+        after_run: the run took what came behind this run of the stage before,
+        to_run: up to and with this one.
+        is_refresh: it took everything from the start, and what earlier runs wrote did not count.
+        rows: rows it wrote, by the name of the table.
+        details: what the stage itself notes.
+        token: tells two rows of the same plan apart.
+    """
+
+    stage: str
+    run: int
+    state: str
+    at: dt.datetime
+    after_run: int
+    to_run: int
+    is_refresh: bool
+    seconds: float | None
+    rows: dict[str, int]
+    details: dict[str, Any]
+    token: str | None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the row says that the run is done."""
+        return self.state == DONE
+
+
+@dataclass
+class StageRun:
+    """A run of a stage while it works.
+
+    Attributes:
+        id: its stage and number.
+        after: it takes what came behind this run of the stage before,
+        to: up to and with this one.
+        is_refresh: it takes everything from the start, and nothing of earlier runs counts.
+        is_resumed: another run of the stage was planned, and is not done: this one does its work.
+        plan: details of the plan; of a run that is resumed, those of then.
+        former: details of the last run that is done; empty if there is none.
+        rows: the rows that it writes, by the name of the table, for the ledger.
+        details: what the stage notes when it is done.
+    """
+
+    id: RunId
+    after: int
+    to: int
+    is_refresh: bool
+    is_resumed: bool
+    plan: dict[str, Any]
+    former: dict[str, Any]
+    rows: dict[str, int] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Runs:
+    """The ledger of one cluster's runs."""
+
+    def __init__(self, lakehouse: Lakehouse) -> None:
+        self._lakehouse = lakehouse
+        self._last: dict[tuple[str, str], LedgerRow] | None = None
+
+    def last(self, stage: str, state: str = DONE) -> LedgerRow | None:
+        """Give the last run of a stage that is done, or planned; None without any.
+
+        Raises:
+            LakehouseError: another release wrote the ledger, in a form that this one does not know.
+        """
+        if self._last is None:
+            self._last = {(row.stage, row.state): row for row in self._newest()}
+        return self._last.get((stage, state))
+
+    def last_number(self, stage: str) -> int:
+        """Give the number of the last run of a stage that is done; -1 without any."""
+        last = self.last(stage)
+        return -1 if last is None else last.run
+
+    def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
+        """Give the runs of a stage that are done, those behind one up to another and with it."""
+        last = self.last(stage)
+        if last is None or after >= to:
+            return []
+        if last.run == to and after == to - 1:
+            return [last]
+        is_in = (F.col("run") > after) & (F.col("run") <= to)
+        rows = self._rows().where((F.col("stage") == stage) & is_in & (F.col("state") == DONE))
+        # Two runs that did the same work at the same time may both have said so.
+        by_number = {row.run: row for row in map(_ledger_row, rows.collect())}
+        return [by_number[number] for number in sorted(by_number)]
+
+    @contextmanager
+    def incremental(
+        self,
+        stage: str,
+        *,
+        to: int,
+        refresh: bool = False,
+        force: bool = False,
+        floor: int = -1,
+        plan: Mapping[str, Any] | None = None,
+    ) -> Iterator[StageRun | None]:
+        """Let a stage take what is new since its last run; its body does the work.
+
+        A run that was planned and is not done is resumed, with its range and plan. The run is noted
+        as done when the body ends without an error.
+
+        Args:
+            stage: the stage.
+            to: the last run that is done of the stage before.
+            refresh: take everything from the start, since nothing of earlier runs counts.
+            force: run even if nothing is new.
+            floor: the greatest number of a run of the stage that its tables have, if the ledger has
+                none of it since it was lost.
+            plan: details to note with the plan.
+
+        Yields:
+            The run; None if there is nothing to do.
+        """
+        run = self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan or {})
+        if run is None:
+            yield None
+            return
+        started = time.monotonic()
+        yield run
+        self._write(
+            RunId(*run.id),
+            DONE,
+            after=run.after,
+            to=run.to,
+            is_refresh=run.is_refresh,
+            seconds=time.monotonic() - started,
+            rows=run.rows,
+            details={**run.plan, **run.details},
+        )
+
+    def restore(self, rows: list[dict[str, object]]) -> None:
+        """Write rows of runs that the ledger has lost, or that an older release kept elsewhere."""
+        self._lakehouse.append(RUNS, [_BLANK | row for row in rows])
+        self._last = None
+
+    def note(
+        self,
+        run: RunId,
+        *,
+        after: int = -1,
+        to: int = -1,
+        seconds: float | None = None,
+        rows: Mapping[str, int] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note a run as done that was not planned: its work is one commit."""
+        self._write(
+            run,
+            DONE,
+            after=after,
+            to=to,
+            is_refresh=False,
+            seconds=seconds,
+            rows=rows or {},
+            details=details or {},
+        )
+
+    def _begin(
+        self,
+        stage: str,
+        to: int,
+        *,
+        refresh: bool,
+        force: bool,
+        floor: int,
+        plan: Mapping[str, Any],
+    ) -> StageRun | None:
+        done, planned = self.last(stage), self.last(stage, PLANNED)
+        if planned is not None and (done is None or done.run < planned.run):
+            return _stage_run(planned, done, is_resumed=True)
+        after = -1 if done is None or refresh else done.to_run
+        if to <= after and not force:
+            return None
+        number = floor + 1 if done is None else done.run + 1
+        if done is None and floor >= 0:
+            number += 1  # a run that added no row left its number in the tables' logs alone
+        token = self._write(
+            RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan
+        )
+        # Another run may have planned this number first, and then its plan holds.
+        self._last = None
+        held = self.last(stage, PLANNED)
+        if held is not None and held.token == token:
+            return _stage_run(held, done, is_resumed=False)
+        return self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan)
+
+    def _write(
+        self,
+        run: RunId,
+        state: str,
+        *,
+        after: int,
+        to: int,
+        is_refresh: bool,
+        details: Mapping[str, Any],
+        seconds: float | None = None,
+        rows: Mapping[str, int] | None = None,
+    ) -> str:
+        token = uuid.uuid4().hex
+        row: dict[str, object] = {
+            "stage": run.stage,
+            "run": run.number,
+            "state": state,
+            "at": dt.datetime.now(dt.timezone.utc),
+            "after_run": after,
+            "to_run": to,
+            "is_refresh": is_refresh,
+            "seconds": None if seconds is None else round(seconds, 3),
+            "rows": None
+            if rows is None
+            else [{"table_name": name, "rows": count} for name, count in sorted(rows.items())],
+            "details": json.dumps(details, ensure_ascii=False),
+            "token": token,
+            "format_version": FORMAT_VERSION,
+        }
+        # There is one plan of a number, for which Delta looks at its log first; that a run is done
+        # may be said twice.
+        plan_of = RunId(f"{run.stage} plan", run.number) if state == PLANNED else None
+        self._lakehouse.append(RUNS, [row], plan_of)
+        if self._last is not None:
+            self._last[run.stage, state] = _ledger_row({**row, "rows": row["rows"] or []})
+        return token
+
+    def _rows(self) -> DataFrame:
+        return self._lakehouse.read(RUNS)
+
+    def _newest(self) -> Iterable[LedgerRow]:
+        if not self._lakehouse.exists(RUNS):
+            former = former_runs(self._lakehouse)
+            if not former:
+                return []
+            self.restore(former)
+        newest = (
+            self._rows()
+            .groupBy("stage", "state")
+            .agg(
+                F.max_by(F.struct("*"), F.struct("run", "at")).alias("row"),
+                F.max("format_version").alias("format_version"),
+            )
+        )
+        found = newest.collect()
+        version = max((row["format_version"] for row in found), default=FORMAT_VERSION)
+        if version > FORMAT_VERSION:
+            raise LakehouseError(
+                f"{self._lakehouse.root} has lakehouse format {version}, this release of "
+                f"groupledger knows format {FORMAT_VERSION}: use the release that wrote it, or "
+                "another --lakehouse"
+            )
+        return [_ledger_row(row["row"]) for row in found]
+
+
+def _ledger_row(row: Row | Mapping[str, Any]) -> LedgerRow:
+    return LedgerRow(
+        stage=row["stage"],
+        run=row["run"],
+        state=row["state"],
+        at=row["at"],
+        after_run=row["after_run"],
+        to_run=row["to_run"],
+        is_refresh=bool(row["is_refresh"]),
+        seconds=row["seconds"],
+        rows={part["table_name"]: part["rows"] for part in row["rows"] or ()},
+        details=json.loads(row["details"] or "{}"),
+        token=row["token"],
+    )
+
+
+def _stage_run(planned: LedgerRow, done: LedgerRow | None, *, is_resumed: bool) -> StageRun:
+    return StageRun(
+        RunId(planned.stage, planned.run),
+        planned.after_run,
+        planned.to_run,
+        planned.is_refresh,
+        is_resumed,
+        planned.details,
+        {} if done is None else done.details,
+    )

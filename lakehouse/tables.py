@@ -1,0 +1,280 @@
+"""Makes, reads and writes the Delta tables of one lakehouse, by Delta's public API alone.
+
+A write that belongs to a run names it (Delta's ``txnAppId`` and ``txnVersion``, kept in the table's
+own log, in the same commit as the rows): a write that is tried again is done once.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+from delta.exceptions import ConcurrentTransactionException, DeltaConcurrentModificationException
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from schemas.columns import ArrayOf, Primitive, arrow_schema
+from lakehouse.errors import LakehouseError, error_classes
+from lakehouse.runs import Runs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pyspark.sql import SparkSession
+
+    from schemas.columns import Column as DeclaredColumn
+    from schemas.columns import ColumnType
+    from schemas.tables import TableSpec
+    from lakehouse.runs import RunId
+
+Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
+"""Rows of a table without the column `cluster`: in Spark, or here."""
+
+EVERY_ROW = "true"
+"""The condition that each row meets."""
+
+OPEN_ROWS = "NOT is_settled"
+"""The condition of the rows that a later run may replace."""
+
+# Of Delta's error classes, and of the reader of its JSON.
+_DAMAGED = (
+    *("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG"),
+    *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_MISSING_PART_FILES"),
+    *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
+)
+# Delta's default of 10 has every table write a checkpoint in the same run.
+_CHECKPOINT_INTERVAL = 50
+_PRIMITIVES: dict[str, T.DataType] = {
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "double": T.DoubleType(),
+    "timestamp": T.TimestampType(),
+}
+
+
+def spark_schema(columns: Iterable[DeclaredColumn], required: Collection[str] = ()) -> T.StructType:
+    """Give Spark's type of rows of `columns`, their comments with them."""
+    return T.StructType(
+        [
+            T.StructField(c.name, _spark_type(c.type), c.name not in required, _comment(c))
+            for c in columns
+        ]
+    )
+
+
+def _comment(declared: DeclaredColumn) -> dict[str, str]:
+    return {"comment": declared.comment}
+
+
+def _spark_type(declared: ColumnType) -> T.DataType:
+    if isinstance(declared, Primitive):
+        return _PRIMITIVES[declared.name]
+    if isinstance(declared, ArrayOf):
+        return T.ArrayType(_spark_type(declared.element))
+    return spark_schema(declared.columns)
+
+
+class Lakehouse:
+    """The tables of one lakehouse, as one cluster's jobs see them.
+
+    Reads give the rows of this cluster only, and every row written is this cluster's.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, cluster: str) -> None:
+        self.spark = spark
+        # Delta takes a relative path for a column's name.
+        is_local = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root) is None
+        self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
+        self.cluster = cluster
+        self._known: set[str] = set()
+
+    def of(self, cluster: str) -> Lakehouse:
+        """Give the tables as another cluster's jobs see them."""
+        return Lakehouse(self.spark, self.root, cluster)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The ledger of this cluster's runs."""
+        return Runs(self)
+
+    def path(self, spec: TableSpec) -> str:
+        """Give the folder of a table."""
+        return f"{self.root}/{spec.name.replace('.', '/')}"
+
+    def exists(self, spec: TableSpec) -> bool:
+        """Tell whether a table has been made."""
+        if spec.name not in self._known:
+            if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
+                return False
+            self._known.add(spec.name)
+        return True
+
+    def create(self, spec: TableSpec) -> None:
+        """Make a table unless it is there; a write makes its table itself."""
+        if self.exists(spec):
+            return
+        table = (
+            DeltaTable.createIfNotExists(self.spark)
+            .location(self.path(spec))
+            .comment(spec.grain)
+            .addColumns(spark_schema(spec.columns, spec.required))
+            .partitionedBy(*spec.partitions)
+            .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
+            .property("delta.checkpointInterval", str(_CHECKPOINT_INTERVAL))
+        )
+        for name, condition in spec.constraints:
+            table = table.property(f"delta.constraints.{name}", condition)
+        try:
+            table.execute()
+        except DeltaConcurrentModificationException:
+            pass  # another run has made it at the same moment
+        except Exception as error:
+            _refuse_damaged(self.path(spec), error)
+            raise
+        self._known.add(spec.name)
+
+    def read(self, spec: TableSpec) -> DataFrame:
+        """Read this cluster's rows of a table; none if the table has not been made.
+
+        A column that the table lacks, since an older release made it, is null; one that only a
+        newer release knows is left out.
+
+        Raises:
+            LakehouseError: the table's log has a gap, or a commit that cannot be read.
+        """
+        schema = spark_schema(spec.columns)
+        if not self.exists(spec):
+            return self.spark.createDataFrame([], schema)
+        try:
+            rows = self.spark.read.format("delta").load(self.path(spec))
+        except Exception as error:
+            _refuse_damaged(self.path(spec), error)
+            raise
+        held = set(rows.columns)
+        of_cluster = F.col("cluster") == self.cluster
+        if spec.run_column in held:
+            # True of each row. With a filter on a column that has statistics, Delta takes the files
+            # from its log without computing the table's state in a job of its own.
+            run = F.col(spec.run_column)
+            of_cluster &= (run >= 0) | run.isNull()
+        columns = [
+            F.col(f.name) if f.name in held else F.lit(None).cast(f.dataType).alias(f.name)
+            for f in schema.fields
+        ]
+        return rows.where(of_cluster).select(*columns)
+
+    def append(self, spec: TableSpec, rows: Rows, run: RunId | None = None) -> None:
+        """Append rows to a table, once for each `run`.
+
+        A write whose run, or a later one of its stage, is there already does nothing.
+
+        Args:
+            spec: the table.
+            rows: its columns but for the cluster.
+            run: what writes; None for rows that may be there twice.
+        """
+        self._write(spec, rows, run, mode="append", options={})
+
+    def replace(
+        self, spec: TableSpec, rows: Rows, run: RunId | None = None, where: str = EVERY_ROW
+    ) -> None:
+        """Put rows in the place of those of this cluster that meet a condition, in one commit.
+
+        The rows themselves need not meet it. Done once for each `run`, see `append`.
+
+        Args:
+            spec: the table.
+            rows: all that is to be there instead.
+            run: what writes; None where doing it again does no harm.
+            where: the condition, in SQL.
+        """
+        condition = f"cluster = {sql_text(self.cluster)} AND ({where})"
+        self._write(spec, rows, run, mode="overwrite", options={"replaceWhere": condition})
+
+    def _write(
+        self, spec: TableSpec, rows: Rows, run: RunId | None, *, mode: str, options: dict[str, str]
+    ) -> None:
+        self.create(spec)
+        # A later release may have added columns.
+        options = {**options, "mergeSchema": "true"}
+        if run is not None:
+            application = f"groupledger/{run.stage}/{self.cluster}"
+            options |= {"txnAppId": application, "txnVersion": str(run.number)}
+        writer = self.with_cluster(spec, rows).write.format("delta").mode(mode)
+        try:
+            writer.options(**options).save(self.path(spec))
+        except ConcurrentTransactionException:
+            return  # another run with the same plan was faster
+        except Exception as error:
+            _refuse_damaged(self.path(spec), error)
+            _refuse(spec, error)
+            raise
+
+    def with_cluster(self, spec: TableSpec, rows: Rows) -> DataFrame:
+        """Give rows of a table with the cluster's name, its declared columns in their order."""
+        if isinstance(rows, list):
+            rows = pa.Table.from_pylist(rows, arrow_schema(spec.of_cluster))
+        if isinstance(rows, pa.Table):
+            schema = spark_schema(spec.of_cluster)
+            rows = self.spark.createDataFrame(rows.select(schema.names), schema).coalesce(1)
+        columns = [F.lit(self.cluster).alias("cluster")]
+        columns += [F.col(c.name) for c in spec.of_cluster]
+        return rows.select(*columns)
+
+
+def sql_literal(text: str) -> str:
+    """Give an SQL string literal, for where SQL takes no expression."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def sql_text(text: str) -> str:
+    """Give an SQL expression of any text, whatever is in it."""
+    return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
+
+
+def between(column: str, after: int, to: int) -> str:
+    """Give the SQL condition of whole numbers behind one, up to another and with it."""
+    return f"{column} > {after} AND {column} <= {to}"
+
+
+def of_groups(groups: Iterable[str]) -> str:
+    """Give the SQL condition of rows of some groups; without any, no row meets it."""
+    return f"group_id IN ({', '.join(map(sql_text, groups)) or 'NULL'})"
+
+
+def _refuse_damaged(path: str, error: Exception) -> None:
+    """Say that a table's log is not whole, if that is what is wrong."""
+    if any(sign in error_classes(error) or sign in str(error) for sign in _DAMAGED):
+        raise LakehouseError(
+            f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
+            "while it is written to; bring it back from a copy, or copy it again as a whole"
+        ) from error
+
+
+def _refuse(spec: TableSpec, error: Exception) -> None:
+    """Say which constraint a row broke, if that is what is wrong."""
+    text = str(error)
+    null = re.search(r"NOT NULL constraint violated for column: (\w+)", text)
+    broken = re.search(r"CHECK constraint (\w+) ", text)
+    if null is not None:
+        what = f"lacks {null.group(1)}"
+    elif broken is not None:
+        condition = dict(spec.constraints).get(broken.group(1), broken.group(1))
+        what = f"breaks the constraint {broken.group(1)}: {condition}"
+    else:
+        return
+    raise LakehouseError(
+        f"{spec.name}: a row {what}; nothing was written. Please report this with what --verbose "
+        "shows"
+    ) from error

@@ -1,0 +1,87 @@
+"""Burrow's evaluation: is a group that lags in trouble? A window of commits tells, no threshold.
+
+The rules are those of Burrow 1.x (https://github.com/linkedin/Burrow, "Consumer Lag Evaluation
+Rules"); docs/lag.md says where the evaluation differs.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from schemas.gold import OK, REWIND, STALL, STOP, WARN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SEVERITY = {OK: 0, WARN: 1, STOP: 2, STALL: 2, REWIND: 2}
+"""How bad a partition's status is for its group: 0 leaves it OK, 1 makes it WARN, 2 ERR."""
+
+_SECOND = 1_000_000
+
+
+class Window(NamedTuple):
+    """The last commits of a partition, oldest first.
+
+    Attributes:
+        offsets: the offsets committed.
+        at: when, in microseconds.
+        lags: the lag at each commit; None where it is not known.
+    """
+
+    offsets: Sequence[int]
+    at: Sequence[int]
+    lags: Sequence[int | None]
+
+
+class Verdict(NamedTuple):
+    """The status of a partition, and why."""
+
+    status: str
+    reason: str
+
+
+def evaluate(window: Window, *, lag: int, now: int, was_at_end_lately: bool) -> Verdict:
+    """Give the status of one partition of a group.
+
+    Args:
+        window: its last commits.
+        lag: its lag now.
+        now: until when commits are known, in microseconds.
+        was_at_end_lately: the last commit was at the end of the log a short while ago.
+    """
+    if lag <= 0:
+        return Verdict(OK, "no lag")
+    if not window.offsets:
+        return Verdict(OK, "no commit with a time to judge by")
+    idle, span = now - window.at[-1], window.at[-1] - window.at[0]
+    if idle > span and not was_at_end_lately:
+        return Verdict(
+            STOP,
+            f"no commit for {idle / _SECOND:,.0f} s; the last {len(window.at)} came within"
+            f" {span / _SECOND:,.0f} s",
+        )
+    if _is_rewound(window.offsets):
+        return Verdict(REWIND, "went back, and has not come as far again")
+    return _judge_progress(window)
+
+
+def _judge_progress(window: Window) -> Verdict:
+    if 0 in window.lags:
+        return Verdict(OK, "was at the end of the log at a commit of the window")
+    if min(window.offsets) == max(window.offsets):
+        return Verdict(STALL, f"commits {window.offsets[-1]} again and again")
+    lags = [known for known in window.lags if known is not None]
+    if len(lags) < 2:  # noqa: PLR2004 - it takes two to compare
+        return Verdict(OK, "goes on; how far behind it was is not known")
+    if any(b < a for a, b in pairwise(lags)):
+        return Verdict(OK, "goes on, and the lag got smaller")
+    return Verdict(WARN, "goes on, but the lag never got smaller")
+
+
+def _is_rewound(offsets: Sequence[int]) -> bool:
+    """Tell whether the first step back has not been made good by a later commit."""
+    for i, (before, after) in enumerate(pairwise(offsets), 1):
+        if after < before:
+            return max(offsets[i:]) < before
+    return False

@@ -1,0 +1,234 @@
+"""The seam to Spark: commits in, how offsets went on out; with the ends of logs, the lag."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from offsets import progress
+from offsets.burrow import SEVERITY
+from offsets.ends import EndHistory
+from offsets.measure import Lag, measure
+from schemas.gold import ERR, OK, WARN
+from schemas.tagged import ddl, tagged, tagged_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import Column
+
+_FOLLOWED = tagged_columns(progress.TABLES)
+_union = partial(DataFrame.unionByName, allowMissingColumns=True)
+_LOG = ("topic", "topic_partition")
+_COMMITTED = ("group_id", *_LOG, "committed_offset", "committed_at")
+_MEASURED = {
+    "lag": ("BIGINT", pa.int64()),
+    "phantom_lag": ("BIGINT", pa.int64()),
+    "lag_seconds": ("DOUBLE", pa.float64()),
+    "lag_seconds_min": ("DOUBLE", pa.float64()),
+    "lag_seconds_max": ("DOUBLE", pa.float64()),
+    "status": ("STRING", pa.string()),
+    "status_reason": ("STRING", pa.string()),
+    "window_commits": ("INT", pa.int32()),
+}
+_SAMPLES = {
+    "sample_at": ("ARRAY<BIGINT>", pa.list_(pa.int64())),
+    "sample_ends": ("ARRAY<BIGINT>", pa.list_(pa.int64())),
+}
+
+
+def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
+    """Tell how offsets went on.
+
+    Args:
+        commits: rows of offset_commits.
+        former: rows of committed_offsets as of before them; None if there is none.
+
+    Returns:
+        Rows of the tables of `progress.TABLES`, for `rows_of`: the moves of the commits and their
+        hours, and the last commit of each partition, of those in `former`, too.
+    """
+    parts = [commits.select(_number(progress.COMMIT), *progress.COMMIT_COLUMNS)]
+    if former is not None:
+        parts.append(_of_table(progress.LATEST, progress.LAST_COMMIT, former))
+    return _followed(reduce(_union, parts))
+
+
+def joined_hours(hours: DataFrame) -> DataFrame:
+    """Make one row of those that an hour cut by runs has.
+
+    Args:
+        hours: rows of offset_progress, of some runs.
+    """
+    given = _of_table(progress.HOURS, progress.AN_HOUR, hours)
+    return rows_of(_followed(given), progress.HOURS)
+
+
+def _of_table(table: str, kind: int, rows: DataFrame) -> DataFrame:
+    row = F.struct(*(c.name for c in progress.TABLES[table])).alias(table)
+    position = ("record_partition", "record_offset")
+    return rows.select(_number(kind), *progress.PARTITION, *position, row)
+
+
+def _number(kind: int) -> Column:
+    return F.lit(kind).alias(progress.KIND)
+
+
+def _followed(rows: DataFrame) -> DataFrame:
+    position = (*progress.PARTITION, progress.KIND, "record_partition", "record_offset")
+    by_partition = rows.repartition(*progress.PARTITION)
+    return by_partition.sortWithinPartitions(*position).mapInArrow(_follow, ddl(_FOLLOWED))
+
+
+def _follow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return tagged(progress.follow(batches), _FOLLOWED)
+
+
+def rows_of(rows: DataFrame, table: str) -> DataFrame:
+    """Pick the rows of one table of those that `follow_offsets` gave."""
+    return rows.where(F.col("table") == table).select(f"{table}.*")
+
+
+# -- lag -------------------------------------------------------------------------------------------
+
+
+def with_samples(logs: DataFrame, former: DataFrame) -> DataFrame:
+    """Add what was sampled now to what is known of each log.
+
+    Args:
+        logs: topic, topic_partition, log_start_offset, log_end_offset, sampled_at, and problem: why
+            there are no offsets.
+        former: rows of log_offsets.
+
+    Returns:
+        The columns of `logs`, and end_samples as log_offsets has them.
+    """
+    known = former.select(*_LOG, "end_samples")
+    joined = logs.join(known, list(_LOG), how="left").select(
+        *logs.columns, *_numbers("end_samples", "sampled_at", "log_end_offset")
+    )
+    sampled = joined.mapInArrow(_add_samples, _ddl(logs, logs.columns, _SAMPLES))
+    samples = F.zip_with(
+        "sample_at",
+        "sample_ends",
+        lambda at, end: F.struct(
+            F.timestamp_micros(at).alias("sampled_at"), end.alias("log_end_offset")
+        ),
+    )
+    return sampled.select(*logs.columns, samples.alias("end_samples"))
+
+
+def measured(committed: DataFrame, logs: DataFrame, known_until: int) -> DataFrame:
+    """Tell how far behind each partition of each group is.
+
+    Args:
+        committed: rows of committed_offsets, without those deleted.
+        logs: what `with_samples` gives, all partitions of `committed` among them.
+        known_until: until when commits are known, in microseconds.
+
+    Returns:
+        The columns of gold.lag, but for the number of the run.
+    """
+    is_timed = F.filter("recent_commits", lambda c: c["committed_at"].isNotNull())
+    joined = (
+        committed.select(*_COMMITTED, is_timed.alias("commits"))
+        .join(logs, list(_LOG), how="inner")
+        .select(
+            *_COMMITTED,
+            *("log_start_offset", "log_end_offset", "sampled_at", "problem"),
+            *_numbers("commits", "committed_at", "committed_offset"),
+            *_numbers("end_samples", "sampled_at", "log_end_offset"),
+        )
+    )
+    kept = (*_COMMITTED, "log_start_offset", "log_end_offset", "sampled_at")
+    rows = joined.mapInArrow(
+        partial(_measure, kept=kept, known_until=known_until), _ddl(joined, kept, _MEASURED)
+    )
+    worst = F.max(_severity()).over(Window.partitionBy("group_id"))
+    group_status = F.element_at(F.array(F.lit(OK), F.lit(WARN), F.lit(ERR)), worst + 1)
+    return rows.withColumns(
+        {
+            "group_status": group_status,
+            "commits_known_until": F.timestamp_micros(F.lit(known_until)),
+        }
+    )
+
+
+def _severity() -> Column:
+    severities = [F.lit(x) for pair in SEVERITY.items() for x in pair]
+    return F.create_map(*severities)[F.col("status")]
+
+
+def _numbers(structs: str, time: str, offset: str) -> tuple[Column, Column]:
+    """Take times in microseconds and offsets out of an array of structs, for Arrow to pass on."""
+    return (
+        F.transform(structs, lambda s: F.unix_micros(s[time])).alias(f"{structs}_at"),
+        F.transform(structs, lambda s: s[offset]).alias(f"{structs}_offset"),
+    )
+
+
+def _ddl(rows: DataFrame, names: Iterable[str], more: dict[str, Any]) -> str:
+    own = [f"{name} {rows.schema[name].dataType.simpleString()}" for name in names]
+    return ", ".join([*own, *(f"{name} {sql}" for name, (sql, _) in more.items())])
+
+
+def _add_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        every = zip(
+            batch.column("sampled_at").cast(pa.int64()).to_pylist(),
+            batch.column("log_end_offset").to_pylist(),
+            _histories(batch),
+            strict=True,
+        )
+        known = [ends if end is None else ends.with_sample(now, end) for now, end, ends in every]
+        samples = {"sample_at": [k.at for k in known], "sample_ends": [k.ends for k in known]}
+        names = [name for name in batch.schema.names if not name.startswith("end_samples_")]
+        yield _with_columns(batch, names, samples, _SAMPLES)
+
+
+def _measure(
+    batches: Iterable[pa.RecordBatch], kept: Iterable[str], known_until: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        every = zip(
+            batch.column("committed_offset").to_pylist(),
+            batch.column("log_start_offset").to_pylist(),
+            batch.column("problem").to_pylist(),
+            batch.column("commits_offset").to_pylist(),
+            batch.column("commits_at").to_pylist(),
+            _histories(batch),
+            strict=True,
+        )
+        rows = [
+            Lag(status_reason=problem)
+            if start is None
+            else measure(
+                committed,
+                start,
+                ends,
+                commits=offsets or (),
+                commits_at=at or (),
+                known_until=known_until,
+            )
+            for committed, start, problem, offsets, at, ends in every
+        ]
+        columns = {name: [getattr(row, name) for row in rows] for name in _MEASURED}
+        yield _with_columns(batch, kept, columns, _MEASURED)
+
+
+def _histories(batch: pa.RecordBatch) -> list[EndHistory]:
+    at = batch.column("end_samples_at").to_pylist()
+    ends = batch.column("end_samples_offset").to_pylist()
+    return [EndHistory(a or (), e or ()) for a, e in zip(at, ends, strict=True)]
+
+
+def _with_columns(
+    batch: pa.RecordBatch, names: Iterable[str], more: dict[str, list[Any]], types: dict[str, Any]
+) -> pa.RecordBatch:
+    columns = {name: batch.column(name) for name in names}
+    columns |= {name: pa.array(values, types[name][1]) for name, values in more.items()}
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,262 @@
+"""Events as Spark's Arrow batches bring them, in the form that the fold takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timeline import groups
+from timeline.fold import GROUP_METADATA
+from timeline.groups import HEADS
+from timeline.model import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from timeline.model import Row
+
+COLUMNS = {
+    "group_id": "string",
+    # Those of a head come before all records.
+    "record_partition": "int",
+    "record_offset": "bigint",
+    # In epoch ms; `NO_TIME` where the log has none.
+    "at": "bigint",
+    # `HEADS`, or that of a `Record`; null for an offset commit.
+    "kind": "string",
+    "member_id": "string",
+    # Whether a commit is a tombstone.
+    "deletes": "boolean",
+    # Of a commit: the `partition_hash`; the name of its topic, if it has the id, too.
+    "partition_hash": "bigint",
+    "topic_id": "string",
+    "topic": "string",
+    # The state of a head, or what a record says, as JSON; null for a tombstone.
+    "payload": "string",
+    "told_since": "bigint",
+}
+"""Columns of an event, with their types by Spark's names. Only those of `GROUP_METADATA` have a
+payload in columns of its own, in a struct: with their members these are nearly all of the bytes."""
+
+SCALARS = (
+    *("member_id", "group_instance_id", "client_id", "client_host"),
+    *("rebalance_timeout_ms", "session_timeout_ms"),
+)
+BYTES = ("subscription_bytes", "assignment_bytes")
+DECODED = {
+    "topics": "subscription.topics",
+    "assigned": "assignment.partitions",
+    "connect_version": "connect_assignment.version",
+    "connect_assigned": "connect_assignment.assignment",
+}
+"""What else is read of a record's members, each in a column of lists, and where it comes from."""
+OWN = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp")
+# Rows are made of columns so many at a time.
+_WINDOW = 200
+_KNOWN_MEMBERS = 100_000
+
+
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[groups.Events]:
+    """Give the events of batches, which come by group, partition and offset."""
+    known: dict[tuple[object, ...], Member] = {}
+    for batch in batches:
+        if len(known) > _KNOWN_MEMBERS:
+            known.clear()
+        yield _Events(batch, known)
+
+
+class _Events:
+    """The events of a batch; implements `groups.Events`."""
+
+    def __init__(self, batch: pa.RecordBatch, known: dict[tuple[object, ...], Member]) -> None:
+        self._group_ids = batch["group_id"]
+        self._groups = batch["group_id"].dictionary_encode().indices.to_numpy()
+        self._kinds = batch["kind"].to_pylist()
+        self._is_commit = batch["kind"].is_null().to_numpy(zero_copy_only=False)
+        self.partitions = batch["record_partition"].to_numpy()
+        self.offsets = batch["record_offset"].to_numpy()
+        self.at = batch["at"].to_numpy()
+        self.hashes = batch["partition_hash"].fill_null(0).to_numpy()
+        self.deletes = batch["deletes"].to_numpy(zero_copy_only=False)
+        self._member_ids, self._payloads = batch["member_id"], batch["payload"]
+        self._told_since = batch["told_since"]
+        self._topics = batch.select(["topic_id", "topic"])
+        self._is_named = self._topics["topic_id"].is_valid().to_numpy(zero_copy_only=False)
+        if GROUP_METADATA in batch.schema.names:
+            of_kind = pc.indices_nonzero(pc.equal(batch["kind"], GROUP_METADATA))
+            self._metadata_rows = dict(zip(of_kind.to_pylist(), range(len(of_kind)), strict=True))
+            self._metadata = _GroupMetadata(batch[GROUP_METADATA].take(of_kind), known)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        return groups.runs(self._groups, self.partitions, self._is_commit)
+
+    def group_id(self, event: int) -> str:
+        return str(self._group_ids[event])
+
+    def kind(self, event: int) -> str | None:
+        kind: str | None = self._kinds[event]
+        return kind
+
+    def member_id(self, event: int) -> str | None:
+        member_id: str | None = self._member_ids[event].as_py()
+        return member_id
+
+    def payload(self, event: int) -> Row | None:
+        if self._kinds[event] == GROUP_METADATA:
+            return self._metadata.at(self._metadata_rows[event])
+        payload = self._payloads[event].as_py()
+        return None if payload is None else orjson.loads(payload)
+
+    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        rows = start + np.flatnonzero(self._is_named[start:end])
+        if not len(rows):
+            return []
+        both = pa.table(self._topics.take(pa.array(rows)))
+        names = both.group_by(both.schema.names, use_threads=False).aggregate([])
+        return list(zip(*(names[n].to_pylist() for n in both.schema.names), strict=True))
+
+    def head(self, event: int) -> tuple[str, int | None] | None:
+        if self._kinds[event] != HEADS:
+            return None
+        return self._payloads[event].as_py(), self._told_since[event].as_py()
+
+
+class _GroupMetadata:
+    """Records of group metadata, made a window at a time, as they are asked for."""
+
+    def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
+        self._is_tombstone = structs.is_null().to_pylist()
+        self._own = pa.table([structs.field(name) for name in OWN], names=OWN)
+        self._memberships = _Memberships(structs, known)
+        self._start = 0
+        self._window: list[Row] = []
+
+    def at(self, row: int) -> Row | None:
+        """Give what a record says; None for a tombstone."""
+        if self._is_tombstone[row]:
+            return None
+        if not self._start <= row < self._start + len(self._window):
+            self._start = row
+            self._window = self._own.slice(row, _WINDOW).to_pylist()
+            lists = self._memberships.of(row, row + len(self._window))
+            for record, members in zip(self._window, lists, strict=True):
+                record["members"] = members
+        return self._window[row - self._start]
+
+
+class _Memberships:
+    """Lists of members beside each other: each has a number for what is the same in many.
+
+    Most generations have the members of the one before, so that there are far fewer numbers than
+    members.
+    """
+
+    def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
+        self._known = known
+        self._made: dict[int, Member] = {}
+        self._bounds = _bounds(structs.field("member_id"))
+        names = (*SCALARS, *BYTES, *DECODED)
+        self._columns = {name: _values(structs.field(name)) for name in names}
+        self._numbers, self._first = _numbered([self._columns[n] for n in (*SCALARS, *BYTES)])
+
+    def of(self, start: int, end: int) -> list[list[Member]]:
+        """Give the members of some of the lists; those that are `known` are the same objects."""
+        bounds = self._bounds[start:end]
+        numbers = [self._numbers[slice(*(of_list or (0, 0)))].tolist() for of_list in bounds]
+        missing = sorted({n for given in numbers for n in given}.difference(self._made))
+        if missing:
+            places = pa.array(self._first[missing])
+            columns = {name: column.take(places) for name, column in self._columns.items()}
+            made = _members(columns, self._known)
+            self._made.update(zip(missing, made, strict=True))
+        return [[self._made[n] for n in given] for given in numbers]
+
+
+def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Member]) -> list[Member]:
+    """Make members column by column: by rows that takes several times as long."""
+    keys = zip(*(columns[name].to_pylist() for name in (*SCALARS, *BYTES)), strict=True)
+    decoded: _Decoded | None = None
+    members = []
+    for i, key in enumerate(keys):
+        member = known.get(key)
+        if member is None:
+            decoded = decoded or _Decoded(columns)
+            assigned = decoded.assigned(i)
+            if assigned is None and key[-1] == b"":
+                assigned = {}  # Kafka gives a member without partitions no bytes at all
+            scalars = dict(zip(SCALARS, key, strict=False))
+            member = Member(**scalars, topics=decoded.topics[i], assigned=assigned)
+            known[key] = member
+        members.append(member)
+    return members
+
+
+class _Decoded:
+    """What is decoded of the bytes that members come with."""
+
+    def __init__(self, columns: dict[str, pa.Array]) -> None:
+        self.topics = _lists(columns["topics"])
+        self._parts = [
+            (columns[name].is_valid().to_pylist(), *_parts(columns[part], key, numbers))
+            for name, part, key, numbers in (
+                ("assigned", "assigned", "topic", "partitions"),
+                ("connect_version", "connect_assigned", "connector", "tasks"),
+            )
+        ]
+
+    def assigned(self, member: int) -> dict[str, list[int]] | None:
+        """Give the partitions of a member by topic, or tasks by connector; None if not decoded."""
+        for is_known, bounds, keys, held in self._parts:
+            if is_known[member]:
+                assigned: dict[str, list[int]] = {}
+                for i in range(*(bounds[member] or (0, 0))):
+                    assigned.setdefault(keys[i] or "", []).extend(held[i] or ())
+                return assigned
+        return None
+
+
+def _parts(
+    lists: pa.ListArray, key: str, numbers: str
+) -> tuple[list[tuple[int, int] | None], list[str | None], list[list[int] | None]]:
+    values = _values(lists)
+    return _bounds(lists), values.field(key).to_pylist(), _lists(values.field(numbers))
+
+
+def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the rows of some columns, the same rows by the same number.
+
+    Returns:
+        The number of each row; and of each number, the first row that has it.
+    """
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        # A row that is null has no index.
+        codes = coded.indices.fill_null(-1).to_numpy().astype(np.int64) + 1
+        both = pa.array(numbers * (len(coded.dictionary) + 1) + codes).dictionary_encode()
+        numbers = both.indices.to_numpy().astype(np.int64)
+    count = int(numbers.max(initial=-1)) + 1
+    first = np.empty(count, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return numbers, first
+
+
+def _values(lists: pa.ListArray) -> pa.Array:
+    first, last = lists.offsets[0].as_py(), lists.offsets[len(lists)].as_py()
+    return lists.values.slice(first, last - first)
+
+
+def _bounds(lists: pa.ListArray) -> list[tuple[int, int] | None]:
+    offsets = lists.offsets.to_numpy()
+    ends = (offsets - offsets[0]).tolist()
+    known = lists.is_valid().to_pylist()
+    return [(ends[i], ends[i + 1]) if is_known else None for i, is_known in enumerate(known)]
+
+
+def _lists(lists: pa.ListArray) -> list[list[Any] | None]:
+    values = _values(lists).to_pylist()
+    return [None if b is None else values[b[0] : b[1]] for b in _bounds(lists)]

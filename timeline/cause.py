@@ -1,0 +1,154 @@
+"""Why a classic group rebalanced, as far as two neighbouring generations tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timeline.members import Changes
+    from timeline.model import Member
+
+GROUP_CREATED = "group_created"
+NEW_MEMBER = "new_member"
+MEMBER_LEFT = "member_left"
+MEMBER_RESTARTED = "member_restarted"
+STATIC_MEMBER_REPLACED = "static_member_replaced"
+SUBSCRIPTION_CHANGED = "subscription_changed"
+PARTITIONS_CHANGED = "partitions_changed"
+LEADER_REJOINED = "leader_rejoined"
+PROBING = "probing"
+COOPERATIVE_FOLLOW_UP = "cooperative_follow_up"
+CONVERSION = "conversion"
+FAIL_OVER = "coordinator_failover_suspected"
+UNKNOWN = "unknown"
+
+_STREAMS = "stream"
+_COOPERATIVE = ("cooperative-sticky", _STREAMS, "compatible", "sessioned")
+# probing.rebalance.interval.ms of Kafka Streams, unless told otherwise: every ten minutes.
+_PROBING_MS = 600_000
+_PROBING_SLACK_MS = 60_000
+_NAMED = 3
+
+
+@dataclass
+class Evidence:
+    """What two neighbouring generations show.
+
+    Attributes:
+        before: members of the generation before; empty if the group was.
+        after: members now.
+        changes: who joined, left and was replaced.
+        protocol: the assignor chosen now.
+        unit: what is assigned: partition, or task in Connect.
+        returned: what a member had to revoke in the generation before, and has an owner again.
+        recovered: what a member that is gone had owned, and got an owner only now.
+        appeared: partitions that are assigned now and were not known before.
+        vanished: partitions that were assigned before and have no owner now.
+        moved: partitions with another owner than before.
+        since_ms: how long the generation before had been stable, None if not known.
+    """
+
+    before: dict[str, Member]
+    after: dict[str, Member]
+    changes: Changes
+    protocol: str | None
+    unit: str
+    returned: list[str]
+    recovered: list[str]
+    appeared: list[str]
+    vanished: list[str]
+    moved: list[str]
+    since_ms: int | None
+
+    def number(self, partitions: list[str]) -> str:
+        """Say how many: ``3 partitions``."""
+        return f"{len(partitions)} {self.unit}{'s' if len(partitions) != 1 else ''}"
+
+
+def rebalance_protocol(protocol: str | None, members: dict[str, Member]) -> str | None:
+    """Tell whether an assignor takes one step (eager) or two (cooperative); None without one."""
+    if protocol is None or not members:
+        return None
+    return "cooperative" if protocol in _COOPERATIVE else "eager"
+
+
+def explain(evidence: Evidence) -> tuple[str, str]:
+    """Give the cause of a generation with members, and a sentence on it."""
+    if not evidence.before:
+        return NEW_MEMBER, f"{_members(evidence.changes.joined)} joined a group that was empty"
+    if any(evidence.changes):
+        return membership(evidence.changes)
+    if subscribed := _subscriptions(evidence):
+        return SUBSCRIPTION_CHANGED, subscribed
+    return _unchanged(evidence)
+
+
+def _unchanged(evidence: Evidence) -> tuple[str, str]:
+    """Tell why the same members with the same subscriptions rebalanced."""
+    if evidence.returned:
+        text = f"{evidence.number(evidence.returned)} revoked by the generation before got an owner"
+        return COOPERATIVE_FOLLOW_UP, text
+    if evidence.recovered:
+        text = f"{evidence.number(evidence.recovered)} of members that are gone got an owner"
+        return COOPERATIVE_FOLLOW_UP, text
+    if evidence.appeared or evidence.vanished:
+        parts = [f"{evidence.number(evidence.appeared)} new"] if evidence.appeared else []
+        if evidence.vanished:
+            parts.append(f"{evidence.number(evidence.vanished)} without owner")
+        return PARTITIONS_CHANGED, "same members and subscriptions; " + ", ".join(parts)
+    if evidence.protocol == _STREAMS and not evidence.moved and _is_probing(evidence.since_ms):
+        text = "nothing changed or moved, one probing interval after the last rebalance"
+        return PROBING, text
+    text = "same members and subscriptions; a re-join of the leader starts such a rebalance"
+    if evidence.moved:
+        text += f"; {evidence.number(evidence.moved)} moved"
+    return LEADER_REJOINED, text
+
+
+def membership(changes: Changes) -> tuple[str, str]:
+    """Give the cause of a generation whose members are not those of the one before."""
+    joined, left, replaced = changes
+    parts = []
+    if joined:
+        parts.append(f"{_members(joined)} joined")
+    if left:
+        parts.append(f"{_members(left)} left or failed")
+    statics = [new for old, new in replaced if old.group_instance_id is not None]
+    restarts = [new for old, new in replaced if old.group_instance_id is None]
+    if statics:
+        parts.append(f"{_members(statics)} took the place of a member of the same instance id")
+    if restarts:
+        parts.append(f"{_members(restarts)} came back with the same client id and host")
+    if joined:
+        cause = NEW_MEMBER
+    elif left:
+        cause = MEMBER_LEFT
+    elif restarts:
+        cause = MEMBER_RESTARTED
+    else:
+        cause = STATIC_MEMBER_REPLACED
+    return cause, "; ".join(parts)
+
+
+def _subscriptions(evidence: Evidence) -> str | None:
+    for member_id, member in evidence.after.items():
+        before = evidence.before.get(member_id)
+        if before is None or before.topics is None or member.topics is None:
+            continue
+        old, new = set(before.topics), set(member.topics)
+        if old != new:
+            parts = [f"added {', '.join(sorted(new - old))}"] if new - old else []
+            parts += [f"dropped {', '.join(sorted(old - new))}"] if old - new else []
+            return f"{member.client_id or member_id} {' and '.join(parts)}"
+    return None
+
+
+def _is_probing(since_ms: int | None) -> bool:
+    return since_ms is not None and abs(since_ms - _PROBING_MS) <= _PROBING_SLACK_MS
+
+
+def _members(members: list[Member]) -> str:
+    names = sorted(m.client_id or m.member_id for m in members)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,521 @@
+"""Groups of the classic protocol: what each GroupMetadata record tells of the group.
+
+Kafka writes one when the leader's SyncGroup has been stored, when the group became empty, when a
+static member was replaced, when a group was created (Java coordinator), and a tombstone when it is
+gone; nothing is written when members join, leave or fail (GroupMetadataManager, ClassicGroup).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from timeline import cause, estimate, generations
+from timeline.members import (
+    DELETED,
+    EMPTIED,
+    LEFT,
+    REPLACED,
+    compare,
+    follow_owners,
+    follow_sessions,
+)
+from timeline.model import Commits, Member
+from timeline.timeline import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    Moment,
+    current,
+    elapsed,
+    enter,
+    exactly,
+    not_before,
+)
+
+if TYPE_CHECKING:
+    from timeline.generations import Moves
+    from timeline.members import Changes
+    from timeline.model import GroupState, Output, Record, Row
+
+_CONNECT = "connect"
+
+
+def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
+    """Take a GroupMetadata record that is no part of a conversion.
+
+    Args:
+        state: the group before, changed to what it is after.
+        output: takes the rows that are complete now.
+        record: the record.
+        is_complete: whether no offset is missing between the group's last record and this one.
+    """
+    if record.payload is None:
+        deleted(state, output, record)
+    else:
+        members = _members(record.payload, state.members)
+        if state.group_type not in (None, "classic"):
+            _converted_back(state, output, record, members)
+        elif members and _is_replacement(state, record.payload, members):
+            _replaced(state, output, record, members)
+        elif current(state) == EMPTY and not members and _same_generation(state, record.payload):
+            pass  # written again, by a coordinator that took over: nothing happened
+        else:
+            _generation(state, output, record, members, is_complete=is_complete)
+    state.usual_pause = estimate.usual_pause(state)
+    state.commits = Commits()
+    state.live = []
+    state.record_offset = record.offset
+
+
+def deleted(state: GroupState, output: Output, record: Record) -> None:
+    """Let the group be gone."""
+    if state.group_type is None:
+        state.group_type = "classic"
+    _end(state, output, record, exactly(_now(state, record)))
+    state.initial_delay_ms = None
+
+
+def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """End all that is open of a group; it is Dead from then on."""
+    follow_sessions(
+        state,
+        output,
+        {},
+        record,
+        at=when.at,
+        earliest=when.earliest,
+        generation=None,
+        end_cause=DELETED,
+    )
+    follow_owners(state, output, {}, record, at=when.at, generation=None)
+    generations.end(state, output, when.at)
+    enter(state, output, DEAD, when, record, generation=None, member_count=0)
+    state.members = {}
+    state.last_owners = {}
+
+
+def committed_first(state: GroupState, output: Output, record: Record, *, is_exact: bool) -> None:
+    """Let a group begin that only commits offsets: Kafka holds it for empty."""
+    state.group_type = "classic"
+    at = _now(state, record)
+    when = exactly(at) if is_exact else Moment(at, None, at)
+    enter(state, output, EMPTY, when, record, generation=0, member_count=0)
+
+
+# -- what a record can be ----------------------------------------------------------------------
+
+
+class _Step(NamedTuple):
+    """A record that begins a generation, beside what was known before it.
+
+    Attributes:
+        number: the generation.
+        known: generation in force before; None if it is not known.
+        was: state before; None if it is not known.
+        missing: generations in between that no record tells of; None if that is not known.
+        at: time of the record.
+        completed: when the join phase ended.
+    """
+
+    record: Record
+    members: dict[str, Member]
+    number: int
+    known: int | None
+    was: str | None
+    missing: int | None
+    at: int | None
+    completed: Moment
+
+
+def _generation(
+    state: GroupState,
+    output: Output,
+    record: Record,
+    members: dict[str, Member],
+    *,
+    is_complete: bool,
+) -> None:
+    """Take a new generation, with members or without."""
+    payload = record.payload or {}
+    number = payload["generation"]
+    begins_again = _begins_again(state, output, record, number, has_members=bool(members))
+    if number == 0 and not members:
+        _created(state, output, record)
+        return
+    if state.record_offset is None and number > 1 and not is_complete:
+        # Offsets were committed before, but the records of the group's state then are gone.
+        state.interval, state.sequence = None, 0
+    state.group_type = "classic"
+    was = current(state)
+    known = state.interval["generation"] if state.interval is not None else None
+    at = _now(state, record)
+    missing = _missing(known, number, was, is_complete=is_complete)
+    completed = _join_completed(state, record, members, at)
+    step = _Step(record, members, number, known, was, missing, at, completed)
+    changes = compare(state.members, members)
+    moved = generations.moves(state.members, members, state.last_owners)
+    started = _started(state, step, changes, moved)
+    if was == DEAD:
+        enter(state, output, EMPTY, started, record, generation=0, member_count=0)
+    before = state.generation
+    count = len(state.members)
+    enter(state, output, PREPARING, started, record, generation=known or 0, member_count=count)
+    row = generations.begin(
+        state,
+        output,
+        record,
+        generation=number,
+        join_started=started,
+        join_completed=completed,
+        stable_at=at if members else None,
+        missing=missing,
+        is_complete=is_complete,
+    )
+    row["protocol_type"] = payload.get("protocol_type")
+    row["clock_skew_ms"] = _clock_skew(record, at)
+    generations.tell_members(row, changes, members)
+    if members:
+        _stable(state, output, step)
+        _tell_leader(row, payload, members, before)
+        _tell_assignment(row, payload, members, moved)
+        since = elapsed(before["stable_at"], started.at) if before is not None else None
+        row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
+    else:
+        enter(state, output, EMPTY, exactly(at), record, generation=number, member_count=0)
+        row["cause"], row["cause_detail"] = _emptied(changes)
+    if begins_again:
+        row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
+    is_connect = payload.get("protocol_type") == _CONNECT
+    _follow(state, output, step, changes, is_connect=is_connect)
+    state.last_owners = moved.released if members else {}
+    state.members = members
+
+
+def _begins_again(
+    state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
+) -> bool:
+    """Tell whether the group was deleted and made again, though no record says so.
+
+    Only such a group counts its generations from the start. The group is Dead then.
+    """
+    known = state.interval["generation"] if state.interval is not None else None
+    if known is None or (number >= known and (number > 0 or has_members)):
+        return False
+    _vanished(state, output, record)
+    return number > 0
+
+
+def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
+    """Estimate when the rebalance began."""
+    end, missing = step.completed.at, step.missing or 0
+    if end is None:
+        return Moment(None, None, None)
+    began = state.interval
+    if step.was == PREPARING and began is not None:
+        # A join phase that an upgrade cut short goes on after the downgrade.
+        earliest = state.classic_since or began["started_at_min"]
+        state.classic_since = None
+        return Moment(began["started_at"], earliest, began["started_at_max"])
+    if step.was in (None, EMPTY, DEAD):
+        started = estimate.first_join(state, end, len(step.members), missing)
+        if began is not None and started.at is not None:
+            lasted = end - started.at
+            state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
+        return started
+    # Members that had to revoke partitions re-join at once.
+    follows = bool(moved.returned) and not any(changes)
+    started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
+    started = _apart(started, began["started_at"] if began is not None else None, end)
+    if not missing:
+        estimate.learn(state, end, step.members)
+    return started
+
+
+def _apart(started: Moment, before: int | None, end: int) -> Moment:
+    """Let a rebalance begin after the state before did, and before its own join phase ended.
+
+    Both took their time, if less than a millisecond; whoever orders states by time alone sees them
+    in their order.
+    """
+    at = started.at
+    if at is None or before is None or started.earliest == started.latest or end - before < 2:  # noqa: PLR2004
+        return started
+    at = min(max(at, before + 1), end - 1)
+    earliest = at if started.earliest is None else min(started.earliest, at)
+    latest = at if started.latest is None else max(started.latest, at)
+    return Moment(at, None if started.earliest is None else earliest, latest)
+
+
+def _stable(state: GroupState, output: Output, step: _Step) -> None:
+    """Let the leader's assignment be stored: CompletingRebalance is over."""
+    for name, when in ((COMPLETING, step.completed), (STABLE, exactly(step.at))):
+        enter(
+            state,
+            output,
+            name,
+            when,
+            step.record,
+            generation=step.number,
+            member_count=len(step.members),
+        )
+
+
+def _tell_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
+    generations.tell_assignment(row, members, moved)
+    row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
+    if payload.get("protocol_type") != _CONNECT:
+        row["unassigned_topics"] = generations.unassigned_topics(members)
+
+
+def _cause(
+    state: GroupState, step: _Step, changes: Changes, moved: Moves, since_ms: int | None
+) -> tuple[str, str]:
+    """Tell why a generation with members came about."""
+    payload = step.record.payload or {}
+    if step.was in (None, EMPTY, DEAD) and not state.members and not step.known:
+        if step.was is None and step.number > 1 and step.missing is None:
+            return cause.UNKNOWN, "the first record of the group that is known"
+        count = len(step.members)
+        return cause.GROUP_CREATED, f"the first member{'s' * (count > 1)} of a new group: {count}"
+    return cause.explain(
+        cause.Evidence(
+            before=state.members,
+            after=step.members,
+            changes=changes,
+            protocol=payload.get("protocol"),
+            unit="task" if payload.get("protocol_type") == _CONNECT else "partition",
+            returned=moved.returned,
+            recovered=moved.recovered,
+            appeared=moved.appeared,
+            vanished=moved.vanished,
+            moved=moved.moved,
+            since_ms=since_ms,
+        )
+    )
+
+
+def _emptied(changes: Changes) -> tuple[str, str]:
+    gone = len(changes.left)
+    if not gone:
+        return cause.UNKNOWN, "members came and went without a stable generation"
+    return cause.MEMBER_LEFT, f"the last member{'s' * (gone > 1)} left or failed: {gone}"
+
+
+def _follow(
+    state: GroupState, output: Output, step: _Step, changes: Changes, *, is_connect: bool
+) -> None:
+    """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
+    row = state.generation or {}
+    follow_sessions(
+        state,
+        output,
+        step.members,
+        step.record,
+        at=step.completed.at,
+        earliest=row.get("join_started_at_min"),
+        generation=step.number,
+        end_cause=LEFT if step.members else EMPTIED,
+        replaced=changes.replaced,
+    )
+    owners = {} if is_connect else step.members
+    follow_owners(state, output, owners, step.record, at=step.at, generation=step.number)
+
+
+def _follow_at_once(
+    state: GroupState,
+    output: Output,
+    record: Record,
+    members: dict[str, Member],
+    changes: Changes,
+    *,
+    end_cause: str,
+) -> None:
+    """Follow both through a record that tells of other members, and no join phase before it."""
+    at, number = _now(state, record), (record.payload or {})["generation"]
+    follow_sessions(
+        state,
+        output,
+        members,
+        record,
+        at=at,
+        earliest=at,
+        generation=number,
+        end_cause=end_cause,
+        replaced=changes.replaced,
+    )
+    follow_owners(state, output, members, record, at=at, generation=number)
+
+
+def _created(state: GroupState, output: Output, record: Record) -> None:
+    """Take the record of an empty new group, which the first JoinGroup writes."""
+    state.group_type = "classic"
+    at = _now(state, record)
+    enter(state, output, EMPTY, exactly(at), record, generation=0, member_count=0)
+    row = generations.begin(
+        state,
+        output,
+        record,
+        generation=0,
+        join_started=Moment(None, None, None),
+        join_completed=exactly(at),
+        stable_at=None,
+        missing=0,
+        is_complete=True,
+    )
+    row["rebalance_ms"] = None
+    row["cause"] = cause.GROUP_CREATED
+    row["cause_detail"] = "the coordinator made the group for its first member"
+
+
+def _vanished(state: GroupState, output: Output, record: Record) -> None:
+    """Let the group have been deleted, though the record of that is missing."""
+    at = _now(state, record)
+    since = state.interval["started_at"] if state.interval is not None else None
+    _end(state, output, record, Moment(at, since, at))
+
+
+def _replaced(
+    state: GroupState, output: Output, record: Record, members: dict[str, Member]
+) -> None:
+    """Take the return of a static member: another member id, no rebalance."""
+    changes = compare(state.members, members)
+    row = state.generation
+    if row is not None:
+        row["members_replaced"] += generations.replacements(changes)
+        leader = (record.payload or {}).get("leader")
+        if leader:
+            row["leader_id"] = leader
+    _follow_at_once(state, output, record, members, changes, end_cause=REPLACED)
+    state.members = members
+
+
+def _converted_back(
+    state: GroupState, output: Output, record: Record, members: dict[str, Member]
+) -> None:
+    """Take the group's return from the new protocol: it is classic, and rebalances at once."""
+    number = (record.payload or {})["generation"]
+    at = _now(state, record)
+    state.group_type = "classic"
+    changes = compare(state.members, members)
+    row = generations.begin(
+        state,
+        output,
+        record,
+        generation=number,
+        join_started=exactly(at),
+        join_completed=exactly(at),
+        stable_at=None,
+        missing=0,
+        is_complete=True,
+    )
+    row["protocol_type"] = (record.payload or {}).get("protocol_type")
+    row["protocol"] = (record.payload or {}).get("protocol")
+    row["cause"] = cause.CONVERSION
+    row["cause_detail"] = "the group went back from the new protocol to the classic one"
+    generations.tell_members(row, changes, members)
+    _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
+    name = PREPARING if members else EMPTY
+    enter(state, output, name, exactly(at), record, generation=number, member_count=len(members))
+    state.members = members
+
+
+# -- the parts of a record -----------------------------------------------------------------------
+
+
+def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
+    """Read the members of a record; those that are as before are the same objects."""
+    is_connect = payload.get("protocol_type") == _CONNECT
+    members = {}
+    for given in payload.get("members") or ():
+        member = given if isinstance(given, Member) else _member(given, is_connect=is_connect)
+        known = before.get(member.member_id)
+        members[member.member_id] = known if known is member or known == member else member
+    return members
+
+
+def _member(given: Row, *, is_connect: bool) -> Member:
+    """Read a member as the state of a group has kept it, or as a row of silver has it."""
+    if "assigned" in given:
+        return Member(**given)
+    assigned: dict[str, list[int]] | None = None
+    assignment = given.get("connect_assignment" if is_connect else "assignment")
+    if assignment is not None:
+        assigned = {}
+        name, numbers = ("connector", "tasks") if is_connect else ("topic", "partitions")
+        for part in assignment.get("assignment" if is_connect else "partitions") or ():
+            assigned.setdefault(part.get(name) or "", []).extend(part.get(numbers) or ())
+    elif given.get("has_empty_assignment"):
+        assigned = {}
+    subscription = given.get("subscription")
+    return Member(
+        member_id=given["member_id"],
+        group_instance_id=given.get("group_instance_id"),
+        client_id=given.get("client_id"),
+        client_host=given.get("client_host"),
+        rebalance_timeout_ms=given.get("rebalance_timeout_ms"),
+        session_timeout_ms=given.get("session_timeout_ms"),
+        topics=None if subscription is None else subscription.get("topics") or [],
+        assigned=assigned,
+    )
+
+
+def _same_generation(state: GroupState, payload: Row) -> bool:
+    return state.interval is not None and state.interval["generation"] == payload["generation"]
+
+
+def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member]) -> bool:
+    """Tell a record written because a static member came back, or written again."""
+    return (
+        current(state) == STABLE
+        and _same_generation(state, payload)
+        and {m.identity for m in members.values()} == {m.identity for m in state.members.values()}
+    )
+
+
+def _now(state: GroupState, record: Record) -> int | None:
+    """Give the time of a record; never before what has happened already."""
+    return not_before(state.clock, record.timestamp)
+
+
+def _join_completed(
+    state: GroupState, record: Record, members: dict[str, Member], at: int | None
+) -> Moment:
+    """Tell when the join phase ended: the record says so, from value version 2 on."""
+    if not members or at is None:
+        return exactly(at)
+    claimed = (record.payload or {}).get("current_state_timestamp")
+    if claimed is not None:
+        # The clocks of two brokers may differ.
+        return exactly(min(max(claimed, state.clock or claimed), at))
+    since = state.interval["started_at"] if state.interval is not None else None
+    # Commits are refused while the leader assigns, so the phase began after the last of them.
+    known = [t for t in (since, state.commits.last) if t is not None and t <= at]
+    return Moment(at, max(known, default=None), at)
+
+
+def _clock_skew(record: Record, at: int | None) -> int | None:
+    """Tell how far the record's time of its state lies behind its own time, if it does."""
+    claimed = (record.payload or {}).get("current_state_timestamp")
+    if claimed is None or at is None or claimed <= at:
+        return None
+    return int(claimed - at)
+
+
+def _missing(known: int | None, number: int, was: str | None, *, is_complete: bool) -> int | None:
+    """Count the generations between two records: aborted ones, or lost with their records."""
+    if known is not None:
+        return max(0, number - known - 1)
+    if was == DEAD or is_complete:
+        return max(0, number - 1)
+    return None
+
+
+def _tell_leader(row: Row, payload: Row, members: dict[str, Member], before: Row | None) -> None:
+    leader = payload.get("leader")
+    row["protocol"] = payload.get("protocol")
+    row["leader_id"] = leader
+    row["leader_client_id"] = members[leader].client_id if leader in members else None
+    if before is not None and before["leader_id"] is not None:
+        row["leader_changed"] = before["leader_id"] != leader

@@ -1,0 +1,184 @@
+"""One row per generation: what it took, who was in it, what it moved, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from timeline.members import brief, owners_by_partition
+from timeline.model import GENERATIONS
+from timeline.timeline import elapsed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from timeline.members import Changes
+    from timeline.model import GroupState, Member, Output, Record, Row
+    from timeline.timeline import Moment
+
+COMPLETE = "complete"
+UNKNOWN = "unknown"
+
+
+def begin(
+    state: GroupState,
+    output: Output,
+    record: Record,
+    *,
+    generation: int | None,
+    join_started: Moment,
+    join_completed: Moment,
+    stable_at: int | None,
+    missing: int | None,
+    is_complete: bool,
+    ended_at: int | None = None,
+) -> Row:
+    """End the generation before, and begin the next; the caller adds members, cause and moves."""
+    before = state.generation
+    end(state, output, join_completed.at if ended_at is None else ended_at)
+    row: Row = {
+        "group_id": state.group_id,
+        "group_type": state.group_type,
+        "generation": generation,
+        "previous_generation": None if before is None else before["generation"],
+        "aborted_generations": missing,
+        "aborted_evidence": COMPLETE if is_complete and missing is not None else UNKNOWN,
+        "join_started_at": join_started.at,
+        "join_started_at_min": join_started.earliest,
+        "join_started_at_max": join_started.latest,
+        "join_completed_at": join_completed.at,
+        "join_completed_at_min": join_completed.earliest,
+        "join_completed_at_max": join_completed.latest,
+        "stable_at": stable_at,
+        "ended_at": None,
+        "join_ms": elapsed(join_started.at, join_completed.at),
+        "sync_ms": elapsed(join_completed.at, stable_at),
+        "rebalance_ms": elapsed(join_started.at, stable_at or join_completed.at),
+        "clock_skew_ms": None,
+        "protocol_type": None,
+        "protocol": None,
+        "rebalance_protocol": None,
+        "leader_id": None,
+        "leader_client_id": None,
+        "leader_changed": None,
+        "member_count": 0,
+        "rebalance_timeout_ms": None,
+        "session_timeout_ms": None,
+        "subscriptions": None,
+        "members_joined": [],
+        "members_left": [],
+        "members_replaced": [],
+        "cause": UNKNOWN,
+        "cause_detail": None,
+        "assigned_partitions": None,
+        "most_partitions": None,
+        "moved_partitions": None,
+        "stickiness": None,
+        "idle_members": None,
+        "unassigned_topics": None,
+        "record_partition": state.partition,
+        "record_offset": record.offset,
+        "record_timestamp": record.timestamp,
+    }
+    state.generation = row
+    return row
+
+
+def end(state: GroupState, output: Output, at: int | None) -> None:
+    """End the open generation, if there is one."""
+    if state.generation is not None:
+        state.generation["ended_at"] = at
+        output.add(GENERATIONS, state.generation)
+        state.generation = None
+
+
+def tell_members(row: Row, changes: Changes, members: dict[str, Member]) -> None:
+    """Put down who is in a generation, and what changed since the one before."""
+    # Most members have the same of each.
+    timeouts = {(m.rebalance_timeout_ms, m.session_timeout_ms) for m in members.values()}
+    row["member_count"] = len(members)
+    row["rebalance_timeout_ms"] = _longest(rebalance for rebalance, _ in timeouts)
+    row["session_timeout_ms"] = _longest(session for _, session in timeouts)
+    subscriptions = {m.subscription for m in members.values()} - {None}
+    row["subscriptions"] = len(subscriptions) or None
+    row["members_joined"] = [brief(m) for m in changes.joined]
+    row["members_left"] = [brief(m) for m in changes.left]
+    row["members_replaced"] = replacements(changes)
+
+
+def _longest(timeouts: Iterable[int | None]) -> int | None:
+    return max((t for t in timeouts if t), default=None)
+
+
+def replacements(changes: Changes) -> list[Row]:
+    """Give the members that took the place of others, as the generations tell of them."""
+    return [{**brief(new), "replaced_member_id": old.member_id} for old, new in changes.replaced]
+
+
+class Moves:
+    """How the partitions of a group went from one set of members to the next.
+
+    Attributes:
+        owners: the owner of each partition now.
+        kept: how many partitions stayed with their owner.
+        moved: partitions that got another.
+        returned: partitions without owner before, which a member now had owned before that: it
+            had to revoke them first.
+        recovered: the same, where the former owner is no longer a member.
+        appeared: partitions nobody had owned as far as is known.
+        vanished: partitions that had an owner and have none now.
+    """
+
+    def __init__(
+        self,
+        before: dict[str, str],
+        released: dict[str, str],
+        after: dict[str, str],
+        present: set[str],
+    ) -> None:
+        known = {**released, **before}
+        self.owners = after
+        other = [p for p, owner in after.items() if known.get(p) != owner]
+        self.kept = len(after) - len(other)
+        self.moved = [p for p in other if p in known]
+        self.appeared = [p for p in other if p not in known]
+        back = [p for p in released if p in after and p not in before]
+        self.returned = [p for p in back if released[p] in present]
+        self.recovered = [p for p in back if released[p] not in present]
+        self.vanished = [p for p in before if p not in after]
+        self.released = {p: owner for p, owner in known.items() if p not in after}
+
+
+def moves(before: dict[str, Member], after: dict[str, Member], released: dict[str, str]) -> Moves:
+    """Compare who owns the partitions; `released` tells the last owner of those without."""
+    present = {m.identity for m in after.values()}
+    return Moves(owners_by_partition(before), released, owners_by_partition(after), present)
+
+
+def tell_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
+    """Put down what a generation assigned; nothing if no assignment can be read."""
+    idle = [m for m in members.values() if not m.assigned_topics]
+    if members and len(idle) == len(members) and all(m.assigned is None for m in idle):
+        return
+    tell_moves(row, moved)
+    row["idle_members"] = sorted(m.member_id for m in idle if m.assigned is not None)
+
+
+def tell_moves(row: Row, moved: Moves) -> None:
+    """Put down how many partitions have an owner, and how many have another than before."""
+    row["assigned_partitions"] = len(moved.owners)
+    row["most_partitions"] = max(Counter(moved.owners.values()).values(), default=None)
+    row["moved_partitions"] = len(moved.moved)
+    comparable = len(moved.moved) + moved.kept
+    row["stickiness"] = moved.kept / comparable if comparable else None
+
+
+def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
+    """Give subscribed topics of which no partition is assigned; None if that cannot be read."""
+    # Of all members there are few subscriptions and few lists of topics.
+    subscriptions = {m.subscription for m in members.values()}
+    if None in subscriptions:
+        return None
+    subscribed = {topic for topics in subscriptions for topic in topics or ()}
+    owned = {m.assigned_topics for m in members.values()}
+    return sorted(subscribed - {topic for topics in owned for topic in topics})

@@ -1,0 +1,285 @@
+"""Folds events of many groups, one group after the other, into rows of the gold tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from schemas import gold
+from schemas.columns import Column, array_of_millis
+from timeline.commits import NO_TIME, CommitChunk
+from timeline.fold import Fold, resumed
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from timeline.model import Row
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    STATES: gold.GROUP_STATES,
+    GENERATIONS: gold.GROUP_GENERATIONS,
+    SESSIONS: gold.MEMBER_SESSIONS,
+    OWNERS: gold.PARTITION_OWNERS,
+}
+HEADS = "group_heads"
+
+OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c is not gold.HISTORY_RUN)}
+"""Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
+
+_IS_SETTLED = "is_settled"
+_BATCH_ROWS = 5_000
+_GROUP_ROWS = 1_000
+
+
+class Holes(NamedTuple):
+    """Offsets of one partition that were not read, or not decoded.
+
+    Attributes:
+        starts: first offsets of the holes, ascending.
+        ends: last offsets of the holes, or of one before if that ends later.
+        before: last missing offset of the runs before; -1 if there was none.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    before: int = -1
+
+    def between(self, after: int, until: int) -> bool:
+        """Tell whether an offset behind `after` and before `until` is missing."""
+        if self.before > after:
+            return True
+        behind = int(np.searchsorted(self.ends, after, "right"))
+        return behind < len(self.ends) and bool(self.starts[behind] < until)
+
+    @property
+    def last(self) -> int:
+        """The last missing offset; -1 if there is none."""
+        return max(self.before, int(self.ends[-1]) if len(self.ends) else -1)
+
+
+_NONE = np.empty(0, np.int64)
+NO_HOLES = Holes(_NONE, _NONE)
+
+
+def holes_of(
+    partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray, before: dict[int, int]
+) -> dict[int, Holes]:
+    """Give the holes of each partition.
+
+    Args:
+        partitions: of each hole, in any order.
+        starts: first offset of each.
+        ends: last offset of each.
+        before: by partition, the last missing offset of the runs before.
+    """
+    order = np.lexsort((ends, starts, partitions))
+    partitions, starts, ends = partitions[order], starts[order], ends[order]
+    holes = {partition: NO_HOLES._replace(before=last) for partition, last in before.items()}
+    for partition in np.unique(partitions).tolist():
+        own = slice(*np.searchsorted(partitions, (partition, partition + 1)))
+        until = np.maximum.accumulate(ends[own])
+        holes[partition] = Holes(starts[own], until, before.get(partition, -1))
+    return holes
+
+
+class Events(Protocol):
+    """Events in the order that the fold takes: by group, partition, offset.
+
+    Attributes:
+        partitions: of the topic, of each event.
+        offsets: of the records.
+        at: times in epoch ms, `NO_TIME` where the log has none.
+        hashes: `partition_hash` of each offset commit.
+        deletes: whether an offset commit is a tombstone.
+    """
+
+    partitions: np.ndarray
+    offsets: np.ndarray
+    at: np.ndarray
+    hashes: np.ndarray
+    deletes: np.ndarray
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Cut them: commits of a group in one partition together, other events one by one."""
+
+    def group_id(self, event: int) -> str:
+        """Name an event's group."""
+
+    def kind(self, event: int) -> str | None:
+        """Give the kind of a record, see `Record`; None for offset commits."""
+
+    def member_id(self, event: int) -> str | None:
+        """Give the member id of a record's key."""
+
+    def payload(self, event: int) -> Row | None:
+        """Give what a record says; None for a tombstone."""
+
+    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        """Give id and name of the topics that some commits have both of."""
+
+    def head(self, event: int) -> tuple[str, int | None] | None:
+        """Give the state and `told_since` of a head; None if the event is none."""
+
+
+def fold(parts: Iterable[Events], holes: dict[int, Holes]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Fold the records of each group into the rows that they make known.
+
+    Args:
+        parts: events, those of a group one after the other.
+        holes: what is missing, by partition of the records.
+
+    Yields:
+        Rows of a table, with its name; its columns are in `OUTPUT`.
+    """
+    rows = _Rows()
+    group: _Group | None = None
+    for events in parts:
+        for start, end in events.runs():
+            group_id = events.group_id(start)
+            if group is None or group.group_id != group_id:
+                if group is not None:
+                    group.finish(rows)
+                group = _Group(group_id, holes, events.head(start))
+            group.take(events, start, end, rows)
+            if rows.count >= _BATCH_ROWS:
+                yield from rows.take()
+    if group is not None:
+        group.finish(rows)
+    yield from rows.take()
+
+
+def runs(
+    groups: np.ndarray, partitions: np.ndarray, is_commit: np.ndarray
+) -> Iterator[tuple[int, int]]:
+    """Do what `Events.runs` does, by a number of each event's group."""
+    if not len(groups):
+        return
+    same = (groups[1:] == groups[:-1]) & (partitions[1:] == partitions[:-1])
+    together = same & is_commit[1:] & is_commit[:-1]
+    starts = np.concatenate(([0], np.flatnonzero(~together) + 1)).tolist()
+    yield from zip(starts, [*starts[1:], len(groups)], strict=True)
+
+
+class _Rows:
+    """Collects rows by column, since a column at a time becomes Arrow fastest."""
+
+    def __init__(self) -> None:
+        self._columns = {t: {c.name: c.type for c in columns} for t, columns in OUTPUT.items()}
+        self._start()
+
+    def _start(self) -> None:
+        self.count = 0
+        self._rows: dict[tuple[str, bool], list[Row]] = defaultdict(list)
+
+    def add(self, table: str, rows: list[Row], *, is_settled: bool = False) -> None:
+        """Take rows of a table."""
+        self._rows[table, is_settled] += rows
+        self.count += len(rows)
+
+    def take(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Give what was collected, by table, and begin anew."""
+        for (table, is_settled), rows in self._rows.items():
+            if rows:
+                yield table, self._batch(table, rows, is_settled=is_settled)
+        self._start()
+
+    def _batch(self, table: str, rows: list[Row], *, is_settled: bool) -> pa.RecordBatch:
+        fields = self._columns[table]
+        own = [name for name in fields if name != _IS_SETTLED]
+        arrays = {
+            name: array_of_millis(values, fields[name])
+            for name, values in zip(own, _columns(rows, own), strict=True)
+        }
+        if _IS_SETTLED in fields:
+            arrays[_IS_SETTLED] = pa.repeat(is_settled, len(rows))
+        return pa.RecordBatch.from_arrays([arrays[name] for name in fields], names=list(fields))
+
+
+def _columns(rows: list[Row], names: list[str]) -> list[Sequence[Any]]:
+    """Give columns of rows; a row that a former release left open may lack some."""
+    try:
+        return list(zip(*map(itemgetter(*names), rows), strict=True))
+    except KeyError:
+        return [[row.get(name) for row in rows] for name in names]
+
+
+class _Group:
+    """One group while its events pass by."""
+
+    def __init__(
+        self, group_id: str, holes: dict[int, Holes], head: tuple[str, int | None] | None
+    ) -> None:
+        self.group_id = group_id
+        self._holes = holes
+        self._head = head
+        self._fold: Fold | None = None
+        self._offset = -1
+
+    def take(self, events: Events, start: int, end: int, rows: _Rows) -> None:
+        """Take the events of one run of `Events.runs`, and give the rows that are settled."""
+        partition = int(events.partitions[start])
+        if partition < 0:
+            return  # the head
+        fold = self._begin(partition)
+        if fold.state.partition != partition:
+            return  # a group has one partition; a record elsewhere is not its history
+        self._offset = int(events.offsets[end - 1])
+        kind = events.kind(start)
+        if kind is None:
+            for topic_id, name in events.topics(start, end):
+                fold.name_topic(topic_id, name)
+            part = slice(start, end)
+            fold.commits(
+                CommitChunk(
+                    events.offsets[part],
+                    events.at[part],
+                    events.hashes[part],
+                    events.deletes[part],
+                )
+            )
+            return
+        at = int(events.at[start])
+        time = None if at == NO_TIME else at
+        fold.record(
+            Record(self._offset, time, kind, events.member_id(start), events.payload(start))
+        )
+        if fold.output.count >= _GROUP_ROWS:
+            _settle(rows, fold.output.take())
+
+    def _begin(self, partition: int) -> Fold:
+        if self._fold is None:
+            state, pending = GroupState(self.group_id, partition), list[Record]()
+            if self._head is not None:
+                state, pending = resumed(self._head[0])
+            holes = self._holes.get(state.partition, NO_HOLES)
+            self._fold = Fold(state, pending, has_hole=holes.between)
+        return self._fold
+
+    def finish(self, rows: _Rows) -> None:
+        """Give the group's rows, and what the next run needs."""
+        if self._fold is None:
+            return
+        settled, still_open = self._fold.finish()
+        _settle(rows, settled)
+        for table in TABLES:
+            rows.add(table, still_open[table])
+        state = self._fold.state
+        told = {
+            "group_id": self.group_id,
+            "record_partition": state.partition,
+            "record_offset": self._offset,
+            "group_type": state.group_type,
+            "state": self._fold.to_json(),
+            "told_since": None if self._head is None else self._head[1],
+        }
+        rows.add(HEADS, [told])
+
+
+def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:
+    for table, of_table in settled.items():
+        rows.add(table, of_table, is_settled=True)

@@ -1,0 +1,233 @@
+"""Who was in a group, and who owned which partition: stays and ownerships from member to member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from timeline.model import OWNERS, SESSIONS
+from timeline.timeline import elapsed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from timeline.model import GroupState, Member, Output, Record, Row
+
+LEFT = "left_or_failed"
+REPLACED = "static_member_replaced"
+RESTARTED = "restarted"
+EMPTIED = "group_emptied"
+DELETED = "group_deleted"
+CONVERTED = "group_converted"
+
+
+class Changes(NamedTuple):
+    """What became of the members between two generations.
+
+    Attributes:
+        joined: members that are new, and replace nobody.
+        left: members that are gone, and nobody replaces.
+        replaced: pairs of a member gone and the one in its place: the same group instance id, or
+            the same client id on the same host.
+    """
+
+    joined: list[Member]
+    left: list[Member]
+    replaced: list[tuple[Member, Member]]
+
+
+def compare(before: dict[str, Member], after: dict[str, Member]) -> Changes:
+    """Compare the members of two generations."""
+    gone = {k: m for k, m in before.items() if k not in after}
+    new = {k: m for k, m in after.items() if k not in before}
+    replaced: list[tuple[Member, Member]] = []
+    for place_of in (_instance, _client):
+        if not gone or not new:
+            break
+        vacant: dict[object, list[str]] = {}
+        for member_id, member in gone.items():
+            place = place_of(member)
+            if place is not None:
+                vacant.setdefault(place, []).append(member_id)
+        for member_id, member in list(new.items()):
+            left = vacant.get(place_of(member))
+            if left:
+                replaced.append((gone.pop(left.pop(0)), new.pop(member_id)))
+    return Changes(list(new.values()), list(gone.values()), replaced)
+
+
+def _instance(member: Member) -> object:
+    return member.group_instance_id
+
+
+def _client(member: Member) -> object:
+    if member.group_instance_id is not None or not member.client_id:
+        return None
+    return (member.client_id, member.client_host)
+
+
+def follow_sessions(
+    state: GroupState,
+    output: Output,
+    after: dict[str, Member],
+    record: Record,
+    *,
+    at: int | None,
+    earliest: int | None,
+    generation: int | None,
+    end_cause: str = LEFT,
+    replaced: Sequence[tuple[Member, Member]] = (),
+) -> None:
+    """End the stays of members that are gone, begin those of members that are new.
+
+    Args:
+        state: the group before.
+        output: takes the stays that ended.
+        after: the members now.
+        record: the record that tells of them.
+        at: when the change is certain.
+        earliest: the last time that the old members were certain.
+        generation: the generation that the new members joined.
+        end_cause: why members that nobody replaces are gone.
+        replaced: members that are gone and those in their place, see `Changes`.
+    """
+    gone = [k for k in state.sessions if k not in after]
+    new = [k for k in after if k not in state.sessions]
+    causes = {
+        old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
+        for old, _ in replaced
+    }
+    for member_id in gone:
+        row = state.sessions.pop(member_id)
+        row |= {
+            "left_at": at,
+            "left_at_min": earliest,
+            "end_cause": causes.get(member_id, end_cause),
+            "duration_ms": elapsed(row["joined_at"], at),
+        }
+        output.add(SESSIONS, row)
+    for member_id in new:
+        member = after[member_id]
+        state.sessions[member_id] = {
+            "group_id": state.group_id,
+            "group_type": state.group_type,
+            "member_id": member_id,
+            "group_instance_id": member.group_instance_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "session_timeout_ms": member.session_timeout_ms,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms,
+            "first_generation": generation,
+            "last_generation": generation,
+            "joined_at": at,
+            "joined_at_min": earliest,
+            "left_at": None,
+            "left_at_min": None,
+            "duration_ms": None,
+            "end_cause": None,
+            "record_partition": state.partition,
+            "record_offset": record.offset,
+            "record_timestamp": record.timestamp,
+        }
+    if generation is not None:
+        for member_id in after:
+            stay = state.sessions[member_id]
+            stay["last_generation"] = generation
+            if stay["first_generation"] is None:
+                stay["first_generation"] = generation
+
+
+def follow_owners(
+    state: GroupState,
+    output: Output,
+    after: dict[str, Member],
+    record: Record,
+    *,
+    at: int | None,
+    generation: int | None,
+) -> None:
+    """End and begin ownerships so that they are those of `after`.
+
+    A member of which the assignment cannot be read owns nothing here.
+    """
+    has_ids = state.group_type in ("consumer", "share")
+    before = state.owning
+    state.owning = after
+    # Most members are as they were; what these own is left alone.
+    changed = [m for k, m in (before or {}).items() if after.get(k) is not m]
+    told = state.owners if before is None else [key for m in changed for key in m.ownerships]
+    same = before or {}
+    new = [m for k, m in after.items() if same.get(k) is not m]
+    owned = {key for member in new for key in member.ownerships}
+    for key in [k for k in told if k not in owned]:
+        row = state.owners.pop(key)
+        _name(state, row)
+        row["valid_to"] = at
+        row["duration_ms"] = elapsed(row["valid_from"], at)
+        output.add(OWNERS, row)
+    for member in new:
+        of_member = None
+        for key, (topic, partition) in member.ownerships.items():
+            if key in state.owners:
+                continue
+            # To copy a row takes far less than to make one.
+            of_member = of_member or _ownership(state, member, record, at, generation)
+            row = of_member.copy()
+            row["topic"] = state.topic_names.get(topic) if has_ids else topic
+            row["topic_id"] = topic if has_ids else None
+            row["topic_partition"] = partition
+            state.owners[key] = row
+
+
+def _ownership(
+    state: GroupState, member: Member, record: Record, at: int | None, generation: int | None
+) -> Row:
+    """Begin a row of partition_owners, of any partition."""
+    return {
+        "group_id": state.group_id,
+        "group_type": state.group_type,
+        "topic": None,
+        "topic_id": None,
+        "topic_partition": None,
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "generation": generation,
+        "valid_from": at,
+        "valid_to": None,
+        "duration_ms": None,
+        "record_partition": state.partition,
+        "record_offset": record.offset,
+        "record_timestamp": record.timestamp,
+    }
+
+
+def name_topics(state: GroupState) -> None:
+    """Put names to the topics of open ownerships that had but an id."""
+    for row in state.owners.values():
+        _name(state, row)
+
+
+def _name(state: GroupState, row: Row) -> None:
+    if row["topic"] is None:
+        row["topic"] = state.topic_names.get(row["topic_id"])
+
+
+def brief(member: Member) -> Row:
+    """Give what the generations tell of a member."""
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "session_timeout_ms": member.session_timeout_ms,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+    }
+
+
+def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:
+    """Give the identity of each partition's owner, by `partition_key`; the last one if two do."""
+    owners: dict[str, str] = {}
+    for member in members.values():
+        owners |= member.owning
+    return owners

@@ -1,0 +1,121 @@
+"""The timeline of one group: intervals that follow each other without gap or overlap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from timeline.model import STATES
+
+if TYPE_CHECKING:
+    from timeline.model import GroupState, Output, Record, Row
+
+EMPTY = "Empty"
+PREPARING = "PreparingRebalance"
+COMPLETING = "CompletingRebalance"
+STABLE = "Stable"
+DEAD = "Dead"
+ASSIGNING = "Assigning"
+RECONCILING = "Reconciling"
+NOT_READY = "NotReady"
+
+
+class Moment(NamedTuple):
+    """When something happened: the best estimate, and what is certain.
+
+    Attributes:
+        at: the estimate, or the time itself where it is known.
+        earliest: no earlier than this; None if nothing bounds it.
+        latest: no later than this.
+    """
+
+    at: int | None
+    earliest: int | None
+    latest: int | None
+
+    @property
+    def is_exact(self) -> bool:
+        """Tell whether the log gives the very time."""
+        return self.at is not None and self.earliest == self.at == self.latest
+
+
+def exactly(at: int | None) -> Moment:
+    """Give a moment that the log has."""
+    return Moment(at, at, at)
+
+
+def enter(
+    state: GroupState,
+    output: Output,
+    name: str,
+    when: Moment,
+    record: Record,
+    *,
+    generation: int | None,
+    member_count: int,
+) -> None:
+    """Let the group enter a state; the interval before ends there.
+
+    Entering the state that the group is in goes on with the interval, unless the generation is a
+    new one. Times never run backwards: an estimate before the interval began is taken as that
+    beginning.
+    """
+    before = state.interval
+    if before is not None:
+        same = before["state"] == name and before["generation"] == generation
+        if same and before["group_type"] == state.group_type:
+            before["member_count"] = member_count
+            return
+        when = _not_before(when, before["started_at"])
+        _close(output, before, when.at)
+    state.clock = not_before(state.clock, when.at)
+    state.interval = {
+        "group_id": state.group_id,
+        "group_type": state.group_type,
+        "sequence": state.sequence,
+        "state": name,
+        "generation": generation,
+        "started_at": when.at,
+        "ended_at": None,
+        "started_at_min": when.earliest,
+        "started_at_max": when.latest,
+        "duration_ms": None,
+        "evidence": "exact" if when.is_exact else "bounded",
+        "member_count": member_count,
+        "record_partition": state.partition,
+        "record_offset": record.offset,
+        "record_timestamp": record.timestamp,
+    }
+    state.sequence += 1
+
+
+def current(state: GroupState) -> str | None:
+    """Give the state that the group is in; None before the first."""
+    return None if state.interval is None else str(state.interval["state"])
+
+
+def _close(output: Output, row: Row, at: int | None) -> None:
+    row["ended_at"] = at
+    row["duration_ms"] = elapsed(row["started_at"], at)
+    output.add(STATES, row)
+
+
+def elapsed(start: int | None, end: int | None) -> int | None:
+    """Give the milliseconds between two times, None unless both are known, never negative."""
+    if start is None or end is None:
+        return None
+    return end - start if end > start else 0
+
+
+def _not_before(when: Moment, start: int | None) -> Moment:
+    if start is None or when.at is None or when.at >= start:
+        return when
+    latest = None if when.latest is None else max(when.latest, start)
+    earliest = None if when.earliest is None else max(when.earliest, start)
+    return Moment(start, earliest, latest)
+
+
+def not_before(clock: int | None, at: int | None) -> int | None:
+    """Give a time, or that of the clock if it is later; the clocks of two brokers may differ."""
+    if clock is None or at is None:
+        return at if clock is None else clock
+    return max(clock, at)
