@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from history import offsets
+from history import arrow, offsets
 from history.commits import COMMITS
 from history.groups import HEADS, TABLES, holes_of
 from history.modern import COLUMNS
@@ -37,12 +37,16 @@ BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 OF_THE_RUN = ("is_settled", "told_since")
 
 
-@pytest.fixture(params=[3, 10_000], ids=["small batches", "large batches"])
-def batches(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[int]:
-    """How many rows Python gets at once."""
+@pytest.fixture(params=["small batches", "usual batches"])
+def batches(
+    spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Give Python few rows at once, with few members each."""
     usual = spark.conf.get(BATCH)
-    spark.conf.set(BATCH, request.param)
-    yield request.param
+    if request.param == "small batches":
+        spark.conf.set(BATCH, 3)
+        monkeypatch.setattr(arrow, "MEMBERS", 1)
+    yield
     spark.conf.set(BATCH, usual)
 
 
