@@ -38,9 +38,13 @@ COLUMNS = {
     # The state of a head, or what a record says, as JSON; null for a tombstone.
     "payload": "string",
     "told_since": "bigint",
+    # How many more events the record has: one has at most `MEMBERS`.
+    "more": "int",
 }
 """Columns of an event, with their types by Spark's names. Only those of `GROUP_METADATA` have a
 payload in columns of its own, in a struct: with their members these are nearly all of the bytes."""
+MEMBERS = 20
+"""Members of an event at most; a batch has so many rows, whatever they hold."""
 
 SCALARS = (
     *("member_id", "group_instance_id", "client_id", "client_host"),
@@ -84,6 +88,7 @@ class _Events:
         self.deletes = batch["deletes"].to_numpy(zero_copy_only=False)
         self._member_ids, self._payloads = batch["member_id"], batch["payload"]
         self._told_since = batch["told_since"]
+        self._more = batch["more"].to_pylist()
         self._topics = batch.select(["topic_id", "topic"])
         self._is_named = self._topics["topic_id"].is_valid().to_numpy(zero_copy_only=False)
         if GROUP_METADATA in batch.schema.names:
@@ -110,6 +115,9 @@ class _Events:
             return self._metadata.at(self._metadata_rows[event])
         payload = self._payloads[event].as_py()
         return None if payload is None else orjson.loads(payload)
+
+    def goes_on(self, event: int) -> bool:
+        return bool(self._more[event])
 
     def topics(self, start: int, end: int) -> list[tuple[str, str]]:
         rows = start + np.flatnonzero(self._is_named[start:end])

@@ -18,7 +18,7 @@ from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Re
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from timeline.model import Row
+    from timeline.model import Member, Row
 
 TABLES: dict[str, tuple[Column, ...]] = {
     STATES: gold.GROUP_STATES,
@@ -118,6 +118,9 @@ class Events(Protocol):
 
     def payload(self, event: int) -> Row | None:
         """Give what a record says; None for a tombstone."""
+
+    def goes_on(self, event: int) -> bool:
+        """Tell whether the next event has more members of the same record."""
 
     def topics(self, start: int, end: int) -> list[tuple[str, str]]:
         """Give id and name of the topics that some commits have both of."""
@@ -219,6 +222,8 @@ class _Group:
         self._head = head
         self._fold: Fold | None = None
         self._offset = -1
+        # Of a record, those that came already.
+        self._members: list[Member] = []
 
     def take(self, events: Events, start: int, end: int, rows: _Rows) -> None:
         """Take the events of one run of `Events.runs`, and give the rows that are settled."""
@@ -243,11 +248,15 @@ class _Group:
                 )
             )
             return
+        given = events.payload(start)
+        if given is not None and self._members:
+            given["members"] = self._members + given["members"]
+        self._members = given["members"] if given is not None and events.goes_on(start) else []
+        if self._members:
+            return
         at = int(events.at[start])
         time = None if at == NO_TIME else at
-        fold.record(
-            Record(self._offset, time, kind, events.member_id(start), events.payload(start))
-        )
+        fold.record(Record(self._offset, time, kind, events.member_id(start), given))
         if fold.output.count >= _GROUP_ROWS:
             _settle(rows, fold.output.take())
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import Column as Expression
 
 _COLUMNS = tagged_columns(groups.OUTPUT)
+_POSITION = ("record_partition", "record_offset")
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 
 
@@ -40,10 +40,10 @@ def timeline(
     """
     parts = [_events(name, rows) for name, rows in silver.items()]
     if heads is not None:
-        state = F.col("state").alias("payload")
-        parts.append(_shaped(heads.select(_kind(HEADS), "group_id", state, "told_since")))
-    position = ("group_id", "record_partition", "record_offset")
-    ordered = reduce(_union, parts).repartition("group_id").sortWithinPartitions(*position)
+        kind, state = F.lit(HEADS).alias("kind"), F.col("state").alias("payload")
+        parts.append(_shaped(heads.select(kind, "group_id", state, "told_since")))
+    order = ("group_id", *_POSITION, F.col("more").desc())
+    ordered = reduce(_union, parts).repartition("group_id").sortWithinPartitions(*order)
     return ordered.mapInArrow(partial(_timeline, dict(holes)), ddl(_COLUMNS))
 
 
@@ -55,60 +55,65 @@ def _timeline(
 
 def _events(name: str, rows: DataFrame) -> DataFrame:
     """Give the events of a silver table."""
-    deletes = F.col("is_tombstone")
+    at, deletes = F.unix_millis("record_timestamp"), F.col("is_tombstone")
     if name == COMMITS:
         is_named = F.col("topic_id").isNotNull()
         partition = F.concat_ws("/", F.coalesce("topic", F.lit("")), "topic_partition")
+        at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
         own = {
-            "at": F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp")),
-            "deletes": deletes,
-            "partition_hash": F.crc32(partition),
+            "topic_id": F.col("topic_id"),
             "topic": F.when(is_named, F.col("topic")),
+            "partition_hash": F.crc32(partition),
+            "deletes": deletes,
         }
+    elif name == GROUP_METADATA:
+        rows = _by_members(rows)
+        payload = F.struct(*arrow.OWN, *arrow.SCALARS, *arrow.BYTES, *arrow.DECODED)
+        own = {name: F.when(~deletes, payload), "more": F.col("more")}
     else:
-        payload = _group_metadata() if name == GROUP_METADATA else _payload(rows)
-        own = {
-            "at": F.unix_millis("record_timestamp"),
-            "kind": F.lit(name),
-            name if name == GROUP_METADATA else "payload": F.when(~deletes, payload),
-        }
-    own["at"] = F.coalesce(own["at"], F.lit(NO_TIME))
-    plain = ("group_id", "record_partition", "record_offset", "member_id", "topic_id")
-    return _shaped(
-        rows.select(
-            *(name for name in plain if name in rows.columns),
-            *(expression.alias(name) for name, expression in own.items()),
-        )
+        read = [c for c in rows.columns if c in modern.COLUMNS]
+        payload = F.to_json(F.struct(*read)) if read else F.lit("{}")
+        own = {"payload": F.when(~deletes, payload)}
+        if "member_id" in rows.columns:
+            own["member_id"] = F.col("member_id")
+    own["at"] = F.coalesce(at, F.lit(NO_TIME))
+    columns = (expression.alias(column) for column, expression in own.items())
+    kind = F.lit(None if name == COMMITS else name).alias("kind")
+    return _shaped(rows.select("group_id", *_POSITION, kind, *columns))
+
+
+def _by_members(rows: DataFrame) -> DataFrame:
+    """Give the columns that are read of group_metadata, few members a row."""
+    # A column of all members takes Spark far less than a struct for each.
+    members = {name: name for name in (*arrow.SCALARS, *arrow.BYTES)} | arrow.DECODED
+    lists = rows.select(
+        *("group_id", *_POSITION, "record_timestamp", "is_tombstone"),
+        *(name for name in arrow.OWN if name != "current_state_timestamp"),
+        F.unix_millis("current_state_timestamp").alias("current_state_timestamp"),
+        *(F.col(f"members.{path}").alias(name) for name, path in members.items()),
+    )
+    most = F.lit(arrow.MEMBERS)
+    parts = F.greatest(F.ceil(F.size("member_id") / most).cast("int"), F.lit(1))
+    numbered = lists.select("*", parts.alias("parts")).select(
+        "*", F.explode(F.sequence(F.lit(1), "parts")).alias("part")
+    )
+    start = (F.col("part") - 1) * most + 1
+    return numbered.select(
+        *(c for c in lists.columns if c not in members),
+        *(F.slice(name, start, most).alias(name) for name in members),
+        (F.col("parts") - F.col("part")).alias("more"),
     )
 
 
 def _shaped(rows: DataFrame) -> DataFrame:
     """Give rows the columns of `arrow.COLUMNS` that they lack."""
     usual = {"record_partition": -1, "record_offset": -1, "at": NO_TIME, "deletes": False}
+    usual["more"] = 0
     common = (
         (F.col(name) if name in rows.columns else F.lit(usual.get(name))).cast(kind).alias(name)
         for name, kind in arrow.COLUMNS.items()
     )
     return rows.select(*common, *(c for c in rows.columns if c not in arrow.COLUMNS))
-
-
-def _kind(name: str) -> Expression:
-    return F.lit(name).alias("kind")
-
-
-def _group_metadata() -> Expression:
-    # A column of all members takes Spark far less than a struct for each.
-    members = {name: name for name in (*arrow.SCALARS, *arrow.BYTES)} | arrow.DECODED
-    return F.struct(
-        *(name for name in arrow.OWN if name != "current_state_timestamp"),
-        F.unix_millis("current_state_timestamp").alias("current_state_timestamp"),
-        *(F.col(f"members.{path}").alias(name) for name, path in members.items()),
-    )
-
-
-def _payload(rows: DataFrame) -> Expression:
-    read = [c for c in rows.columns if c in modern.COLUMNS]
-    return F.to_json(F.struct(*read)) if read else F.lit("{}")
 
 
 def rows_of(rows: DataFrame, table: str) -> DataFrame:

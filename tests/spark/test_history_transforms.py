@@ -20,6 +20,7 @@ from schemas.silver import decoded_columns, silver_tables
 from schemas.tables import COMMITTED_OFFSETS
 from tests.conftest import RECORDINGS
 from tests.support.history import decoded, in_millis, logs_of, tell
+from timeline import arrow
 from timeline.commits import COMMITS
 from timeline.groups import HEADS, TABLES, holes_of
 from timeline.modern import COLUMNS
@@ -38,12 +39,16 @@ BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 OF_THE_RUN = ("is_settled", "told_since")
 
 
-@pytest.fixture(params=[3, 10_000], ids=["small batches", "large batches"])
-def batches(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[int]:
-    """How many rows Python gets at once."""
+@pytest.fixture(params=["small batches", "usual batches"])
+def batches(
+    spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Give Python few rows at once, with few members each."""
     usual = spark.conf.get(BATCH)
-    spark.conf.set(BATCH, request.param)
-    yield request.param
+    if request.param == "small batches":
+        spark.conf.set(BATCH, 3)
+        monkeypatch.setattr(arrow, "MEMBERS", 1)
+    yield
     spark.conf.set(BATCH, usual)
 
 
