@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from delta.exceptions import ConcurrentTransactionException, DeltaConcurrentModificationException
+from delta.exceptions import ConcurrentTransactionException
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -136,11 +136,11 @@ class Lakehouse:
             table = table.property(f"delta.constraints.{name}", condition)
         try:
             table.execute()
-        except DeltaConcurrentModificationException:
-            pass  # another run has made it at the same moment
         except Exception as error:
             _refuse_damaged(self.path(spec), error)
-            raise
+            # Another run may have made it at the same moment, which Delta has several errors for.
+            if not self.exists(spec):
+                raise
         self._known.add(spec.name)
 
     def read(self, spec: TableSpec) -> DataFrame:

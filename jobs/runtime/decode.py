@@ -59,23 +59,26 @@ def decode(run: Run) -> None:
         if lakehouse.runs.last(STAGE, PLANNED) is None:
             _restore(lakehouse, clients)
         last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(INGEST)
-        _check_clients(lakehouse, last, clients)
-        if last is not None and to < last.to_run:
-            raise LakehouseError(
-                f"{lakehouse.path(RECORDS)} ends with ingest run {to}, but run {last.to_run} was "
-                "decoded: it is older than silver and gold; bring all of the lakehouse back from "
-                "one copy"
-            )
-        retried = _refused_by_others(lakehouse, last)
-        has_news = last is None or to > last.to_run or retried > 0
-        is_lost = has_news and _is_lost(lakehouse, last)
-    plan = {"retried": 0 if is_lost else retried, "decoder": decoder_id(), "clients": clients}
+        is_gone = last is not None and _is_gone(lakehouse, last)
+        retried = 0
+        if last is not None and not is_gone:
+            _check_clients(lakehouse, last.details["clients"], clients)
+            if to < last.to_run:
+                raise LakehouseError(
+                    f"{lakehouse.path(RECORDS)} ends with ingest run {to}, but run {last.to_run} "
+                    "was decoded: it is older than silver and gold; bring all of the lakehouse "
+                    "back from one copy"
+                )
+            retried = _refused_by_others(lakehouse, last)
+            if to > last.to_run or retried:
+                _check_whole(lakehouse, last)
+    plan = {"retried": retried, "decoder": decoder_id(), "clients": clients}
     with lakehouse.runs.incremental(
-        STAGE, to=to, refresh=is_lost, force=retried > 0, plan=plan
+        STAGE, to=to, refresh=is_gone, force=retried > 0, plan=plan
     ) as stage:
         if stage is None:
             return
-        _check_clients_of(lakehouse, stage.plan["clients"], clients)
+        _check_clients(lakehouse, stage.plan["clients"], clients)
         if stage.is_resumed:
             run.say(
                 f"decode run {stage.id.number} was begun by another run and is not done: this one "
@@ -85,12 +88,7 @@ def decode(run: Run) -> None:
             _decode(run, stage, key)
 
 
-def _check_clients(lakehouse: Lakehouse, last: LedgerRow | None, clients: str | None) -> None:
-    if last is not None:
-        _check_clients_of(lakehouse, last.details.get("clients"), clients)
-
-
-def _check_clients_of(lakehouse: Lakehouse, held: str | None, clients: str | None) -> None:
+def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) -> None:
     """Refuse to go on under other names of clients: each would seem to leave, and another to come.
 
     Raises:
@@ -110,37 +108,35 @@ def _check_clients_of(lakehouse: Lakehouse, held: str | None, clients: str | Non
     )
 
 
-def _refused_by_others(lakehouse: Lakehouse, last: LedgerRow | None) -> int:
+def _refused_by_others(lakehouse: Lakehouse, last: LedgerRow) -> int:
     """Count the records in quarantine that another decoder refused."""
-    if last is None or last.details["decoder"] == decoder_id():
-        return 0
-    if not last.details["in_quarantine"]:
+    if last.details["decoder"] == decoder_id() or not last.details["in_quarantine"]:
         return 0
     return lakehouse.read(QUARANTINE).where(F.col("decoder") != decoder_id()).count()
 
 
-def _is_lost(lakehouse: Lakehouse, last: LedgerRow | None) -> bool:
-    """Tell whether silver has been taken away, so that all of it has to be made anew.
+def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
+    """Tell whether silver has been taken away, so that all of it has to be made anew."""
+    silver = [*map(decoded_table, silver_tables()), QUARANTINE]
+    return any(last.rows.values()) and not any(map(lakehouse.exists, silver))
+
+
+def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
+    """Compare the tables with what the last run wrote.
 
     Raises:
-        LakehouseError: a part of it is lost.
+        LakehouseError: a part of silver is lost.
     """
-    if last is None or not any(last.rows.values()):
-        return False
-    silver = [decoded_table(table) for table in silver_tables()] + [QUARANTINE]
-    if not any(lakehouse.exists(spec) for spec in silver):
-        return True
-    written = {spec.name: last.rows[spec.name] for spec in silver if last.rows.get(spec.name)}
+    # Of the quarantine, a later decoder may have taken some away.
+    written = {n: rows for n, rows in last.rows.items() if rows and n != QUARANTINE.name}
     held = _count(lakehouse, written, last.run)
     for name, rows in written.items():
-        # Of the quarantine, a later decoder may have taken some away.
-        if held.get(name, 0) != rows and name != QUARANTINE.name:
+        if held.get(name, 0) != rows:
             raise LakehouseError(
                 f"{name} has {held.get(name, 0):,} rows of decode run {last.run}, which wrote "
                 f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
-                f"take silver and gold away, so that they are made anew from bronze"
+                "take silver and gold away, so that they are made anew from bronze"
             )
-    return False
 
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parents[1]
 GOLDEN = json.loads((TESTS / "golden" / "digests.json").read_text("utf-8"))
-# Small ones, in several runs, which make use of all that a run keeps for the next.
-QUICK = {("2.2.2-default", "thrice"), ("4.3.1-modern", "thrice")}
+# A small one, in several runs, which make use of all that a run keeps for the next.
+QUICK = {("2.2.2-default", "thrice")}
 CASES = [
     pytest.param(name, variant, marks=() if (name, variant) in QUICK else pytest.mark.slow)
     for name, variants in GOLDEN["digests"].items()

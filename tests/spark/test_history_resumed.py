@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from schemas.tables import TableSpec
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def half(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -134,7 +134,16 @@ def _of_any_moment(name: str, row: Row) -> Row:
         for finding in (finding for of_key in row["state"].values() for finding in of_key):
             if finding["kind"] == "coverage_gap":
                 finding |= {"started_at": None, "ended_at": None}
+    if name == "gold.group_heads":
+        return row | {"state": _of_any_engine(row["state"])}
     return row
+
+
+def _of_any_engine(head: Any) -> Any:  # noqa: ANN401 - JSON
+    """Leave out what a head keeps of records besides what the fold reads of them later."""
+    pending = [record[:4] for record in head["pending"]]
+    state = {name: value for name, value in head["state"].items() if name != "topic_names"}
+    return {"state": state, "pending": pending}
 
 
 def lines(rows: Iterable[Row], columns: Iterable[str]) -> list[str]:
@@ -180,7 +189,10 @@ def dump(recording: Path, out: Path, spark: SparkSession) -> None:
 def load(folder: Path) -> Tables:
     """Read the rows of a dump of one recording and variant."""
     return {
-        path.stem: [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        path.stem: [
+            _of_any_moment(path.stem, json.loads(line))
+            for line in path.read_text("utf-8").splitlines()
+        ]
         for path in sorted(folder.glob("*.jsonl"))
     }
 
