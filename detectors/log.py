@@ -353,7 +353,7 @@ def no_progress(hours: str, thresholds: Thresholds) -> Question:
     """
     return Question(
         f"""
-SELECT group_id, topic, topic_partition, commits, other_offset, last_committed_offset,
+SELECT hour, group_id, topic, topic_partition, commits, other_offset, last_committed_offset,
   record_partition, record_offset, unix_millis(first_commit_at) AS first_at,
   unix_millis(last_commit_at) AS last_at
 FROM (

@@ -139,7 +139,9 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> _News:
     missing = _holes(covered)
     if any(row.details.get("quarantined") for row in runs):
         is_new = between("decode_run", -1 if is_late else stage.after, stage.to)
-        missing = pa.concat_tables([missing, _refused(lakehouse, is_new)])
+        # What is never null in the quarantine is so in its schema, too.
+        refused = _refused(lakehouse, is_new).cast(missing.schema)
+        missing = pa.concat_tables([missing, refused])
     partitions, starts, ends = (column.to_numpy() for column in missing.columns)
     return _News(
         [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
@@ -193,13 +195,14 @@ def _tell(run: Run, stage: StageRun) -> None:
     if not (stage.is_resumed and _of_run(lakehouse, stage, HEADS)):
         changed, replayed = _write(lakehouse, stage, news)
         run.summary |= {"groups_changed": changed, "groups_replayed": replayed}
+        stage.details["groups_replayed"] = replayed
     if stage.is_resumed:
         # What it would tell now is not what the run told that was killed behind some of its writes.
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
     written = {} if stage.is_refresh else stage.former.get("written", {})
     of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
     holes = news.holes.items()
-    stage.details = {
+    stage.details |= {
         "positions": {str(partition): offset for partition, offset in news.positions.items()},
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,

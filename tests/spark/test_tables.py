@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # What URLs, SQL and Hadoop take for something else.
-ODD = ("a b#c?dé", "a%20b", "it's `quoted`", "plus+and=equal,comma")
+ODD = ("a b#c?dé", "a%20b", 'it\'s "quoted"', "plus+and=equal,comma")
 
 
 def head(group: str, state: str = "{}", run: int = 0) -> dict[str, object]:
@@ -152,7 +152,8 @@ def _pass(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def test_arrow_batches_are_bounded_by_their_rows_alone(spark: SparkSession) -> None:
     """Only this value keeps Spark from asking for a batch's size after each row of it."""
-    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "2147483647b"
+    most = str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))
+    assert most.rstrip("bB") == "2147483647"
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000"
     wide = spark.range(0, 25_000, 1, 1).select(F.array_repeat(F.repeat(F.lit("x"), 500), 4))
     held = wide.mapInArrow(_pass, "rows bigint").collect()
