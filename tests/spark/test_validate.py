@@ -487,7 +487,8 @@ def test_a_run_that_wrote_nothing_is_nothing_new(
 ) -> None:
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
-    Lakehouse(spark, root, "default").runs.note(RunId("anomalies", 1))
+    nothing = dict.fromkeys(("gold.anomalies", "gold.group_health", "gold.anomaly_heads"), 0)
+    Lakehouse(spark, root, "default").runs.note(RunId("anomalies", 1), rows=nothing)
     told = run("validate", "--lakehouse", root)
     assert told.status == 0
     assert "nothing new" in told.err
