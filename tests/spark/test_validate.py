@@ -373,6 +373,7 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
         key = all_tables()[broken.table].key
         # A key that is broken itself, or gone, cannot be found again.
         is_gone = broken.change is None or bool({*broken.change} & {*key})
+        is_gone |= not {*of.suite.key} <= {*key}
         if of.suite.table != broken.table or is_gone or broken.is_other:
             continue
         tell = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
