@@ -352,7 +352,7 @@ GROUP_HEADS = TableSpec(
     grain="One row per group: where its history goes on.",
     columns=(_CLUSTER, *gold.GROUP_HEADS),
     key=("cluster", "group_id"),
-    skipping=("group_id",),
+    skipping=("group_id", "history_run"),
 )
 ANOMALIES = TableSpec(
     name="gold.anomalies",
