@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _FOLLOWED = tagged_columns(progress.TABLES)
+FOLLOWED = ddl(_FOLLOWED)
+"""Schema of the rows that `follow_offsets` gives, as Spark's DDL."""
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 _LOG = ("topic", "topic_partition")
 _COMMITTED = ("group_id", *_LOG, "committed_offset", "committed_at")
@@ -81,7 +83,7 @@ def _number(kind: int) -> Column:
 def _followed(rows: DataFrame) -> DataFrame:
     position = (*progress.PARTITION, progress.KIND, "record_partition", "record_offset")
     by_partition = rows.repartition(*progress.PARTITION)
-    return by_partition.sortWithinPartitions(*position).mapInArrow(_follow, ddl(_FOLLOWED))
+    return by_partition.sortWithinPartitions(*position).mapInArrow(_follow, FOLLOWED)
 
 
 def _follow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

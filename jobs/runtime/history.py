@@ -22,7 +22,7 @@ from jobs.runtime.logs import of_every_log
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups
 from offsets.progress import HOURS, LATEST, MOVES
-from offsets.transform import follow_offsets, joined_hours
+from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
@@ -280,9 +280,12 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: _News) -> tuple[int, int
     """Write the tables; give how many groups there is news of, and how many were told anew."""
     given = _given(lakehouse, stage, news)
     rows = timeline(given.silver, given.heads, news.holes)
-    if COMMITS in given.silver:
-        followed = follow_offsets(given.silver[COMMITS], given.committed)
-        rows = rows.unionByName(followed, allowMissingColumns=True)
+    followed = (
+        follow_offsets(given.silver[COMMITS], given.committed)
+        if COMMITS in given.silver
+        else lakehouse.spark.createDataFrame([], FOLLOWED)
+    )
+    rows = rows.unionByName(followed, allowMissingColumns=True)
     # Not persisted: to write to a table has all that is persisted and reads it made anew of it.
     rows = rows.localCheckpoint()
     told = _summed_up(rows)
