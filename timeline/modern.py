@@ -318,9 +318,10 @@ def _assigned(state: GroupState, at: int | None) -> None:
     }
     if row is not None and epochs.assignment == epochs.group and state.members:
         moved = generations.Moves(state.last_owners, {}, owners, set())
-        row["join_completed_at"] = at
-        row["join_completed_at_min"] = row["join_completed_at_max"] = at
-        row["join_ms"] = elapsed(row["join_started_at"], at)
+        if row["join_completed_at"] is None:  # Kafka writes one for each epoch
+            row["join_completed_at"] = at
+            row["join_completed_at_min"] = row["join_completed_at_max"] = at
+            row["join_ms"] = elapsed(row["join_started_at"], at)
         generations.tell_moves(row, moved)
         row["idle_members"] = sorted(m for m in state.members if not epochs.target.get(m))
         row["unassigned_topics"] = _unassigned(state, owners)
