@@ -413,8 +413,14 @@ _GOLD = (
 
 
 @cache
+def silver_specs() -> dict[str, TableSpec]:
+    """Give the tables that hold each record once, the quarantine among them, by their names."""
+    specs = (*map(decoded_table, silver_tables()), QUARANTINE)
+    return {spec.name: spec for spec in specs}
+
+
+@cache
 def all_tables() -> dict[str, TableSpec]:
     """Give every table of a lakehouse by its name, in the order of the data's way."""
-    silver = (decoded_table(name) for name in silver_tables())
-    specs = (RECORDS, COVERAGE, RUNS, *silver, QUARANTINE, *_GOLD, RESULTS)
+    specs = (RECORDS, COVERAGE, RUNS, *silver_specs().values(), *_GOLD, RESULTS)
     return {spec.name: spec for spec in specs}

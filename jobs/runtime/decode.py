@@ -26,7 +26,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED
 from lakehouse.tables import between, spark_schema, sql_text
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
-from schemas.tables import QUARANTINE, RECORDS, decoded_table
+from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def _refused_by_others(lakehouse: Lakehouse, last: LedgerRow) -> int:
 
 def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
     """Tell whether silver has been taken away, so that all of it has to be made anew."""
-    silver = [*map(decoded_table, silver_tables()), QUARANTINE]
-    return any(last.rows.values()) and not any(map(lakehouse.exists, silver))
+    return any(last.rows.values()) and not any(map(lakehouse.exists, silver_specs().values()))
 
 
 def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
@@ -141,8 +140,7 @@ def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
     """Write the ledger of the runs again if it was lost: silver and bronze tell what they did."""
-    silver = {spec.name: spec for spec in (*map(decoded_table, silver_tables()), QUARANTINE)}
-    made = {name: spec for name, spec in silver.items() if lakehouse.exists(spec)}
+    made = {name: spec for name, spec in silver_specs().items() if lakehouse.exists(spec)}
     if not made:
         return
     position = ["record_partition", "record_offset"]
@@ -187,7 +185,7 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
 
 def _count(lakehouse: Lakehouse, names: Iterable[str], run: int) -> dict[str, int]:
     """Count the rows of a run in some tables, in one query."""
-    specs = {spec.name: spec for spec in (*map(decoded_table, silver_tables()), QUARANTINE)}
+    specs = silver_specs()
     parts = [
         lakehouse.read(specs[name])
         .where(F.col("decode_run") == run)

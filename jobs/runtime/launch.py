@@ -234,8 +234,7 @@ def environment(target: Target, env: Mapping[str, str]) -> dict[str, str]:
         result["PYSPARK_PYTHON"] = sys.executable
         result["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that does not resolve does no harm
     if target.spark_home is None:
-        # Settings of another Spark on this machine are not for ours. Ours are passed one by one,
-        # since classes are not shared if there is a folder on the class path.
+        # Settings of another Spark on this machine are not for ours, which are passed one by one.
         result.pop("SPARK_CONF_DIR", None)
     if not _is_utf8(env):
         # In another locale the JVM would turn every letter beyond ASCII in the options into "?".

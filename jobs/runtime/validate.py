@@ -16,7 +16,6 @@ from jobs.runtime.logs import of_every_log
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
 from schemas.placement import partitions_of
-from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -28,7 +27,7 @@ from schemas.tables import (
     RESULTS,
     RUNS,
     all_tables,
-    decoded_table,
+    silver_specs,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
     done = {name: lakehouse.runs.done(name, before[name], reach[name]) for name in _NOTHING}
     tables = {name for name in all_tables() if stage.is_refresh or _is_written(name, done)}
     tables.discard(RUNS.name)
-    decoded = {spec.name: spec for spec in (*map(decoded_table, silver_tables()), QUARANTINE)}
+    decoded = silver_specs()
     values = {
         "ingest_runs": _upstream("ingest_run", done["decode"]),
         "balanced_ingest_runs": _upstream("ingest_run", done["decode"]),
