@@ -60,7 +60,8 @@ def register(lakehouse: Lakehouse, query: str | None = None) -> None:
     made = {name for name in wanted & tables.keys() if lakehouse.exists(tables[name])}
     for name in sorted(made):
         location = sql_literal(lakehouse.path(tables[name]))
-        sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {location}")
+        comment = sql_literal(tables[name].grain)
+        sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta COMMENT {comment} LOCATION {location}")
     for name, text in texts.items():
         if name not in wanted or not _named(text) & tables.keys() <= made:
             continue

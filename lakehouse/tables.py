@@ -23,7 +23,7 @@ from lakehouse.errors import LakehouseError, error_classes
 from lakehouse.runs import Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
 
@@ -47,6 +47,8 @@ _DAMAGED = (
     *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_MISSING_PART_FILES"),
     *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
 )
+# What ends the name of the constraint that a column is never null.
+_IS_GIVEN = "_is_given"
 # Delta's default of 10 has every table write a checkpoint in the same run.
 _CHECKPOINT_INTERVAL = 50
 _PRIMITIVES: dict[str, T.DataType] = {
@@ -62,18 +64,14 @@ _PRIMITIVES: dict[str, T.DataType] = {
 }
 
 
-def spark_schema(columns: Iterable[DeclaredColumn], required: Collection[str] = ()) -> T.StructType:
+def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
     """Give Spark's type of rows of `columns`, their comments with them."""
     return T.StructType(
         [
-            T.StructField(c.name, _spark_type(c.type), c.name not in required, _comment(c))
+            T.StructField(c.name, _spark_type(c.type), metadata={"comment": c.comment})
             for c in columns
         ]
     )
-
-
-def _comment(declared: DeclaredColumn) -> dict[str, str]:
-    return {"comment": declared.comment}
 
 
 def _spark_type(declared: ColumnType) -> T.DataType:
@@ -120,28 +118,9 @@ class Lakehouse:
         return True
 
     def create(self, spec: TableSpec) -> None:
-        """Make a table unless it is there; a write makes its table itself."""
-        if self.exists(spec):
-            return
-        table = (
-            DeltaTable.createIfNotExists(self.spark)
-            .location(self.path(spec))
-            .comment(spec.grain)
-            .addColumns(spark_schema(spec.columns, spec.required))
-            .partitionedBy(*spec.partitions)
-            .property("delta.dataSkippingStatsColumns", ",".join(spec.skipping))
-            .property("delta.checkpointInterval", str(_CHECKPOINT_INTERVAL))
-        )
-        for name, condition in spec.constraints:
-            table = table.property(f"delta.constraints.{name}", condition)
-        try:
-            table.execute()
-        except Exception as error:
-            _refuse_damaged(self.path(spec), error)
-            # Another run may have made it at the same moment, which Delta has several errors for.
-            if not self.exists(spec):
-                raise
-        self._known.add(spec.name)
+        """Make a table without rows, unless it is there; a write makes its table itself."""
+        if not self.exists(spec):
+            self._write(spec, [], None, mode="append", options={})
 
     def read(self, spec: TableSpec) -> DataFrame:
         """Read this cluster's rows of a table; none if the table has not been made.
@@ -204,13 +183,17 @@ class Lakehouse:
     def _write(
         self, spec: TableSpec, rows: Rows, run: RunId | None, *, mode: str, options: dict[str, str]
     ) -> None:
-        self.create(spec)
-        # A later release may have added columns.
-        options = {**options, "mergeSchema": "true"}
         if run is not None:
             application = f"groupledger/{run.stage}/{self.cluster}"
-            options |= {"txnAppId": application, "txnVersion": str(run.number)}
-        writer = self.with_cluster(spec, rows).write.format("delta").mode(mode)
+            options = {**options, "txnAppId": application, "txnVersion": str(run.number)}
+        is_new = not self.exists(spec)
+        written = self.with_cluster(spec, rows)
+        if is_new:
+            written, options = written.to(spark_schema(spec.columns)), options | _properties(spec)
+        # A later release may have added columns.
+        writer = written.write.format("delta").mode(mode).option("mergeSchema", "true")
+        if is_new:
+            writer = writer.partitionBy(*spec.partitions)
         try:
             writer.options(**options).save(self.path(spec))
         except ConcurrentTransactionException:
@@ -218,7 +201,10 @@ class Lakehouse:
         except Exception as error:
             _refuse_damaged(self.path(spec), error)
             _refuse(spec, error)
-            raise
+            # Another run may have made the table at the same moment.
+            if not (is_new and self.exists(spec)):
+                raise
+            self._write(spec, rows, run, mode=mode, options=options)
 
     def with_cluster(self, spec: TableSpec, rows: Rows) -> DataFrame:
         """Give rows of a table with the cluster's name, its declared columns in their order."""
@@ -253,6 +239,17 @@ def of_groups(groups: Iterable[str]) -> str:
     return f"group_id IN ({', '.join(map(sql_text, groups)) or 'NULL'})"
 
 
+def _properties(spec: TableSpec) -> dict[str, str]:
+    """Give what Delta keeps of a table, as options of the write that makes it."""
+    # A write makes no column NOT NULL; a CHECK constraint says the same.
+    given = [(f"{column}{_IS_GIVEN}", f"{column} IS NOT NULL") for column in spec.required]
+    return {
+        "delta.dataSkippingStatsColumns": ",".join(spec.skipping),
+        "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
+        **{f"delta.constraints.{name}": sql for name, sql in (*spec.constraints, *given)},
+    }
+
+
 def _refuse_damaged(path: str, error: Exception) -> None:
     """Say that a table's log is not whole, if that is what is wrong."""
     if any(sign in error_classes(error) or sign in str(error) for sign in _DAMAGED):
@@ -265,7 +262,9 @@ def _refuse_damaged(path: str, error: Exception) -> None:
 def _refuse(spec: TableSpec, error: Exception) -> None:
     """Say which constraint a row broke, if that is what is wrong."""
     text = str(error)
+    # Tables of older releases have NOT NULL columns.
     null = re.search(r"NOT NULL constraint violated for column: (\w+)", text)
+    null = null or re.search(rf"CHECK constraint (\w+){_IS_GIVEN} ", text)
     broken = re.search(r"CHECK constraint (\w+) ", text)
     if null is not None:
         what = f"lacks {null.group(1)}"

@@ -54,7 +54,6 @@ def test_a_path_is_a_path_whatever_is_in_it(spark: SparkSession, tmp_path: Path,
 def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:
     lakehouse.create(ANOMALIES)
     told = DeltaTable.forPath(lakehouse.spark, lakehouse.path(ANOMALIES)).detail().collect()[0]
-    assert told.description == ANOMALIES.grain
     assert tuple(told.partitionColumns) == ANOMALIES.partitions
     assert told.properties["delta.dataSkippingStatsColumns"] == ",".join(ANOMALIES.skipping)
     held = lakehouse.spark.read.format("delta").load(lakehouse.path(ANOMALIES)).schema
