@@ -12,15 +12,18 @@ from pyspark.sql import functions as F
 from decoders.clients import hash_clients
 from decoders.records import decode
 from schemas.silver import decoded_columns, quarantine_columns
+from schemas.tagged import ddl, tagged, tagged_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from decoders.clients import ClientKey
+    from schemas.columns import Column
 
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 
@@ -38,7 +41,7 @@ def decoder_id() -> str:
     return f"{DECODER_RELEASE}-{digest.hexdigest()[:12]}"
 
 
-def type_bytes() -> Column:
+def type_bytes() -> SparkColumn:
     """Give the two bytes that a record's key starts with; fewer, or null, of a key without them.
 
     Comparing them costs a tenth of making a number of them.
@@ -46,7 +49,7 @@ def type_bytes() -> Column:
     return F.substring(F.col("key"), 1, 2)
 
 
-def is_of_type(numbers: Iterable[int]) -> Column:
+def is_of_type(numbers: Iterable[int]) -> SparkColumn:
     """Tell whether a record has one of some types."""
     return type_bytes().isin([number.to_bytes(2, "big", signed=True) for number in numbers])
 
@@ -67,6 +70,24 @@ def decoded(
     return rows.select(*names)
 
 
+def decoded_together(
+    records: DataFrame, tables: Collection[str], clients: ClientKey | None = None
+) -> DataFrame:
+    """Decode records into the rows of several silver tables; what goes to none is left out.
+
+    Args:
+        records: as in `decoded`.
+        tables: the silver tables.
+        clients: as in `decoded`.
+
+    Returns:
+        Rows for `schemas.tagged.rows_of`.
+    """
+    columns = tagged_columns({table: decoded_columns(table) for table in tables})
+    rows = partial(_tagged_rows, tuple(tables), columns, clients)
+    return records.select(*_INPUT).mapInArrow(rows, ddl(columns))
+
+
 def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
     """Give the records that cannot be decoded, with the reasons.
 
@@ -85,6 +106,19 @@ def _table_rows(
     for batch in batches:
         for rows in decode(batch).tables.get(table, ()):
             yield rows if clients is None else hash_clients(rows, clients)
+
+
+def _tagged_rows(
+    tables: Collection[str],
+    columns: Iterable[Column],
+    clients: ClientKey | None,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterable[pa.RecordBatch]:
+    for batch in batches:
+        for table, parts in decode(batch).tables.items():
+            if table in tables:
+                hashed = parts if clients is None else (hash_clients(p, clients) for p in parts)
+                yield from tagged(((table, part) for part in hashed), columns)
 
 
 def _quarantined_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -136,47 +136,38 @@ def _undecodable(rows: list[Row]) -> Iterator[Finding]:
         yield Finding(None, hit._replace(add=numbers, note=texts))
 
 
-def places(tables: Iterable[str], is_new: str) -> str:
-    """Give SQL for where groups have records: a row for each group and partition of the log.
-
-    Columns: group_id, record_partition, records, at, the time of the last record, and
-    first_commit_at, that of the first commit; times in epoch milliseconds.
-
-    Args:
-        tables: silver tables whose rows tell of groups.
-        is_new: the condition of their rows.
-    """
-    of_commit = "coalesce(record_timestamp, commit_timestamp)"
-    parts = [
-        f"""
-  SELECT group_id, record_partition, record_timestamp,
-    {of_commit if table == COMMITS else "NULL"} AS commit_at
-  FROM {table} WHERE {is_new}"""
-        for table in tables
-    ]
-    return f"""
-SELECT group_id, record_partition, count(*) AS records,
-  unix_millis(max(record_timestamp)) AS at, unix_millis(min(commit_at)) AS first_commit_at
-FROM ({" UNION ALL ".join(parts)}
-)
-WHERE group_id IS NOT NULL
-GROUP BY group_id, record_partition"""
-
-
-def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
-    """Find groups with records in a partition that their id does not hash to.
+def misplaced(tables: Iterable[str], is_new: str) -> Question:
+    """Ask for groups with records in a partition that their id does not hash to.
 
     How many partitions the topic has is told by the groups themselves: it is the number by which
     most of them are where they belong (GroupMetadataManager.partitionFor).
 
     Args:
-        pairs: group id, partition, number of records there, and epoch milliseconds of the last.
+        tables: silver tables whose rows tell of groups.
+        is_new: the condition of their rows.
     """
-    known = list(pairs)
-    best = partitions_of((group, partition) for group, partition, *_ in known)
+    every = " UNION ALL ".join(
+        f"SELECT group_id, record_partition, record_timestamp FROM {table} WHERE {is_new}"
+        for table in tables
+    )
+    return Question(
+        f"""
+SELECT group_id, record_partition, count(*) AS records, unix_millis(max(record_timestamp)) AS at
+FROM ({every})
+WHERE group_id IS NOT NULL
+GROUP BY group_id, record_partition
+HAVING at IS NOT NULL""",
+        ("group_id", "record_partition"),
+        _misplaced,
+    )
+
+
+def _misplaced(rows: list[Row]) -> Iterator[Finding]:
+    best = partitions_of((row["group_id"], row["record_partition"]) for row in rows)
     if best is None:
         return
-    for group, partition, records, at in known:
+    for row in rows:
+        group, partition, at = row["group_id"], row["record_partition"], row["at"]
         expected = partition_for(group, best)
         if partition == expected:
             continue
@@ -192,7 +183,7 @@ def misplaced(pairs: Iterable[tuple[str, int, int, int]]) -> Iterator[Finding]:
                 record,
                 record,
                 _EPISODE_MS,
-                add={"records": records},
+                add={"records": row["records"]},
                 note={"expected_partition": expected, "partitions": best},
             ),
         )

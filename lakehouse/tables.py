@@ -218,6 +218,11 @@ class Lakehouse:
         return rows.select(*columns)
 
 
+def rows_of(rows: DataFrame, table: str) -> DataFrame:
+    """Pick the rows of one table out of rows of several, see `schemas.tagged`."""
+    return rows.where(F.col("table") == table).select(f"{table}.*")
+
+
 def sql_literal(text: str) -> str:
     """Give an SQL string literal, for where SQL takes no expression."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")

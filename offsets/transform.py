@@ -65,9 +65,11 @@ def joined_hours(hours: DataFrame) -> DataFrame:
 
     Args:
         hours: rows of offset_progress, of some runs.
+
+    Returns:
+        Such rows, for `rows_of`.
     """
-    given = _of_table(progress.HOURS, progress.AN_HOUR, hours)
-    return rows_of(_followed(given), progress.HOURS)
+    return _followed(_of_table(progress.HOURS, progress.AN_HOUR, hours))
 
 
 def _of_table(table: str, kind: int, rows: DataFrame) -> DataFrame:
@@ -88,11 +90,6 @@ def _followed(rows: DataFrame) -> DataFrame:
 
 def _follow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return tagged(progress.follow(batches), _FOLLOWED)
-
-
-def rows_of(rows: DataFrame, table: str) -> DataFrame:
-    """Pick the rows of one table of those that `follow_offsets` gave."""
-    return rows.where(F.col("table") == table).select(f"{table}.*")
 
 
 # -- lag -------------------------------------------------------------------------------------------

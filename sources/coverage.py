@@ -66,14 +66,14 @@ class Extent:
     """What a set of records holds of one partition.
 
     Attributes:
-        by_type: number of records by record type, see `record_type`; empty if it was not asked for.
+        by_kind: number of records by kind, as it was asked for.
     """
 
     first_offset: int
     last_offset: int
     records: int
     distinct_offsets: int
-    by_type: Mapping[str, int] = field(default_factory=dict)
+    by_kind: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -88,49 +88,42 @@ def record_type(key: Column) -> Column:
     return F.when(F.length(key) >= _TYPE_WIDTH, signed.cast("string")).otherwise("")
 
 
-def extents(records: DataFrame, *, by_type: bool = False) -> dict[Position, Extent]:
+def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Extent]:
     """Measure records by partition, in one pass without sorting.
 
     Args:
-        records: columns topic, record_partition, record_offset; and key, to count by its type.
-        by_type: count records by type, too.
+        records: columns topic, record_partition, record_offset, and what `kind` names.
+        kind: text to count the records by, too; None for none. An offset is of one kind.
     """
-    kind = record_type(F.col("key")) if by_type else F.lit("")
-    by_bucket = records.groupBy(
-        "topic",
-        "record_partition",
-        kind.alias("type"),
-        F.bitmap_bucket_number("record_offset").alias("bucket"),
-    ).agg(
-        F.min("record_offset").alias("first_offset"),
-        F.max("record_offset").alias("last_offset"),
-        F.count(F.lit(1)).alias("records"),
-        F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("record_offset"))).alias(
-            "distinct_offsets"
-        ),
+    place = ["topic", "record_partition", "kind"]
+    by_bucket = (
+        records.withColumn("kind", F.lit("") if kind is None else kind)
+        .groupBy(*place, F.bitmap_bucket_number("record_offset").alias("bucket"))
+        .agg(
+            F.min("record_offset").alias("first_offset"),
+            F.max("record_offset").alias("last_offset"),
+            F.count(F.lit(1)).alias("records"),
+            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("record_offset"))).alias(
+                "distinct_offsets"
+            ),
+        )
     )
-    of_type = by_bucket.groupBy("topic", "record_partition", "type").agg(
+    by_kind = by_bucket.groupBy(*place).agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
         F.sum("records").alias("records"),
         F.sum("distinct_offsets").alias("distinct_offsets"),
     )
     found: dict[Position, Extent] = {}
-    for row in of_type.collect():
+    for row in by_kind.collect():
         position = (row.topic, row.record_partition)
-        held = found.get(position)
-        types = {row.type: row.records} if by_type else {}
-        found[position] = (
-            Extent(row.first_offset, row.last_offset, row.records, row.distinct_offsets, types)
-            if held is None
-            else Extent(
-                min(held.first_offset, row.first_offset),
-                max(held.last_offset, row.last_offset),
-                held.records + row.records,
-                # An offset that is there twice, with two types, is refused before.
-                held.distinct_offsets + row.distinct_offsets,
-                {**held.by_type, **types},
-            )
+        held = found.get(position, Extent(row.first_offset, row.last_offset, 0, 0))
+        found[position] = Extent(
+            min(held.first_offset, row.first_offset),
+            max(held.last_offset, row.last_offset),
+            held.records + row.records,
+            held.distinct_offsets + row.distinct_offsets,
+            {**held.by_kind, row.kind: row.records},
         )
     return found
 

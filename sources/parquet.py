@@ -14,7 +14,7 @@ from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 COLUMNS = {
     "topic": {"string"},
@@ -112,28 +112,29 @@ def local_files(files: DataFrame) -> list[str] | None:
     return sorted(unquote(url.path) for url in urls)
 
 
-def conflicting(records: DataFrame, held: DataFrame) -> DataFrame:
-    """Find records whose position `held` has with other bytes.
+def compared(records: DataFrame, held: DataFrame) -> DataFrame:
+    """Compare records with those that are held already.
 
     Returns:
-        Columns topic, record_partition, record_offset.
+        The records, with columns is_held, whether `held` has their position, and is_other, whether
+        with other bytes there.
     """
-    theirs = records.select(*_KEYS, F.col("key").alias("their_key"), F.col("value").alias("their"))
-    differs = ~(
-        F.col("key").eqNullSafe(F.col("their_key")) & F.col("value").eqNullSafe(F.col("their"))
-    )
-    return held.join(theirs, _KEYS, how="inner").where(differs).select(*_KEYS)
+    theirs = held.select(*_KEYS, _content().alias("their_content"))
+    joined = records.join(theirs, _KEYS, how="left")
+    is_held = F.col("their_content").isNotNull()
+    return joined.withColumns(
+        {"is_held": is_held, "is_other": is_held & (F.col("their_content") != _content())}
+    ).drop("their_content")
 
 
-def not_held(records: DataFrame, held: DataFrame) -> DataFrame:
-    """Leave out the records whose position `held` has."""
-    return records.join(held.select(*_KEYS), _KEYS, how="left_anti")
+def _content() -> Column:
+    """Give a number that tells records with other bytes apart; it is never null."""
+    return F.xxhash64("key", "value", F.col("key").isNull(), F.col("value").isNull())
 
 
 def repeated_with_other_bytes(records: DataFrame) -> DataFrame:
     """Find positions that the files themselves hold with different bytes."""
-    content = F.struct("key", "value")
-    counts = records.groupBy(*_KEYS).agg(F.countDistinct(F.xxhash64(content)).alias("contents"))
+    counts = records.groupBy(*_KEYS).agg(F.countDistinct(_content()).alias("contents"))
     return counts.where(F.col("contents") > 1).select(*_KEYS)
 
 

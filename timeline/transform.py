@@ -114,8 +114,3 @@ def _shaped(rows: DataFrame) -> DataFrame:
         for name, kind in arrow.COLUMNS.items()
     )
     return rows.select(*common, *(c for c in rows.columns if c not in arrow.COLUMNS))
-
-
-def rows_of(rows: DataFrame, table: str) -> DataFrame:
-    """Pick the rows of one table of those that `timeline` gave."""
-    return rows.where(F.col("table") == table).select(f"{table}.*")

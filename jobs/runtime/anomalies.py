@@ -21,6 +21,8 @@ from detectors.rows import rows_of
 from detectors.transform import Sources, watch
 from detectors.watching import OUTPUT, batch_of
 from jobs.runtime.decode import STAGE as DECODE
+from jobs.runtime.history import FIRST_HOUR
+from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
 
 STAGE = "anomalies"
-HISTORY = "history"
 _GROUP = "="
 
 
@@ -87,12 +88,15 @@ class News(NamedTuple):
         decode_runs: the same of the decode runs.
         rows: how many rows came into which silver table.
         replayed: groups of which the history was told anew.
+        since: the time of a new commit that is no later than any other, or the start of its hour,
+            in epoch milliseconds; None if no commit is new, or they have no times.
     """
 
     ingest_runs: tuple[int, int]
     decode_runs: tuple[int, int]
     rows: Counter[str]
     replayed: list[str]
+    since: int | None
 
 
 @of_every_log
@@ -253,7 +257,20 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         decode_runs=decodes,
         rows=sum((Counter(row.rows) for row in decode), Counter()),
         replayed=replayed,
+        since=_since(lakehouse, history, decodes),
     )
+
+
+def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
+    """Tell since when there are new commits, see `News`."""
+    # Of groups that are told anew, the history names the first hour of all of their commits.
+    if all(FIRST_HOUR in run.details and not run.details["groups_replayed"] for run in history):
+        hours = [run.details[FIRST_HOUR] for run in history]
+        return min((hour for hour in hours if hour is not None), default=None)
+    commits = lakehouse.read(all_tables()[log.COMMITS]).where(between("decode_run", *decodes))
+    at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
+    row = commits.agg(at.alias("at")).first()
+    return None if row is None else row["at"]
 
 
 def _range(rows: list[LedgerRow]) -> tuple[int, int]:
@@ -315,15 +332,11 @@ def _log_findings(
     lakehouse: Lakehouse, now: int, kept: Kept, news: News, limits: Thresholds
 ) -> Iterator[Finding]:
     decoded = between("decode_run", *news.decode_runs)
-    tables = [spec.name for spec in map(decoded_table, silver_tables()) if _tells(spec, news)]
-    places = answers(lakehouse, [log.places(tables, decoded)])[0] if tables else []
-    questions = _questions(now, news, decoded, limits, places)
+    questions = _questions(now, news, decoded, limits)
     told = answers(lakehouse, [question.sql for question in questions])
     for question, rows in zip(questions, told, strict=True):
         yield from question.found(rows)
     yield from log.stale_groups(kept.groups, limits, now)
-    pairs = ([row[n] for n in ("group_id", "record_partition", "records", "at")] for row in places)
-    yield from log.misplaced((*pair,) for pair in pairs if pair[-1] is not None)
 
 
 def _tells(spec: TableSpec, news: News) -> bool:
@@ -331,19 +344,19 @@ def _tells(spec: TableSpec, news: News) -> bool:
     return news.rows[spec.name] > 0 and any(c.name == "group_id" for c in spec.columns)
 
 
-def _questions(
-    now: int, news: News, decoded: str, limits: Thresholds, places: list[Row]
-) -> list[Question]:
+def _questions(now: int, news: News, decoded: str, limits: Thresholds) -> list[Question]:
     """Ask the tables that have new rows."""
     questions = [log.coverage_gaps(between("ingest_run", *news.ingest_runs))]
+    tables = [spec.name for spec in map(decoded_table, silver_tables()) if _tells(spec, news)]
+    if tables:
+        questions.append(log.misplaced(tables, decoded))
     if news.rows[log.QUARANTINE]:
         questions.append(log.undecodable(decoded))
     if news.rows[log.METADATA]:
         questions.append(log.oversized(decoded, limits))
-    times = [row["first_commit_at"] for row in places if row["first_commit_at"] is not None]
-    if times:
-        if min(times) < now - limits.values["cleaner_stalled"]["age_ms"]:
+    if news.since is not None:
+        if news.since < now - limits.values["cleaner_stalled"]["age_ms"]:
             questions.append(log.cleaner_stalled(decoded, limits.values, now))
-        hours = log.hours_since(min(times))
+        hours = log.hours_since(news.since)
         questions += [log.hot_partitions(hours, limits.values), log.no_progress(hours, limits)]
     return questions

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from decoders.clients import ClientKey
-from decoders.transform import decoded, decoder_id, is_of_type, quarantined
+from decoders.transform import decoded, decoded_together, decoder_id, is_of_type, quarantined
 from jobs.runtime.ingest import STAGE as INGEST
 from jobs.runtime.ingest import TYPES
 from jobs.runtime.logs import of_every_log
 from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED
-from lakehouse.tables import between, spark_schema, sql_text
+from lakehouse.tables import between, rows_of, spark_schema, sql_text
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
@@ -205,10 +205,7 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     lakehouse.create(QUARANTINE)
     in_type = _types(lakehouse, stage)
     by_table = _by_table(in_type)
-    _write_tables(lakehouse, stage, by_table, key)
-    names = {decoded_table(table).name: table for table in by_table}
-    counts = _count(lakehouse, names, stage.id.number)
-    written = {table: counts.get(name, 0) for name, table in names.items()}
+    written = _write_tables(lakehouse, stage, by_table, key)
     refused = set(in_type) - {i for ids in by_table.values() for i in ids}
     for table, ids in by_table.items():
         if written[table] < sum(in_type[i] for i in ids):
@@ -264,27 +261,39 @@ def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
 
 def _write_tables(
     lakehouse: Lakehouse, stage: StageRun, by_table: dict[str, list[int]], key: ClientKey | None
-) -> None:
-    """Write the tables, one pass over bronze for each that gets many rows."""
+) -> dict[str, int]:
+    """Write the tables; give how many rows of the run each has."""
     batch = _batch(lakehouse, stage)
-    # Rare records are picked out once, not by each of their many tables.
-    rare_ids = [i for table, ids in by_table.items() if table not in _FREQUENT for i in ids]
-    rare = batch.where(is_of_type(rare_ids)).persist()
+    frequent = [table for table in by_table if table in _FREQUENT]
+    rare = {table: ids for table, ids in by_table.items() if table not in _FREQUENT}
+    counts: dict[str, int] = {}
 
-    def write(table: str) -> None:
-        records = batch if table in _FREQUENT else rare
-        rows = decoded(
-            records.where(is_of_type(by_table[table])),
-            table,
-            spark_schema(decoded_columns(table)),
-            key,
-        )
+    def write(table: str, rows: DataFrame) -> None:
         rows = rows.withColumn("decode_run", F.lit(stage.id.number).cast("bigint"))
         lakehouse.append(decoded_table(table), rows, stage.id)
 
+    def write_frequent(table: str) -> None:
+        records = batch.where(is_of_type(by_table[table]))
+        write(table, decoded(records, table, spark_schema(decoded_columns(table)), key))
+
     with _bounded_batches(lakehouse.spark), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        list(pool.map(write, by_table))
-    rare.unpersist()
+        # A pass over bronze for each table that gets many rows, and one for all that get few.
+        parts = [pool.submit(write_frequent, table) for table in frequent]
+        if rare:
+            of_rare = batch.where(is_of_type(i for ids in rare.values() for i in ids))
+            together = decoded_together(of_rare, list(rare), key).localCheckpoint()
+            counts = {
+                row.table: row["count"] for row in together.groupBy("table").count().collect()
+            }
+            parts += [pool.submit(write, table, rows_of(together, table)) for table in counts]
+        for part in parts:
+            part.result()
+    # What a run has that was begun by another one, its tables tell.
+    asked = by_table if stage.is_resumed else frequent
+    names = {decoded_table(table).name: table for table in asked}
+    held = _count(lakehouse, names, stage.id.number)
+    counts |= {table: held.get(name, 0) for name, table in names.items()}
+    return {table: counts.get(table, 0) for table in by_table}
 
 
 @contextmanager
@@ -294,7 +303,8 @@ def _bounded_batches(spark: SparkSession) -> Iterator[None]:
     A record may have a megabyte. That Spark asks for the size of the batch after each row takes
     long only of rows with arrays, which records have not.
     """
-    before = str(spark.conf.get(_BATCH_BYTES))
+    # Not what holds at the moment: another run of the session may be about to put it back.
+    before = str(spark.sparkContext.getConf().get(_BATCH_BYTES))
     spark.conf.set(_BATCH_BYTES, str(spark.conf.get(_RECORD_BYTES)))
     try:
         yield

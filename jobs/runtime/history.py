@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.logs import of_every_log
 from lakehouse.runs import PLANNED
-from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups
+from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, rows_of
 from offsets.progress import HOURS, LATEST, MOVES
 from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
@@ -28,7 +28,7 @@ from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
 from timeline.groups import HEADS, TABLES, Holes, holes_of
-from timeline.transform import rows_of, timeline
+from timeline.transform import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse
 
 STAGE = "history"
+FIRST_HOUR = "first_hour"
+"""Details of a run in the ledger: the first hour with commits, in epoch milliseconds."""
 _TABLES_AT_ONCE = 4
 _SPECS = {table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, HEADS)}
 _RUN = HISTORY_RUN.name
@@ -290,6 +292,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: _News) -> tuple[int, int
     rows = rows.localCheckpoint()
     told = _summed_up(rows)
     stage.rows = {_SPECS[table].name: count for table, count in told.counts.items()}
+    stage.details[FIRST_HOUR] = None if told.since is None else int(told.since.timestamp() * 1000)
     tables = _Tables(lakehouse, stage, rows, given.replayed, told)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
@@ -367,7 +370,7 @@ class _Tables:
             earlier = self._lakehouse.read(_SPECS[HOURS]).where(may_go_on).select(*hours.columns)
             if self._replayed:
                 earlier = _without(earlier, _named(self._lakehouse, self._replayed))
-            hours = joined_hours(earlier.unionByName(hours))
+            hours = rows_of(joined_hours(earlier.unionByName(hours)), HOURS)
         self._put(HOURS, hours, may_go_on)
 
     def write_committed(self) -> None:

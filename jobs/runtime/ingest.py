@@ -20,7 +20,7 @@ from lakehouse.errors import ConflictError, LakehouseError, SourceError
 from lakehouse.runs import RunId
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
-from sources.coverage import Range, coverage, extents, inner_holes
+from sources.coverage import Range, coverage, extents, inner_holes, record_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,6 +35,9 @@ STAGE = "ingest"
 TYPES = "records_by_type"
 """Details of a run in the ledger: the number of its records by record type, "" for none."""
 
+# The kind of a record of which the lakehouse has the position, with other bytes.
+_OTHER = "other"
+
 # Before a log is taken for one that lost its end, it is asked again: a new leader may not know at
 # once how far it is.
 _SECOND_LOOK_S = 5.0
@@ -47,10 +50,12 @@ class Source:
     Attributes:
         records: the records.
         ranges: the offsets that they account for.
+        found: what they hold, by record type; None of a source that is read only once.
     """
 
     records: DataFrame
     ranges: list[Range]
+    found: dict[Position, Extent] | None = None
 
 
 @dataclass(frozen=True)
@@ -273,21 +278,24 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     topic = run.options.topic
     every = parquet.read(run.spark, path)
     records = every.where(F.col("topic") == topic)
-    found = extents(records)
+    found = extents(records, record_type(F.col("key")))
     if not found and (other := every.select("topic").first()) is not None:
         raise SourceError(
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
             "it with --topic"
         )
     if _reach_back(found, state):
-        held = run.lakehouse.read(RECORDS)
-        _refuse(parquet.conflicting(records, held), path, run.lakehouse.cluster)
-        records = parquet.not_held(records, held)
-        found = extents(records)
+        compared = parquet.compared(records, run.lakehouse.read(RECORDS))
+        kind = F.when(F.col("is_other"), _OTHER).otherwise(record_type(F.col("key")))
+        found = extents(compared.where("NOT is_held OR is_other"), kind)
+        if any(_OTHER in e.by_kind for e in found.values()):
+            _refuse(compared.where("is_other"), path, run.lakehouse.cluster)
+        records = compared.where("NOT is_held").drop("is_held", "is_other")
     if any(e.distinct_offsets < e.records for e in found.values()):
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
-    return Source(records, _file_ranges(found, state))
+        found = extents(records, record_type(F.col("key")))
+    return Source(records, _file_ranges(found, state), found)
 
 
 def _reach_back(found: dict[Position, Extent], state: State) -> bool:
@@ -333,17 +341,31 @@ def _refuse_within(conflicts: DataFrame, path: str) -> None:
 
 
 def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
-    """Append the records, account for them, and note the run; give the number of records."""
+    """Append the records, account for them, and note the run; give the number of records.
+
+    Raises:
+        ConflictError: another run has done this work.
+    """
     lakehouse = run.lakehouse
     started = time.monotonic()
     rows = source.records.withColumns(
         {"ingested_at": F.lit(now), "ingest_run": F.lit(number.number).cast("bigint")}
     )
     lakehouse.append(RECORDS, rows, number)
-    found = _account(lakehouse, source.ranges, number, now)
+    written = lakehouse.read(RECORDS).where(F.col("ingest_run") == number.number)
+    # Delta passes over the records of a run that it has already.
+    if written.where(F.col("ingested_at") != F.lit(now)).take(1):
+        raise ConflictError(
+            f"another ingest of cluster {lakehouse.cluster} was faster and has done this work; this"
+            " one wrote nothing. Let one run end before the next starts"
+        )
+    found = source.found
+    if found is None:
+        found = extents(written, record_type(F.col("key")))
+    _account(lakehouse, source.ranges, found, number, now)
     types: Counter[str] = Counter()
     for extent in found.values():
-        types.update(extent.by_type)
+        types.update(extent.by_kind)
     records = types.total()
     lakehouse.runs.note(
         number,
@@ -355,32 +377,22 @@ def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
 
 
 def _account(
-    lakehouse: Lakehouse, ranges: list[Range], number: RunId, now: dt.datetime | None = None
-) -> dict[Position, Extent]:
-    """Write the coverage of an ingest run from the records it has written.
+    lakehouse: Lakehouse,
+    ranges: list[Range],
+    found: dict[Position, Extent],
+    number: RunId,
+    now: dt.datetime,
+) -> None:
+    """Write the coverage of an ingest run.
 
     Args:
-        lakehouse: where they are.
+        lakehouse: where its records are.
         ranges: what the run accounts for.
+        found: its records.
         number: the run.
-        now: when it began; None of a run that was killed.
-
-    Returns:
-        The records of the run.
-
-    Raises:
-        ConflictError: they are another run's.
+        now: when it began.
     """
     within = f"ingest_run = {number.number}"
-    written = lakehouse.read(RECORDS).where(within)
-    found = extents(written, by_type=True)
-    # Delta passes over the records of a run that it has already.
-    if now is not None and found and written.where(F.col("ingested_at") != F.lit(now)).take(1):
-        raise ConflictError(
-            f"another ingest of cluster {lakehouse.cluster} was faster and has done this work; this"
-            " one wrote nothing. Let one run end before the next starts"
-        )
-    new_records = {position: extent.records for position, extent in found.items()}
     held = found
     if any(_is_backfill(r, found) for r in ranges):
         # Offsets between the new records may have been held before.
@@ -388,14 +400,14 @@ def _account(
         held = extents(lakehouse.read(RECORDS).where(within))
     # Without a hole there is nothing to look for in the records, which takes longest.
     has_holes = not all(extent.is_complete for extent in held.values())
-    inner = inner_holes(lakehouse, within) if has_holes else {}
-    of_run: dict[str, object] = {
-        "observed_at": now or dt.datetime.now(dt.timezone.utc),
-        "ingest_run": number.number,
-    }
-    rows = coverage(ranges, held, inner, new_records=new_records, of_run=of_run)
+    rows = coverage(
+        ranges,
+        held,
+        inner_holes(lakehouse, within) if has_holes else {},
+        new_records={position: extent.records for position, extent in found.items()},
+        of_run={"observed_at": now, "ingest_run": number.number},
+    )
     lakehouse.append(COVERAGE, rows, number)
-    return found
 
 
 def _is_backfill(r: Range, found: dict[Position, Extent]) -> bool:
@@ -424,7 +436,7 @@ def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
         )
         for (topic, partition), extent in sorted(found.items())
     ]
-    _account(lakehouse, ranges, RunId(STAGE, number))
+    _account(lakehouse, ranges, found, RunId(STAGE, number), dt.datetime.now(dt.timezone.utc))
 
 
 def _state(lakehouse: Lakehouse) -> State:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.tables import Lakehouse, spark_schema
+from lakehouse.tables import Lakehouse, rows_of, spark_schema
 from offsets import progress as offsets
 from offsets.transform import follow_offsets, joined_hours
 from schemas.columns import arrow_schema
@@ -24,7 +24,7 @@ from timeline import arrow
 from timeline.commits import COMMITS
 from timeline.groups import HEADS, TABLES, holes_of
 from timeline.modern import COLUMNS
-from timeline.transform import rows_of, timeline
+from timeline.transform import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def test_a_partition_has_more_commits_than_a_batch(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("batches")
 def test_an_hour_cut_in_two_holds_what_64_bits_do(spark: SparkSession) -> None:
     hours = rows_of(follow_offsets(commits(spark, 0, MOST, 0, 100), None), offsets.HOURS)
-    (row,) = joined_hours(hours.unionByName(hours)).collect()
+    (row,) = rows_of(joined_hours(hours.unionByName(hours)), offsets.HOURS).collect()
     assert (row.commits, row.rewinds) == (8, 2)
     assert (row.progressed_offsets, row.rewound_offsets) == (MOST, MOST)
     assert (row.first_committed_offset, row.last_committed_offset) == (0, 100)

@@ -318,14 +318,17 @@ def test_java_hashes(text: str, number: int) -> None:
 
 
 def test_misplaced_groups_are_those_that_no_number_of_partitions_explains() -> None:
-    groups = [f"group-{n}" for n in range(40)]
-    placed = [(g, abs(java_hash(g)) % 12, 3, 1000) for g in groups]
-    assert not list(misplaced(placed))
-    wrong = ("astray", (abs(java_hash("astray")) + 1) % 12, 2, 1000)
-    (found,) = misplaced([*placed, wrong])
+    def place(group: str, partition: int) -> dict[str, object]:
+        return {"group_id": group, "record_partition": partition, "records": 2, "at": 1000}
+
+    found_in = misplaced(["silver.offset_commits"], "true").found
+    placed = [place(g, abs(java_hash(g)) % 12) for g in (f"group-{n}" for n in range(40))]
+    assert not found_in(placed)
+    wrong = place("astray", (abs(java_hash("astray")) + 1) % 12)
+    (found,) = found_in([*placed, wrong])
     assert found.group_id == "astray"
     assert found.hit.note == {"expected_partition": abs(java_hash("astray")) % 12, "partitions": 12}
-    assert not list(misplaced([]))
+    assert not found_in([])
 
 
 # -- thresholds ------------------------------------------------------------------------------------
