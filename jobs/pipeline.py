@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from threading import Thread
 from typing import TYPE_CHECKING
 
+from dq.validation import great_expectations
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
@@ -24,6 +26,9 @@ def pipeline(run: Run) -> None:
     """Take the data all the way, from its source to the last table."""
     ingest(run)
     decode(run)
+    if run.summary["records_read"]:
+        # Its import takes seconds, in which Spark has other work.
+        Thread(target=great_expectations, daemon=True).start()
     history(run)
     lag(run)
     anomalies(run)

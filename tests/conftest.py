@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
+# For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
+# more than the heap holds.
+FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}
 # Users of the broker that lack an ACL: on the topic, on groups.
 DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
@@ -29,7 +32,7 @@ GROUPLESS = Credentials("groupless", "canary-0c93d4")
 def spark() -> Iterator[SparkSession]:
     """The session that ./spark-submit.sh would make, with its JARs and properties."""
     target = launch.choose_target("local[2]", {})
-    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
+    arguments = launch.spark_arguments(target, FEW_LOGS, jars.fetch(jars.spark_jars()), None)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     session = SparkSession.builder.getOrCreate()
     yield session

@@ -30,13 +30,13 @@ LEAST_KILLS = 30
 # Each is a file whose appearance says how far the run is; the kill follows at once.
 OF_INGEST = {
     "first data file of bronze": "bronze/records/cluster=default/*.parquet",
-    "bronze committed, coverage not": "bronze/records/_delta_log/*1.json",
+    "bronze committed, coverage not": "bronze/records/_delta_log/*0.json",
 }
 OF_PIPELINE = {
-    "decode run planned": "bronze/runs/_delta_log/*2.json",
+    "decode run planned": "bronze/runs/_delta_log/*1.json",
     "first data file of silver": "silver/*/cluster=default/*.parquet",
     "one silver table committed": "silver/offset_commits/_delta_log/*.json",
-    "one gold table committed": "gold/group_states/_delta_log/*1.json",
+    "one gold table committed": "gold/group_states/_delta_log/*0.json",
 }
 # What is killed at random moments, in the order of the pipeline.
 JOBS = ("ingest", "decode", "history", "anomalies", "validate", "report", "maintain")
