@@ -21,7 +21,7 @@ from jobs.runtime.decode import decode
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.options import parse
-from jobs.runtime.runner import Run
+from jobs.runtime.run import Run
 from jobs.runtime.sql import split, sql
 from lakehouse.tables import Lakehouse
 

@@ -11,7 +11,7 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_anomalies
 
 if TYPE_CHECKING:
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
 
 
 def watch(run: Run) -> None:

@@ -11,7 +11,7 @@ from jobs.runtime.places import CHECKOUT
 from jobs.runtime.runner import run_job
 
 if TYPE_CHECKING:
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
 
 RECORDING = "examples/recordings/4.3.1-storm.parquet"
 

@@ -19,7 +19,7 @@ from jobs.runtime.summary import show_summary
 from jobs.runtime.validate import validate
 
 if TYPE_CHECKING:
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
 
 
 def pipeline(run: Run) -> None:

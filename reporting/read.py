@@ -320,18 +320,16 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], since: int) -
     columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
     rows = held.select("group_id", *columns)
     by_time = sorted(rows.drop("group_id").schema, key=lambda f: f.dataType != T.TimestampType())
-    order = (
-        F.desc(F.coalesce(F.unix_millis(begin), F.lit(-1))),
-        *(F.desc_nulls_first(field.name) for field in by_time),
+    newest = F.desc(F.coalesce(F.unix_millis(begin), F.lit(-1)))
+    order = (newest, *(F.desc_nulls_first(field.name) for field in by_time))
+    of_group, most = Window.partitionBy("group_id"), PANELS[panel].most
+    counted = rows.withColumns(
+        {"row_count": F.count("*").over(of_group), "age": F.rank().over(of_group.orderBy(newest))}
     )
-    of_group = Window.partitionBy("group_id")
-    placed = rows.withColumns(
-        {
-            "place": F.row_number().over(of_group.orderBy(*order)),
-            "row_count": F.count("*").over(of_group),
-        }
-    )
-    return placed.where(F.col("place") <= PANELS[panel].most)
+    # All rows are put in order by one column, and by the others those that may be shown.
+    few = counted.where(F.col("age") <= most).drop("age")
+    placed = few.withColumn("place", F.row_number().over(of_group.orderBy(*order)))
+    return placed.where(F.col("place") <= most)
 
 
 def _samples(lag: DataFrame) -> DataFrame:

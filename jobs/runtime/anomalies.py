@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from detectors.log import Finding, Question
     from detectors.model import Row
     from detectors.thresholds import Thresholds
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec

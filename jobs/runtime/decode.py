@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
 
@@ -71,7 +71,7 @@ def decode(run: Run) -> None:
                 )
             retried = _refused_by_others(lakehouse, last)
             if to > last.to_run or retried:
-                _check_whole(lakehouse, last)
+                _check_there(lakehouse, last)
     plan = {"retried": retried, "decoder": decoder_id(), "clients": clients}
     with lakehouse.runs.incremental(
         STAGE, to=to, refresh=is_gone, force=retried > 0, plan=plan
@@ -120,22 +120,33 @@ def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
     return any(last.rows.values()) and not any(map(lakehouse.exists, silver_specs().values()))
 
 
-def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
-    """Compare the tables with what the last run wrote.
+def _check_there(lakehouse: Lakehouse, last: LedgerRow) -> None:
+    """Refuse to go on without a table that the last run wrote; see `_check_whole`.
 
     Raises:
-        LakehouseError: a part of silver is lost.
+        LakehouseError: a part of silver is gone.
     """
-    # Of the quarantine, a later decoder may have taken some away.
-    written = {n: rows for n, rows in last.rows.items() if rows and n != QUARANTINE.name}
-    held = _count(lakehouse, written, last.run)
-    for name, rows in written.items():
-        if held.get(name, 0) != rows:
-            raise LakehouseError(
-                f"{name} has {held.get(name, 0):,} rows of decode run {last.run}, which wrote "
-                f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
-                "take silver and gold away, so that they are made anew from bronze"
-            )
+    for name, spec in silver_specs().items():
+        if last.rows.get(name) and not lakehouse.exists(spec):
+            raise _lost(name, last, 0)
+
+
+def _check_whole(last: LedgerRow, name: str, held: int) -> None:
+    """Compare a table with what the last run wrote.
+
+    Raises:
+        LakehouseError: a part of it is lost.
+    """
+    if held < last.rows.get(name, 0):
+        raise _lost(name, last, held)
+
+
+def _lost(name: str, last: LedgerRow, held: int) -> LakehouseError:
+    return LakehouseError(
+        f"{name} has {held:,} rows of decode run {last.run}, which wrote {last.rows[name]:,}: it is"
+        " lost in part. Bring all of the lakehouse back from one copy, or take silver and gold"
+        " away, so that they are made anew from bronze"
+    )
 
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
@@ -183,20 +194,20 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
     lakehouse.runs.restore(rows)
 
 
-def _count(lakehouse: Lakehouse, names: Iterable[str], run: int) -> dict[str, int]:
-    """Count the rows of a run in some tables, in one query."""
-    specs = silver_specs()
+def _count(
+    lakehouse: Lakehouse, names: Iterable[str], runs: Iterable[int]
+) -> Counter[tuple[str, int]]:
+    """Count the rows of some runs in some tables, by both, in one query."""
+    specs, is_theirs = silver_specs(), F.col("decode_run").isin(*runs)
     parts = [
-        lakehouse.read(specs[name])
-        .where(F.col("decode_run") == run)
-        .select(F.lit(name).alias("name"))
+        lakehouse.read(specs[name]).where(is_theirs).select(F.lit(name).alias("name"), "decode_run")
         for name in names
         if lakehouse.exists(specs[name])
     ]
     if not parts:
-        return {}
-    rows = reduce(DataFrame.unionByName, parts).groupBy("name").count().collect()
-    return {row["name"]: row["count"] for row in rows}
+        return Counter()
+    rows = reduce(DataFrame.unionByName, parts).groupBy("name", "decode_run").count().collect()
+    return Counter({(row["name"], row["decode_run"]): row["count"] for row in rows})
 
 
 def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
@@ -291,8 +302,13 @@ def _write_tables(
     # What a run has that was begun by another one, its tables tell.
     asked = by_table if stage.is_resumed else frequent
     names = {decoded_table(table).name: table for table in asked}
-    held = _count(lakehouse, names, stage.id.number)
-    counts |= {table: held.get(name, 0) for name, table in names.items()}
+    last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
+    former = [] if last is None else [last.run]
+    held = _count(lakehouse, names, [stage.id.number, *former])
+    if last is not None:
+        for name in names:
+            _check_whole(last, name, held[name, last.run])
+    counts |= {table: held[name, stage.id.number] for name, table in names.items()}
     return {table: counts.get(table, 0) for table in by_table}
 
 
@@ -352,7 +368,8 @@ def _quarantine(
         lakehouse.replace(QUARANTINE, rows, stage.id, where=_is_of_others(stage.plan))
     else:
         lakehouse.append(QUARANTINE, rows, stage.id)
-    return _count(lakehouse, [QUARANTINE.name], stage.id.number).get(QUARANTINE.name, 0)
+    number = stage.id.number
+    return _count(lakehouse, [QUARANTINE.name], [number])[QUARANTINE.name, number]
 
 
 def _refused(

@@ -33,7 +33,7 @@ from timeline.transform import timeline
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
 

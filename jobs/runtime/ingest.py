@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from jobs.runtime.options import Options
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
     from sources.coverage import Extent, Position
     from sources.kafka import Topic

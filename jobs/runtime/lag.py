@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
 STAGE = "lag"

@@ -20,7 +20,7 @@ from schemas.tables import COVERAGE, RECORDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobs.runtime.runner import Figure, Run
+    from jobs.runtime.run import Figure, Run
     from lakehouse.tables import Lakehouse
 
 # There is one such write a name: of two runs that find another log, one names it for both.

@@ -18,7 +18,7 @@ from lakehouse.runs import RunId
 from schemas.tables import LAG, RESULTS, all_tables
 
 if TYPE_CHECKING:
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.upkeep import Stored
     from schemas.tables import TableSpec
 

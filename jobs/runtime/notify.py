@@ -26,7 +26,7 @@ from schemas.tables import ALERTS, ANOMALIES
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
 STAGE = "notify"

@@ -19,7 +19,7 @@ from reporting.page import ingredients, page
 from reporting.read import read_facts
 
 if TYPE_CHECKING:
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
 # What a page tells of.

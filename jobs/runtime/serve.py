@@ -12,7 +12,7 @@ from lakehouse.catalog import register
 from lakehouse.errors import GroupledgerError
 
 if TYPE_CHECKING:
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
 
 _NEW_TABLES_S = 60
 _READY_S = 60

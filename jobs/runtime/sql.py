@@ -21,7 +21,7 @@ from lakehouse.errors import GroupledgerError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
 
 _SHOWN = 1_000
 _WIDE = 1_000_000

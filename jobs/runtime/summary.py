@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from detectors.model import Row
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
     from reporting.model import Quality
 

@@ -33,7 +33,7 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from dq.declared import Suite
     from dq.validation import Found
-    from jobs.runtime.runner import Run
+    from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from jobs.runtime import decode as decode_job
 from jobs.runtime import options
-from jobs.runtime.runner import Run
+from jobs.runtime.run import Run
 from lakehouse.runs import PLANNED, Runs
 from lakehouse.tables import Lakehouse
 from schemas.tables import QUARANTINE, RUNS, decoded_table

@@ -22,7 +22,8 @@ from jobs.runtime.lag import lag
 from jobs.runtime.maintain import maintain
 from jobs.runtime.options import parse
 from jobs.runtime.report import report
-from jobs.runtime.runner import Run, run_job
+from jobs.runtime.run import Run
+from jobs.runtime.runner import run_job
 from jobs.runtime.sql import sql
 from jobs.runtime.validate import validate
 from lakehouse.tables import Lakehouse
