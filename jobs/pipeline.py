@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dq.validation import great_expectations
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 def pipeline(run: Run) -> None:
     """Take the data all the way, from its source to the last table."""
-    ingest(run)
-    decode(run)
-    if run.summary["records_read"]:
-        # Its import takes seconds, in which Spark has other work.
-        Thread(target=great_expectations, daemon=True).start()
-    history(run)
-    lag(run)
-    anomalies(run)
-    notify(run)
-    validate(run)
+    with ThreadPoolExecutor(1) as pool:
+        ingest(run)
+        decode(run)
+        if run.summary["records_read"]:
+            # Its import takes seconds, in which Spark has other work.
+            pool.submit(great_expectations)
+        history(run)
+        lag(run)
+        anomalies(run)
+        notify(run)
+        validate(run)
     report(run)
     with run.step("summary"):
         show_summary(run)

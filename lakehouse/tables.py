@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from delta.exceptions import ConcurrentTransactionException
+from delta.exceptions import (
+    ConcurrentTransactionException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -41,11 +45,12 @@ EVERY_ROW = "true"
 OPEN_ROWS = "NOT is_settled"
 """The condition of the rows that a later run may replace."""
 
-# Of Delta's error classes, and of the reader of its JSON.
+# Of Delta's error classes, of the reader of its JSON, and of Hadoop's local files.
 _DAMAGED = (
     *("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG"),
     *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_MISSING_PART_FILES"),
     *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
+    "ChecksumException",
 )
 # What ends the name of the constraint that a column is never null.
 _IS_GIVEN = "_is_given"
@@ -197,14 +202,17 @@ class Lakehouse:
         try:
             writer.options(**options).save(self.path(spec))
         except ConcurrentTransactionException:
-            return  # another run with the same plan was faster
+            pass  # another run with the same plan was faster
+        except (MetadataChangedException, ProtocolChangedException):
+            if not is_new:
+                raise
+            # Another run has made the table meanwhile. Delta looks at its log again for this write.
+            writer.options(**options).save(self.path(spec))
         except Exception as error:
             _refuse_damaged(self.path(spec), error)
             _refuse(spec, error)
-            # Another run may have made the table at the same moment.
-            if not (is_new and self.exists(spec)):
-                raise
-            self._write(spec, rows, run, mode=mode, options=options)
+            raise
+        self._known.add(spec.name)
 
     def with_cluster(self, spec: TableSpec, rows: Rows) -> DataFrame:
         """Give rows of a table with the cluster's name, its declared columns in their order."""

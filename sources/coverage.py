@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ class Extent:
     """What a set of records holds of one partition.
 
     Attributes:
-        by_kind: number of records by kind, as it was asked for.
+        by_kind: number of records by the kind that `extents` was given.
     """
 
     first_offset: int
@@ -93,37 +94,40 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
 
     Args:
         records: columns topic, record_partition, record_offset, and what `kind` names.
-        kind: text to count the records by, too; None for none. An offset is of one kind.
+        kind: text to count the records by, too; None for none.
     """
-    place = ["topic", "record_partition", "kind"]
-    by_bucket = (
+    place = ["topic", "record_partition"]
+    by_kind = (
         records.withColumn("kind", F.lit("") if kind is None else kind)
-        .groupBy(*place, F.bitmap_bucket_number("record_offset").alias("bucket"))
+        .groupBy(*place, F.bitmap_bucket_number("record_offset").alias("bucket"), "kind")
         .agg(
             F.min("record_offset").alias("first_offset"),
             F.max("record_offset").alias("last_offset"),
             F.count(F.lit(1)).alias("records"),
-            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("record_offset"))).alias(
-                "distinct_offsets"
-            ),
+            F.bitmap_construct_agg(F.bitmap_bit_position("record_offset")).alias("offsets"),
         )
     )
-    by_kind = by_bucket.groupBy(*place).agg(
+    by_bucket = by_kind.groupBy(*place, "bucket").agg(
+        F.min("first_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+        F.sum("records").alias("records"),
+        F.bitmap_count(F.bitmap_or_agg("offsets")).alias("distinct_offsets"),
+        F.collect_list(F.struct("kind", "records")).alias("kinds"),
+    )
+    by_partition = by_bucket.groupBy(*place).agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
         F.sum("records").alias("records"),
         F.sum("distinct_offsets").alias("distinct_offsets"),
+        F.flatten(F.collect_list("kinds")).alias("kinds"),
     )
     found: dict[Position, Extent] = {}
-    for row in by_kind.collect():
-        position = (row.topic, row.record_partition)
-        held = found.get(position, Extent(row.first_offset, row.last_offset, 0, 0))
-        found[position] = Extent(
-            min(held.first_offset, row.first_offset),
-            max(held.last_offset, row.last_offset),
-            held.records + row.records,
-            held.distinct_offsets + row.distinct_offsets,
-            {**held.by_kind, row.kind: row.records},
+    for row in by_partition.collect():
+        kinds: Counter[str] = Counter()
+        for part in row.kinds:
+            kinds[part.kind] += part.records
+        found[row.topic, row.record_partition] = Extent(
+            row.first_offset, row.last_offset, row.records, row.distinct_offsets, kinds
         )
     return found
 

@@ -88,8 +88,8 @@ class News(NamedTuple):
         decode_runs: the same of the decode runs.
         rows: how many rows came into which silver table.
         replayed: groups of which the history was told anew.
-        since: the time of a new commit that is no later than any other, or the start of its hour,
-            in epoch milliseconds; None if no commit is new, or they have no times.
+        since: the earliest time of a new commit, or the start of its hour, in epoch milliseconds;
+            None if no commit is new, or they have no times.
     """
 
     ingest_runs: tuple[int, int]

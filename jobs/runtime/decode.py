@@ -30,7 +30,7 @@ from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -70,8 +70,6 @@ def decode(run: Run) -> None:
                     "back from one copy"
                 )
             retried = _refused_by_others(lakehouse, last)
-            if to > last.to_run or retried:
-                _check_there(lakehouse, last)
     plan = {"retried": retried, "decoder": decoder_id(), "clients": clients}
     with lakehouse.runs.incremental(
         STAGE, to=to, refresh=is_gone, force=retried > 0, plan=plan
@@ -120,33 +118,26 @@ def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
     return any(last.rows.values()) and not any(map(lakehouse.exists, silver_specs().values()))
 
 
-def _check_there(lakehouse: Lakehouse, last: LedgerRow) -> None:
-    """Refuse to go on without a table that the last run wrote; see `_check_whole`.
+def _check_whole(
+    last: LedgerRow, written: Mapping[str, int], held: Mapping[tuple[str, int], int]
+) -> None:
+    """Compare the tables with what the last run wrote.
+
+    Args:
+        last: the run.
+        written: the rows that it wrote, by table.
+        held: the rows that are there, by table and run.
 
     Raises:
-        LakehouseError: a part of silver is gone.
+        LakehouseError: a part of silver is lost.
     """
-    for name, spec in silver_specs().items():
-        if last.rows.get(name) and not lakehouse.exists(spec):
-            raise _lost(name, last, 0)
-
-
-def _check_whole(last: LedgerRow, name: str, held: int) -> None:
-    """Compare a table with what the last run wrote.
-
-    Raises:
-        LakehouseError: a part of it is lost.
-    """
-    if held < last.rows.get(name, 0):
-        raise _lost(name, last, held)
-
-
-def _lost(name: str, last: LedgerRow, held: int) -> LakehouseError:
-    return LakehouseError(
-        f"{name} has {held:,} rows of decode run {last.run}, which wrote {last.rows[name]:,}: it is"
-        " lost in part. Bring all of the lakehouse back from one copy, or take silver and gold"
-        " away, so that they are made anew from bronze"
-    )
+    for name, rows in written.items():
+        if held[name, last.run] != rows:
+            raise LakehouseError(
+                f"{name} has {held[name, last.run]:,} rows of decode run {last.run}, which wrote "
+                f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
+                "take silver and gold away, so that they are made anew from bronze"
+            )
 
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
@@ -214,7 +205,7 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     lakehouse = run.lakehouse
     # Whoever asks what was refused gets an answer, also where nothing was.
     lakehouse.create(QUARANTINE)
-    in_type = _types(lakehouse, stage)
+    in_type, read = _types(lakehouse, stage)
     by_table = _by_table(in_type)
     written = _write_tables(lakehouse, stage, by_table, key)
     refused = set(in_type) - {i for ids in by_table.values() for i in ids}
@@ -222,7 +213,7 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
         if written[table] < sum(in_type[i] for i in ids):
             refused.update(ids)
     in_quarantine = _quarantine(lakehouse, stage, refused, list(by_table))
-    read, decoded_records = sum(in_type.values()), sum(written.values())
+    decoded_records = sum(written.values())
     if decoded_records + in_quarantine != read:
         raise LakehouseError(
             f"decode run {stage.id.number} read {read} records but has {decoded_records} decoded "
@@ -243,8 +234,13 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     }
 
 
-def _types(lakehouse: Lakehouse, stage: StageRun) -> dict[int | None, int]:
-    """Count the records of a run by record type; None is for those without one."""
+def _types(lakehouse: Lakehouse, stage: StageRun) -> tuple[dict[int | None, int], int]:
+    """Count the records of a run by record type; None is for those without one.
+
+    Returns:
+        The records of each type that are still to be decoded, and how many the run has in all: what
+        was in quarantine is not there any more if another run has got as far as its last write.
+    """
     noted = [row.details.get(TYPES) for row in lakehouse.runs.done(INGEST, stage.after, stage.to)]
     counts: Counter[str] = Counter()
     if None in noted or len(noted) < stage.to - stage.after:
@@ -252,9 +248,10 @@ def _types(lakehouse: Lakehouse, stage: StageRun) -> dict[int | None, int]:
     else:
         for of_run in noted:
             counts.update(of_run)
+    read = counts.total() + stage.plan["retried"]
     if stage.plan["retried"]:
         counts += _counted(_former(lakehouse, stage))
-    return {int(text) if text else None: count for text, count in counts.items()}
+    return {int(text) if text else None: count for text, count in counts.items()}, read
 
 
 def _counted(records: DataFrame) -> Counter[str]:
@@ -277,7 +274,7 @@ def _write_tables(
     batch = _batch(lakehouse, stage)
     frequent = [table for table in by_table if table in _FREQUENT]
     rare = {table: ids for table, ids in by_table.items() if table not in _FREQUENT}
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
 
     def write(table: str, rows: DataFrame) -> None:
         rows = rows.withColumn("decode_run", F.lit(stage.id.number).cast("bigint"))
@@ -293,23 +290,23 @@ def _write_tables(
         if rare:
             of_rare = batch.where(is_of_type(i for ids in rare.values() for i in ids))
             together = decoded_together(of_rare, list(rare), key).localCheckpoint()
-            counts = {
-                row.table: row["count"] for row in together.groupBy("table").count().collect()
-            }
+            in_table = together.groupBy("table").count().collect()
+            counts.update({row["table"]: row["count"] for row in in_table})
             parts += [pool.submit(write, table, rows_of(together, table)) for table in counts]
         for part in parts:
             part.result()
-    # What a run has that was begun by another one, its tables tell.
-    asked = by_table if stage.is_resumed else frequent
-    names = {decoded_table(table).name: table for table in asked}
     last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
-    former = [] if last is None else [last.run]
-    held = _count(lakehouse, names, [stage.id.number, *former])
+    former = {} if last is None else {n: r for n, r in last.rows.items() if n != QUARANTINE.name}
+    # What a run has that was begun by another one, its tables tell.
+    asked = silver_tables() if stage.is_resumed else frequent
+    names = {decoded_table(table).name: table for table in asked}
+    numbers = [stage.id.number, *([] if last is None else [last.run])]
+    held = _count(lakehouse, names.keys() | former.keys(), numbers)
     if last is not None:
-        for name in names:
-            _check_whole(last, name, held[name, last.run])
-    counts |= {table: held[name, stage.id.number] for name, table in names.items()}
-    return {table: counts.get(table, 0) for table in by_table}
+        _check_whole(last, former, held)
+    for name, table in names.items():
+        counts[table] = held[name, stage.id.number]
+    return {t: counts[t] for t in silver_tables() if t in by_table or counts[t]}
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from which the next run goes on, are written last.
 
 from __future__ import annotations
 
-import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -28,6 +27,7 @@ from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
 from timeline.groups import HEADS, TABLES, Holes, holes_of
+from timeline.model import OWNERS
 from timeline.transform import timeline
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
 STAGE = "history"
 FIRST_HOUR = "first_hour"
 """Details of a run in the ledger: the first hour with commits, in epoch milliseconds."""
+OWNED_SINCE = "owned_since"
+"""Details of a run: the time from which on it tells who owned partitions, in milliseconds."""
 _TABLES_AT_ONCE = 4
 _SPECS = {table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, HEADS)}
 _RUN = HISTORY_RUN.name
 _HOLE = ("record_partition", "start", "end")
-_EPOCH = dt.datetime.fromtimestamp(0, dt.timezone.utc)
 
 
 @of_every_log
@@ -292,7 +293,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: _News) -> tuple[int, int
     rows = rows.localCheckpoint()
     told = _summed_up(rows)
     stage.rows = {_SPECS[table].name: count for table, count in told.counts.items()}
-    stage.details[FIRST_HOUR] = None if told.since is None else int(told.since.timestamp() * 1000)
+    stage.details |= {FIRST_HOUR: told.first_hour, OWNED_SINCE: told.owned_since}
     tables = _Tables(lakehouse, stage, rows, given.replayed, told)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
@@ -311,12 +312,14 @@ class _Told(NamedTuple):
     Attributes:
         counts: rows by table.
         groups: the groups that they are of.
-        since: the first hour with commits; None if they have no time.
+        first_hour: the first hour with commits, in epoch milliseconds; None if they have no time.
+        owned_since: the same of the first time that a partition was owned.
     """
 
     counts: dict[str, int]
     groups: list[str]
-    since: dt.datetime | None
+    first_hour: int | None
+    owned_since: int | None
 
 
 def _summed_up(rows: DataFrame) -> _Told:
@@ -325,15 +328,17 @@ def _summed_up(rows: DataFrame) -> _Told:
         .agg(
             F.count("*").alias("rows"),
             F.collect_list(f"{HEADS}.group_id").alias("groups"),
-            F.unix_micros(F.min(f"{HOURS}.hour")).alias("since"),
+            F.unix_millis(F.min(f"{HOURS}.hour")).alias("first_hour"),
+            F.unix_millis(F.min(f"{OWNERS}.valid_from")).alias("owned_since"),
         )
         .collect()
     )
-    since = [part.since for part in parts if part.since is not None]
+    hours, owned = ([part[name] for part in parts] for name in ("first_hour", "owned_since"))
     return _Told(
         {part.table: part.rows for part in parts},
         [group for part in parts for group in part.groups],
-        _EPOCH + dt.timedelta(microseconds=since[0]) if since else None,
+        min((at for at in hours if at is not None), default=None),
+        min((at for at in owned if at is not None), default=None),
     )
 
 
@@ -362,10 +367,10 @@ class _Tables:
 
     def write_hours(self) -> None:
         """Add the hours; those that earlier runs had begun go on."""
-        hours, since = rows_of(self._rows, HOURS), self._told.since
+        hours, first = rows_of(self._rows, HOURS), self._told.first_hour
         may_go_on = "hour IS NULL"
-        if since is not None:
-            may_go_on += f" OR hour >= TIMESTAMP '{since.isoformat(sep=' ')}'"
+        if first is not None:
+            may_go_on += f" OR hour >= timestamp_millis({first})"
         if self._stage.former and not self._stage.is_refresh:
             earlier = self._lakehouse.read(_SPECS[HOURS]).where(may_go_on).select(*hours.columns)
             if self._replayed:

@@ -160,7 +160,7 @@ def _check_records(lakehouse: Lakehouse, state: State) -> int:
         LakehouseError: records are gone that their coverage accounts for.
     """
     records, number = lakehouse.read(RECORDS), F.col("ingest_run")
-    # Of the runs that are accounted for Delta passes over all files, and of the last one but a row.
+    # Delta opens no file of earlier runs, and one row tells that the last one's are there.
     last = records.where(number == state.run_with_records).select(number).limit(1)
     newer = records.where(number > state.run_with_records).select(number)
     newest = last.union(newer).agg(F.max("ingest_run").alias("run")).collect()[0].run
@@ -287,7 +287,8 @@ def _from_files(run: Run, path: str, state: State) -> Source:
             "it with --topic"
         )
     if _reach_back(found, state):
-        compared = parquet.compared(records, run.lakehouse.read(RECORDS))
+        held = run.lakehouse.read(RECORDS).where(_within(_file_ranges(found, state)))
+        compared = parquet.compared(records, held)
         kind = F.when(F.col("is_other"), _OTHER).otherwise(record_type(F.col("key")))
         found = extents(compared.where("NOT is_held OR is_other"), kind)
         if any(_OTHER in e.by_kind for e in found.values()):
@@ -354,16 +355,7 @@ def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
         {"ingested_at": F.lit(now), "ingest_run": F.lit(number.number).cast("bigint")}
     )
     lakehouse.append(RECORDS, rows, number)
-    written = lakehouse.read(RECORDS).where(F.col("ingest_run") == number.number)
-    # Delta passes over the records of a run that it has already.
-    if written.where(F.col("ingested_at") != F.lit(now)).take(1):
-        raise ConflictError(
-            f"another ingest of cluster {lakehouse.cluster} was faster and has done this work; this"
-            " one wrote nothing. Let one run end before the next starts"
-        )
-    found = source.found
-    if found is None:
-        found = extents(written, record_type(F.col("key")))
+    found = _written(lakehouse, source, number, now)
     _account(lakehouse, source.ranges, found, number, now)
     types: Counter[str] = Counter()
     for extent in found.values():
@@ -376,6 +368,31 @@ def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
         details={TYPES: dict(types)},
     )
     return records
+
+
+def _written(
+    lakehouse: Lakehouse, source: Source, number: RunId, now: dt.datetime
+) -> dict[Position, Extent]:
+    """Give what a run has written, by record type.
+
+    Raises:
+        ConflictError: another run has done this work: of a run that it has already, Delta writes
+            nothing.
+    """
+    written = lakehouse.read(RECORDS).where(F.col("ingest_run") == number.number)
+    is_other = F.col("ingested_at") != F.lit(now)
+    counts = written.agg(F.count(F.lit(1)).alias("rows"), F.count_if(is_other).alias("others"))
+    (held,) = counts.collect()
+    expected = None if source.found is None else sum(e.records for e in source.found.values())
+    if held.others or (expected and not held.rows):
+        raise ConflictError(
+            f"another ingest of cluster {lakehouse.cluster} was faster and has done this work; this"
+            " one wrote nothing. Let one run end before the next starts"
+        )
+    if source.found is not None and held.rows == expected:
+        return source.found
+    # A source that is read once, or a file that another program wrote to meanwhile.
+    return extents(written, record_type(F.col("key")))
 
 
 def _account(

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from dq.declared import broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
+from jobs.runtime.history import OWNED_SINCE
 from jobs.runtime.logs import of_every_log
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
@@ -23,6 +24,7 @@ from schemas.tables import (
     GROUP_HEALTH,
     LAG,
     LOG_OFFSETS,
+    PARTITION_OWNERS,
     QUARANTINE,
     RESULTS,
     RUNS,
@@ -41,7 +43,7 @@ STAGE = "validate"
 FAILED = 3
 """The exit status when an expectation failed."""
 
-_DECODED = "decoded_rows"
+_DECODED = "queried_decoded_rows"
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
 # Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
@@ -95,6 +97,7 @@ def validate(run: Run) -> None:
             pool.submit(great_expectations)  # beside Spark's first look at the tables
             news = _news(lakehouse, stage)
             found = evaluate(_given(lakehouse, news), run.options.docs)
+            run.spark.catalog.dropTempView(_DECODED)
             _write(lakehouse, stage, news, found)
     failed = [f for f in found if not f.success]
     run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
@@ -128,6 +131,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         "told_decode_runs": _upstream("decode_run", done["history"]),
         "told_until": str(max((run.to_run for run in done["history"]), default=-1)),
         "history_runs": between("history_run", before["history"], reach["history"]),
+        "owned_since": _owned_since(done["history"]),
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
     }
     if done["decode"]:
@@ -159,6 +163,14 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
     return between(column, after, max((run.to_run for run in runs), default=-1))
 
 
+def _owned_since(runs: list[LedgerRow]) -> str:
+    """Give the time from which on some runs of the history tell of owners, in SQL."""
+    since = [
+        run.details.get(OWNED_SINCE) or 0 for run in runs if run.rows.get(PARTITION_OWNERS.name)
+    ]
+    return f"timestamp_millis({min(since, default=0)})"
+
+
 def _given(lakehouse: Lakehouse, news: News) -> list[Given]:
     """Give the suites that have something new to look at, as far as their tables have been made."""
     chosen = {suite: filled(suite.rows, news.values) for suite in suites() if news.has(suite)}
@@ -168,7 +180,7 @@ def _given(lakehouse: Lakehouse, news: News) -> list[Given]:
     show(lakehouse, {name for suite in given for name in named[suite]})
     here = news.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
     if any("decoded" in suite.places for suite in given):
-        # Of a dozen tables, for more than one suite.
+        # More than one suite reads them, and they are of a dozen tables.
         decoded = lakehouse.spark.sql(on_views(news.values["decoded"], view_of))
         decoded.localCheckpoint().createOrReplaceTempView(_DECODED)
     return [

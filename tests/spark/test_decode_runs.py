@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +24,7 @@ from lakehouse.tables import Lakehouse
 from schemas.tables import QUARANTINE, RUNS, decoded_table
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
+from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,6 +140,38 @@ def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
     outcome = run("decode", "--lakehouse", lakehouse_path)
     assert outcome.status == 1
     assert f"{file} is damaged, bring it back from a copy" in outcome.complaint
+
+
+@pytest.mark.parametrize("lost", ["the folder", "the last commit"])
+@pytest.mark.parametrize("table_name", ["offset_commits", "consumer_group_metadata"])
+def test_silver_that_is_lost_in_part_is_told_of(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str, table_name: str, lost: str
+) -> None:
+    first, second, third = parts_of(RECORDINGS / "4.3.1-modern.parquet", tmp_path, 3)
+    for part in (first, second):
+        succeed("silver", "--records", part, "--lakehouse", lakehouse_path)
+    folder = Path(lakehouse_path, "silver", table_name)
+    whole = tmp_path / "whole"
+    shutil.copytree(folder, whole)
+    if lost == "the folder":
+        shutil.rmtree(folder)
+    else:
+        newest = max((folder / "_delta_log").glob("*.json"))
+        for file in (newest, newest.with_suffix(".crc")):
+            file.unlink()
+            file.with_name(f".{file.name}.crc").unlink()
+    # A process that begins knows nothing of what was there.
+    forget_logs = spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache  # type: ignore[union-attr]
+    forget_logs()
+    succeed("ingest", "--records", third, "--lakehouse", lakehouse_path)
+    for _ in range(2):
+        outcome = run("decode", "--lakehouse", lakehouse_path)
+        assert outcome.status == 1
+        assert f"silver.{table_name} has 0 rows of decode run 1, which wrote" in outcome.complaint
+    shutil.rmtree(folder)
+    shutil.copytree(whole, folder)
+    forget_logs()
+    succeed("decode", "--lakehouse", lakehouse_path)
 
 
 def test_a_table_of_an_earlier_release_gets_the_columns_it_lacks(

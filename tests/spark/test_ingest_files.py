@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
 from jobs.runtime import ingest as ingest_job
-from lakehouse.runs import RunId
+from lakehouse.runs import DONE, RunId, Runs
 from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
@@ -173,10 +173,11 @@ def test_holes_have_reasons_and_are_filled_later(
     assert sorted(r.record_offset for r in held) == [1, 3, 4, 5, 7, 9]
 
 
+@pytest.mark.parametrize("other", [b"\0\2\0\1b", b"\0\1\0\1a"], ids=["one type", "two types"])
 def test_files_that_contradict_each_other_are_refused(
-    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str, other: bytes
 ) -> None:
-    rows = [record(0, b"\0\2\0\1a", None), record(0, b"\0\2\0\1b", None)]
+    rows = [record(0, b"\0\2\0\1a", None), record(0, other, None)]
     path = write(tmp_path / "two.parquet", pa.Table.from_pylist(rows, SCHEMA))
     outcome = run("ingest", "--records", path, "--lakehouse", lakehouse_path)
     assert outcome.status == 1
@@ -359,13 +360,12 @@ def _as_if_by(lakehouse: Lakehouse, decoder: str, in_quarantine: int) -> None:
     )
 
 
-def test_what_an_older_decoder_refused_is_tried_again(
-    spark: SparkSession, tmp_path: Path, lakehouse_path: str
-) -> None:
+@pytest.fixture
+def refused_by_an_older_decoder(spark: SparkSession, tmp_path: Path, lakehouse_path: str) -> None:
+    """Two records, one of a type that the decoder knows now, both in quarantine."""
     rows = [record(0, b"\0\2\0\1a", None), record(1, b"\0\x63", None)]
     path = write(tmp_path / "r.parquet", pa.Table.from_pylist(rows, SCHEMA))
     succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
-    # As if the decoder that ran had known neither of the types.
     lakehouse = Lakehouse(spark, lakehouse_path, "default")
     bronze = lakehouse.read(RECORDS)
     for name in ("silver.group_metadata", QUARANTINE.name):
@@ -378,12 +378,36 @@ def test_what_an_older_decoder_refused_is_tried_again(
     lakehouse.append(QUARANTINE, refused)
     _as_if_by(lakehouse, "0-older", in_quarantine=2)
 
+
+@pytest.mark.usefixtures("refused_by_an_older_decoder")
+def test_what_an_older_decoder_refused_is_tried_again(
+    spark: SparkSession, lakehouse_path: str
+) -> None:
     summary = succeed("decode", "--lakehouse", lakehouse_path)
     assert (summary["decoded"], summary["quarantined"]) == (1, 1)
     assert is_balanced(spark, lakehouse_path)
     (left,) = table(spark, lakehouse_path, QUARANTINE.name).collect()
     assert left.error == "unknown record type 99"
     assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
+
+
+@pytest.mark.usefixtures("refused_by_an_older_decoder")
+def test_a_retry_killed_behind_its_last_write_is_ended_by_the_next_run(
+    spark: SparkSession, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_row = Runs._write
+
+    def killed(runs: Runs, number: RunId, state: str, **row: object) -> str:
+        if state == DONE:
+            raise KeyboardInterrupt
+        return write_row(runs, number, state, **row)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runs, "_write", killed)
+    assert run("decode", "--lakehouse", lakehouse_path).status == 1
+    monkeypatch.undo()
+    summary = succeed("decode", "--lakehouse", lakehouse_path)
+    assert (summary["records_read"], summary["decoded"], summary["quarantined"]) == (2, 1, 1)
+    assert is_balanced(spark, lakehouse_path)
 
 
 @pytest.mark.usefixtures("spark")

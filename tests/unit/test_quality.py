@@ -21,6 +21,7 @@ PLACES = {
     "decode_runs",
     "history_runs",
     "lag_runs",
+    "owned_since",
     "told_decode_runs",
     "told_until",
     "balanced_ingest_runs",
