@@ -142,8 +142,10 @@ def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
     assert f"{file} is damaged, bring it back from a copy" in outcome.complaint
 
 
-@pytest.mark.parametrize("lost", ["the folder", "the last commit"])
-@pytest.mark.parametrize("table_name", ["offset_commits", "consumer_group_metadata"])
+@pytest.mark.parametrize(
+    ("table_name", "lost"),
+    [("offset_commits", "the folder"), ("consumer_group_metadata", "the last commit")],
+)
 def test_silver_that_is_lost_in_part_is_told_of(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str, table_name: str, lost: str
 ) -> None:
