@@ -192,6 +192,8 @@ class Lakehouse:
             application = f"groupledger/{run.stage}/{self.cluster}"
             options = {**options, "txnAppId": application, "txnVersion": str(run.number)}
         is_new = not self.exists(spec)
+        if is_new:
+            _refuse_others(self.path(spec))
         written = self.with_cluster(spec, rows)
         if is_new:
             written, options = written.to(spark_schema(spec.columns)), options | _properties(spec)
@@ -261,6 +263,19 @@ def _properties(spec: TableSpec) -> dict[str, str]:
         "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
         **{f"delta.constraints.{name}": sql for name, sql in (*spec.constraints, *given)},
     }
+
+
+def _refuse_others(path: str) -> None:
+    """Refuse to make a table among other files, as far as they are on this machine.
+
+    Delta would write beside them, and what it removes later are files that it does not know.
+    """
+    folder = Path(path)
+    if folder.is_dir() and not (folder / "_delta_log").exists() and any(folder.iterdir()):
+        raise LakehouseError(
+            f"{path} holds files that are no Delta table where a table has to go: name another "
+            "--lakehouse"
+        )
 
 
 def _refuse_damaged(path: str, error: Exception) -> None:

@@ -161,9 +161,9 @@ _KNOWN = (
         "DELTA_MISSING_DELTA_TABLE",
         "--lakehouse holds files that are no Delta table where a table has to go: name another",
     ),
-    (
-        "DELTA_CONCURRENT",
-        "another run wrote to the same table at the same time; run again to go on",
+    *(
+        (sign, "another run wrote to the same table at the same time; run again to go on")
+        for sign in ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
     ),
     ("Python worker exited unexpectedly", _WORKER_GONE),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +44,16 @@ def test_a_row_that_is_not_allowed_is_refused(
         lakehouse.replace(spec, rows_of(spark, spec, **values))
     assert str(refused.value).startswith(line)
     assert lakehouse.read(spec).count() == 0
+
+
+def test_no_table_is_made_among_other_files(spark: SparkSession, lakehouse_path: str) -> None:
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    folder = Path(lakehouse.path(RECORDS))
+    spark.range(1).write.parquet(str(folder))
+    before = sorted(folder.iterdir())
+    with pytest.raises(LakehouseError, match="holds files that are no Delta table"):
+        lakehouse.append(RECORDS, rows_of(spark, RECORDS))
+    assert sorted(folder.iterdir()) == before
 
 
 def test_other_readers_take_a_table_with_constraints(
