@@ -45,12 +45,11 @@ EVERY_ROW = "true"
 OPEN_ROWS = "NOT is_settled"
 """The condition of the rows that a later run may replace."""
 
-# Of Delta's error classes, of the reader of its JSON, and of Hadoop's local files.
+# Of Delta's error classes, and of the reader of its JSON.
 _DAMAGED = (
     *("DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG"),
     *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_MISSING_PART_FILES"),
     *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
-    "ChecksumException",
 )
 # What ends the name of the constraint that a column is never null.
 _IS_GIVEN = "_is_given"
@@ -280,7 +279,9 @@ def _refuse_others(path: str) -> None:
 
 def _refuse_damaged(path: str, error: Exception) -> None:
     """Say that a table's log is not whole, if that is what is wrong."""
-    if any(sign in error_classes(error) or sign in str(error) for sign in _DAMAGED):
+    text = str(error)
+    is_damaged = any(sign in error_classes(error) or sign in text for sign in _DAMAGED)
+    if is_damaged or re.search(r"Checksum error: .*/_delta_log/", text):
         raise LakehouseError(
             f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
             "while it is written to; bring it back from a copy, or copy it again as a whole"
