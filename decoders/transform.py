@@ -81,7 +81,7 @@ def decoded_together(
         clients: as in `decoded`.
 
     Returns:
-        Rows for `schemas.tagged.rows_of`.
+        Rows of several tables in one, see `schemas.tagged`.
     """
     columns = tagged_columns({table: decoded_columns(table) for table in tables})
     rows = partial(_tagged_rows, tuple(tables), columns, clients)
@@ -103,9 +103,8 @@ def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
 def _table_rows(
     table: str, clients: ClientKey | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterable[pa.RecordBatch]:
-    for batch in batches:
-        for rows in decode(batch).tables.get(table, ()):
-            yield rows if clients is None else hash_clients(rows, clients)
+    for _, rows in _rows((table,), clients, batches):
+        yield rows
 
 
 def _tagged_rows(
@@ -114,11 +113,17 @@ def _tagged_rows(
     clients: ClientKey | None,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterable[pa.RecordBatch]:
+    return tagged(_rows(tables, clients, batches), columns)
+
+
+def _rows(
+    tables: Collection[str], clients: ClientKey | None, batches: Iterable[pa.RecordBatch]
+) -> Iterable[tuple[str, pa.RecordBatch]]:
     for batch in batches:
-        for table, parts in decode(batch).tables.items():
-            if table in tables:
-                hashed = parts if clients is None else (hash_clients(p, clients) for p in parts)
-                yield from tagged(((table, part) for part in hashed), columns)
+        of_batch = decode(batch).tables
+        for table in tables:
+            for rows in of_batch.get(table, ()):
+                yield table, rows if clients is None else hash_clients(rows, clients)
 
 
 def _quarantined_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dq.validation import great_expectations
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
@@ -24,17 +22,13 @@ if TYPE_CHECKING:
 
 def pipeline(run: Run) -> None:
     """Take the data all the way, from its source to the last table."""
-    with ThreadPoolExecutor(1) as pool:
-        ingest(run)
-        decode(run)
-        if run.summary["records_read"]:
-            # Its import takes seconds, in which Spark has other work.
-            pool.submit(great_expectations)
-        history(run)
-        lag(run)
-        anomalies(run)
-        notify(run)
-        validate(run)
+    ingest(run)
+    decode(run)
+    history(run)
+    lag(run)
+    anomalies(run)
+    notify(run)
+    validate(run)
     report(run)
     with run.step("summary"):
         show_summary(run)

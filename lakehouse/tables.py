@@ -29,7 +29,7 @@ from lakehouse.runs import Runs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameWriter, SparkSession
 
     from schemas.columns import Column as DeclaredColumn
     from schemas.columns import ColumnType
@@ -190,25 +190,20 @@ class Lakehouse:
         if run is not None:
             application = f"groupledger/{run.stage}/{self.cluster}"
             options = {**options, "txnAppId": application, "txnVersion": str(run.number)}
+        # A later release may have added columns.
+        options = {**options, "mergeSchema": "true"}
+        written = self.with_cluster(spec, rows)
+        partitions: tuple[str, ...] = ()
         is_new = not self.exists(spec)
         if is_new:
             _refuse_others(self.path(spec))
-        written = self.with_cluster(spec, rows)
-        if is_new:
-            written, options = written.to(spark_schema(spec.columns)), options | _properties(spec)
-        # A later release may have added columns.
-        writer = written.write.format("delta").mode(mode).option("mergeSchema", "true")
-        if is_new:
-            writer = writer.partitionBy(*spec.partitions)
+            written, partitions = written.to(spark_schema(spec.columns)), spec.partitions
+            options |= _properties(spec)
+        writer = written.write.format("delta").mode(mode).partitionBy(*partitions)
         try:
-            writer.options(**options).save(self.path(spec))
+            _save(writer.options(**options), self.path(spec), is_new=is_new)
         except ConcurrentTransactionException:
             pass  # another run with the same plan was faster
-        except (MetadataChangedException, ProtocolChangedException):
-            if not is_new:
-                raise
-            # Another run has made the table meanwhile. Delta looks at its log again for this write.
-            writer.options(**options).save(self.path(spec))
         except Exception as error:
             _refuse_damaged(self.path(spec), error)
             _refuse(spec, error)
@@ -262,6 +257,19 @@ def _properties(spec: TableSpec) -> dict[str, str]:
         "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
         **{f"delta.constraints.{name}": sql for name, sql in (*spec.constraints, *given)},
     }
+
+
+def _save(writer: DataFrameWriter, path: str, *, is_new: bool) -> None:
+    """Write to a table, once more if it was to be made and another run has made it meanwhile.
+
+    For each write Delta looks at its log again, and passes over one whose run is there.
+    """
+    try:
+        writer.save(path)
+    except (MetadataChangedException, ProtocolChangedException):
+        if not is_new:
+            raise  # what is to be written may rest on rows that are not there any more
+        writer.save(path)
 
 
 def _refuse_others(path: str) -> None:

@@ -24,7 +24,6 @@ from schemas.tables import (
     GROUP_HEALTH,
     LAG,
     LOG_OFFSETS,
-    PARTITION_OWNERS,
     QUARANTINE,
     RESULTS,
     RUNS,
@@ -165,9 +164,9 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
 
 def _owned_since(runs: list[LedgerRow]) -> str:
     """Give the time from which on some runs of the history tell of owners, in SQL."""
-    since = [
-        run.details.get(OWNED_SINCE) or 0 for run in runs if run.rows.get(PARTITION_OWNERS.name)
-    ]
+    # A run that tells of none notes None; one that was resumed, or of an older release, nothing.
+    noted = [run.details.get(OWNED_SINCE, 0) for run in runs]
+    since = [at for at in noted if at is not None]
     return f"timestamp_millis({min(since, default=0)})"
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.runs import DONE, Runs
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
@@ -29,6 +28,7 @@ from schemas.tables import (
 )
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
+from tests.support.kills import killed_before_it_is_noted
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakehouse.runs import RunId
     from schemas.tables import TableSpec
 
 JOBS = ("decode", "history", "anomalies")
@@ -261,17 +260,9 @@ def test_a_disk_that_is_full_loses_nothing(
 
 
 def test_a_validation_killed_before_it_was_noted_is_done_again(
-    spark: SparkSession, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lakehouse: Path
 ) -> None:
-    write = Runs._write
-
-    def killed(self: Runs, run: RunId, state: str, **noted: object) -> str:
-        if state == DONE:
-            raise KeyboardInterrupt
-        return write(self, run, state, **noted)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Runs, "_write", killed)
+    with killed_before_it_is_noted():
         assert run("validate", "--lakehouse", lakehouse).status == 1
     once = table(spark, str(lakehouse), RESULTS.name).count()
     assert once > 0

@@ -13,12 +13,13 @@ from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
 from jobs.runtime import ingest as ingest_job
-from lakehouse.runs import DONE, RunId, Runs
+from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
+from tests.support.kills import killed_before_it_is_noted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -393,18 +394,10 @@ def test_what_an_older_decoder_refused_is_tried_again(
 
 @pytest.mark.usefixtures("refused_by_an_older_decoder")
 def test_a_retry_killed_behind_its_last_write_is_ended_by_the_next_run(
-    spark: SparkSession, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lakehouse_path: str
 ) -> None:
-    write_row = Runs._write
-
-    def killed(runs: Runs, number: RunId, state: str, **row: object) -> str:
-        if state == DONE:
-            raise KeyboardInterrupt
-        return write_row(runs, number, state, **row)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Runs, "_write", killed)
-    assert run("decode", "--lakehouse", lakehouse_path).status == 1
-    monkeypatch.undo()
+    with killed_before_it_is_noted():
+        assert run("decode", "--lakehouse", lakehouse_path).status == 1
     summary = succeed("decode", "--lakehouse", lakehouse_path)
     assert (summary["records_read"], summary["decoded"], summary["quarantined"]) == (2, 1, 1)
     assert is_balanced(spark, lakehouse_path)

@@ -1,4 +1,4 @@
-"""Jobs as processes of their own, killed by SIGKILL on the way."""
+"""Jobs as processes of their own, killed by SIGKILL on the way, and runs that end as if killed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+import pytest
+
 from jobs.runtime import launch, options
+from lakehouse.runs import DONE, RunId, Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from typing_extensions import Self
@@ -140,3 +144,18 @@ def counted(names: Iterable[str]) -> str:
     """Say how often each of some names is there."""
     found = sorted(names)
     return ", ".join(f"{name} {found.count(name)}" for name in dict.fromkeys(found))
+
+
+@contextmanager
+def killed_before_it_is_noted() -> Iterator[None]:
+    """Let runs of this process end behind their last write, before the ledger has them as done."""
+    write = Runs._write
+
+    def killed(self: Runs, run: RunId, state: str, **noted: object) -> str:
+        if state == DONE:
+            raise KeyboardInterrupt
+        return write(self, run, state, **noted)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runs, "_write", killed)
+        yield
