@@ -47,14 +47,16 @@ def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
     """Tell how offsets went on.
 
     Args:
-        commits: rows of offset_commits.
+        commits: rows of offset_commits. A column `is_home` tells, where it is there, whether a row
+            is where its group belongs; those that are not come first.
         former: rows of committed_offsets as of before them; None if there is none.
 
     Returns:
         Rows of the tables of `progress.TABLES`, for `rows_of`: the moves of the commits and their
         hours, and the last commit of each partition, of those in `former`, too.
     """
-    parts = [commits.select(_number(progress.COMMIT), *progress.COMMIT_COLUMNS)]
+    at_home = [name for name in ("is_home",) if name in commits.columns]
+    parts = [commits.select(_number(progress.COMMIT), *progress.COMMIT_COLUMNS, *at_home)]
     if former is not None:
         parts.append(_of_table(progress.LATEST, progress.LAST_COMMIT, former))
     return _followed(reduce(_union, parts))
@@ -83,9 +85,11 @@ def _number(kind: int) -> Column:
 
 
 def _followed(rows: DataFrame) -> DataFrame:
-    position = (*progress.PARTITION, progress.KIND, "record_partition", "record_offset")
+    at_home = [name for name in ("is_home",) if name in rows.columns]
+    position = (progress.KIND, *at_home, "record_partition", "record_offset")
     by_partition = rows.repartition(*progress.PARTITION)
-    return by_partition.sortWithinPartitions(*position).mapInArrow(_follow, FOLLOWED)
+    ordered = by_partition.sortWithinPartitions(*progress.PARTITION, *position)
+    return ordered.drop(*at_home).mapInArrow(_follow, FOLLOWED)
 
 
 def _follow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

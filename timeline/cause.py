@@ -23,8 +23,12 @@ CONVERSION = "conversion"
 FAIL_OVER = "coordinator_failover_suspected"
 UNKNOWN = "unknown"
 
+FIRST_KNOWN = "the first record of the group that is known"
+"""Why nothing is known of the cause."""
+EAGER, COOPERATIVE = "eager", "cooperative"
+
 _STREAMS = "stream"
-_COOPERATIVE = ("cooperative-sticky", _STREAMS, "compatible", "sessioned")
+_TWO_STEPS = ("cooperative-sticky", _STREAMS, "compatible", "sessioned")
 # probing.rebalance.interval.ms of Kafka Streams, unless told otherwise: every ten minutes.
 _PROBING_MS = 600_000
 _PROBING_SLACK_MS = 60_000
@@ -70,7 +74,7 @@ def rebalance_protocol(protocol: str | None, members: dict[str, Member]) -> str 
     """Tell whether an assignor takes one step (eager) or two (cooperative); None without one."""
     if protocol is None or not members:
         return None
-    return "cooperative" if protocol in _COOPERATIVE else "eager"
+    return COOPERATIVE if protocol in _TWO_STEPS else EAGER
 
 
 def explain(evidence: Evidence) -> tuple[str, str]:
@@ -79,7 +83,7 @@ def explain(evidence: Evidence) -> tuple[str, str]:
         return NEW_MEMBER, f"{_members(evidence.changes.joined)} joined a group that was empty"
     if any(evidence.changes):
         return membership(evidence.changes)
-    if subscribed := _subscriptions(evidence):
+    if subscribed := resubscribed(evidence.before, evidence.after):
         return SUBSCRIPTION_CHANGED, subscribed
     return _unchanged(evidence)
 
@@ -131,9 +135,10 @@ def membership(changes: Changes) -> tuple[str, str]:
     return cause, "; ".join(parts)
 
 
-def _subscriptions(evidence: Evidence) -> str | None:
-    for member_id, member in evidence.after.items():
-        before = evidence.before.get(member_id)
+def resubscribed(known: dict[str, Member], after: dict[str, Member]) -> str | None:
+    """Tell which member subscribes to other topics than before; None if none does."""
+    for member_id, member in after.items():
+        before = known.get(member_id)
         if before is None or before.topics is None or member.topics is None:
             continue
         old, new = set(before.topics), set(member.topics)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import cause, estimate, generations
+from timeline import cause, estimate, generations, lives
 from timeline.members import (
-    DELETED,
     EMPTIED,
     LEFT,
     REPLACED,
@@ -19,7 +18,7 @@ from timeline.members import (
     follow_owners,
     follow_sessions,
 )
-from timeline.model import Commits, Member
+from timeline.model import Commits, Epochs, Member
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -31,7 +30,6 @@ from timeline.timeline import (
     elapsed,
     enter,
     exactly,
-    not_before,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from timeline.model import GroupState, Output, Record, Row
 
 _CONNECT = "connect"
+# max.poll.interval.ms, which consumers send as their rebalance timeout, unless told otherwise.
+_USUAL_TIMEOUT_MS = 300_000
 
 
 def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
@@ -52,56 +52,41 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
         is_complete: whether no offset is missing between the group's last record and this one.
     """
     if record.payload is None:
-        deleted(state, output, record)
+        lives.deleted(state, output, record, "classic")
     else:
-        members = _members(record.payload, state.members)
         if state.group_type not in (None, "classic"):
-            _converted_back(state, output, record, members)
-        elif members and _is_replacement(state, record.payload, members):
+            lives.vanished(state, output, record)
+        members = _members(record.payload, state.members)
+        if members and _is_replacement(state, record.payload, members):
             _replaced(state, output, record, members)
         elif current(state) == EMPTY and not members and _same_generation(state, record.payload):
             pass  # written again, by a coordinator that took over: nothing happened
         else:
             _generation(state, output, record, members, is_complete=is_complete)
+    _noted(state, record)
+
+
+def _noted(state: GroupState, record: Record) -> None:
     state.usual_pause = estimate.usual_pause(state)
     state.commits = Commits()
     state.live = []
     state.record_offset = record.offset
 
 
-def deleted(state: GroupState, output: Output, record: Record) -> None:
-    """Let the group be gone."""
-    if state.group_type is None:
-        state.group_type = "classic"
-    _end(state, output, record, exactly(_now(state, record)))
-    state.initial_delay_ms = None
-
-
-def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
-    """End all that is open of a group; it is Dead from then on."""
-    follow_sessions(
-        state,
-        output,
-        {},
-        record,
-        at=when.at,
-        earliest=when.earliest,
-        generation=None,
-        end_cause=DELETED,
-    )
-    follow_owners(state, output, {}, record, at=when.at, generation=None)
-    generations.end(state, output, when.at)
-    enter(state, output, DEAD, when, record, generation=None, member_count=0)
-    state.members = {}
-    state.last_owners = {}
-
-
 def committed_first(state: GroupState, output: Output, record: Record, *, is_exact: bool) -> None:
     """Let a group begin that only commits offsets: Kafka holds it for empty."""
     state.group_type = "classic"
-    at = _now(state, record)
-    when = exactly(at) if is_exact else Moment(at, None, at)
+    when = lives.moment(state, record)
+    if not is_exact:
+        when = when._replace(earliest=None)
     enter(state, output, EMPTY, when, record, generation=0, member_count=0)
+
+
+def come_back(state: GroupState, output: Output, record: Record) -> None:
+    """Take the record by which a group of the new protocol becomes a classic one."""
+    state.epochs = Epochs()
+    _converted_back(state, output, record, _members(record.payload or {}, state.members))
+    _noted(state, record)
 
 
 # -- what a record can be ----------------------------------------------------------------------
@@ -115,7 +100,7 @@ class _Step(NamedTuple):
         known: generation in force before; None if it is not known.
         was: state before; None if it is not known.
         missing: generations in between that no record tells of; None if that is not known.
-        at: time of the record.
+        when: time of the record.
         completed: when the join phase ended.
     """
 
@@ -125,7 +110,7 @@ class _Step(NamedTuple):
     known: int | None
     was: str | None
     missing: int | None
-    at: int | None
+    when: Moment
     completed: Moment
 
 
@@ -145,17 +130,16 @@ def _generation(
         _created(state, output, record)
         return
     if state.record_offset is None and number > 1 and not is_complete:
-        # Offsets were committed before, but the records of the group's state then are gone.
-        state.interval, state.sequence = None, 0
+        lives.forget_guess(state)
     state.group_type = "classic"
     was = current(state)
     known = state.interval["generation"] if state.interval is not None else None
-    at = _now(state, record)
+    when, skew = lives.moment(state, record), lives.skew(state, record)
     missing = _missing(known, number, was, is_complete=is_complete)
-    completed = _join_completed(state, record, members, at)
-    step = _Step(record, members, number, known, was, missing, at, completed)
+    completed = _join_completed(state, record, members, when)
+    step = _Step(record, members, number, known, was, missing, when, completed)
     changes = compare(state.members, members)
-    moved = generations.moves(state.members, members, state.last_owners)
+    moved = generations.moves(state.members, members, _released(state, step))
     started = _started(state, step, changes, moved)
     if was == DEAD:
         enter(state, output, EMPTY, started, record, generation=0, member_count=0)
@@ -169,12 +153,12 @@ def _generation(
         generation=number,
         join_started=started,
         join_completed=completed,
-        stable_at=at if members else None,
+        stable_at=when.at if members else None,
         missing=missing,
         is_complete=is_complete,
     )
     row["protocol_type"] = payload.get("protocol_type")
-    row["clock_skew_ms"] = _clock_skew(record, at)
+    row["clock_skew_ms"] = skew
     generations.tell_members(row, changes, members)
     if members:
         _stable(state, output, step)
@@ -183,7 +167,7 @@ def _generation(
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:
-        enter(state, output, EMPTY, exactly(at), record, generation=number, member_count=0)
+        enter(state, output, EMPTY, when, record, generation=number, member_count=0)
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
@@ -191,6 +175,21 @@ def _generation(
     _follow(state, output, step, changes, is_connect=is_connect)
     state.last_owners = moved.released if members else {}
     state.members = members
+
+
+def _released(state: GroupState, step: _Step) -> dict[str, str]:
+    """Give the former owners of partitions that the assignor took away to give to others.
+
+    A cooperative one takes two generations for that, or some more that follow at once; what has no
+    owner for longer is gone, or nobody wants it.
+    """
+    protocol = cause.rebalance_protocol((step.record.payload or {}).get("protocol"), step.members)
+    before = state.generation
+    if protocol != cause.COOPERATIVE or before is None:
+        return {}
+    lasted = elapsed(before["stable_at"], step.completed.at)
+    timeout = before["rebalance_timeout_ms"] or _USUAL_TIMEOUT_MS
+    return {} if lasted is not None and lasted > timeout else state.last_owners
 
 
 def _begins_again(
@@ -203,7 +202,7 @@ def _begins_again(
     known = state.interval["generation"] if state.interval is not None else None
     if known is None or (number >= known and (number > 0 or has_members)):
         return False
-    _vanished(state, output, record)
+    lives.vanished(state, output, record)
     return number > 0
 
 
@@ -225,7 +224,11 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
             state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
         return started
     # Members that had to revoke partitions re-join at once.
-    follows = bool(moved.returned) and not any(changes)
+    follows = (
+        bool(moved.returned)
+        and not any(changes)
+        and not cause.resubscribed(state.members, step.members)
+    )
     started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
     started = _apart(started, began["started_at"] if began is not None else None, end)
     if not missing:
@@ -250,7 +253,7 @@ def _apart(started: Moment, before: int | None, end: int) -> Moment:
 
 def _stable(state: GroupState, output: Output, step: _Step) -> None:
     """Let the leader's assignment be stored: CompletingRebalance is over."""
-    for name, when in ((COMPLETING, step.completed), (STABLE, exactly(step.at))):
+    for name, when in ((COMPLETING, step.completed), (STABLE, step.when)):
         enter(
             state,
             output,
@@ -276,7 +279,7 @@ def _cause(
     payload = step.record.payload or {}
     if step.was in (None, EMPTY, DEAD) and not state.members and not step.known:
         if step.was is None and step.number > 1 and step.missing is None:
-            return cause.UNKNOWN, "the first record of the group that is known"
+            return cause.UNKNOWN, cause.FIRST_KNOWN
         count = len(step.members)
         return cause.GROUP_CREATED, f"the first member{'s' * (count > 1)} of a new group: {count}"
     return cause.explain(
@@ -320,7 +323,7 @@ def _follow(
         replaced=changes.replaced,
     )
     owners = {} if is_connect else step.members
-    follow_owners(state, output, owners, step.record, at=step.at, generation=step.number)
+    follow_owners(state, output, owners, step.record, at=step.when.at, generation=step.number)
 
 
 def _follow_at_once(
@@ -333,33 +336,33 @@ def _follow_at_once(
     end_cause: str,
 ) -> None:
     """Follow both through a record that tells of other members, and no join phase before it."""
-    at, number = _now(state, record), (record.payload or {})["generation"]
+    when, number = lives.moment(state, record), (record.payload or {})["generation"]
     follow_sessions(
         state,
         output,
         members,
         record,
-        at=at,
-        earliest=at,
+        at=when.at,
+        earliest=when.earliest,
         generation=number,
         end_cause=end_cause,
         replaced=changes.replaced,
     )
-    follow_owners(state, output, members, record, at=at, generation=number)
+    follow_owners(state, output, members, record, at=when.at, generation=number)
 
 
 def _created(state: GroupState, output: Output, record: Record) -> None:
     """Take the record of an empty new group, which the first JoinGroup writes."""
     state.group_type = "classic"
-    at = _now(state, record)
-    enter(state, output, EMPTY, exactly(at), record, generation=0, member_count=0)
+    when = lives.moment(state, record)
+    enter(state, output, EMPTY, when, record, generation=0, member_count=0)
     row = generations.begin(
         state,
         output,
         record,
         generation=0,
         join_started=Moment(None, None, None),
-        join_completed=exactly(at),
+        join_completed=when,
         stable_at=None,
         missing=0,
         is_complete=True,
@@ -367,13 +370,6 @@ def _created(state: GroupState, output: Output, record: Record) -> None:
     row["rebalance_ms"] = None
     row["cause"] = cause.GROUP_CREATED
     row["cause_detail"] = "the coordinator made the group for its first member"
-
-
-def _vanished(state: GroupState, output: Output, record: Record) -> None:
-    """Let the group have been deleted, though the record of that is missing."""
-    at = _now(state, record)
-    since = state.interval["started_at"] if state.interval is not None else None
-    _end(state, output, record, Moment(at, since, at))
 
 
 def _replaced(
@@ -396,7 +392,7 @@ def _converted_back(
 ) -> None:
     """Take the group's return from the new protocol: it is classic, and rebalances at once."""
     number = (record.payload or {})["generation"]
-    at = _now(state, record)
+    when = lives.moment(state, record)
     state.group_type = "classic"
     changes = compare(state.members, members)
     row = generations.begin(
@@ -404,8 +400,8 @@ def _converted_back(
         output,
         record,
         generation=number,
-        join_started=exactly(at),
-        join_completed=exactly(at),
+        join_started=when,
+        join_completed=when,
         stable_at=None,
         missing=0,
         is_complete=True,
@@ -417,7 +413,7 @@ def _converted_back(
     generations.tell_members(row, changes, members)
     _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
     name = PREPARING if members else EMPTY
-    enter(state, output, name, exactly(at), record, generation=number, member_count=len(members))
+    enter(state, output, name, when, record, generation=number, member_count=len(members))
     state.members = members
 
 
@@ -474,33 +470,27 @@ def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member])
     )
 
 
-def _now(state: GroupState, record: Record) -> int | None:
-    """Give the time of a record; never before what has happened already."""
-    return not_before(state.clock, record.timestamp)
-
-
 def _join_completed(
-    state: GroupState, record: Record, members: dict[str, Member], at: int | None
+    state: GroupState, record: Record, members: dict[str, Member], when: Moment
 ) -> Moment:
     """Tell when the join phase ended: the record says so, from value version 2 on."""
+    at, own = when.at, record.timestamp
     if not members or at is None:
-        return exactly(at)
+        return when
     claimed = (record.payload or {}).get("current_state_timestamp")
     if claimed is not None:
-        # The clocks of two brokers may differ.
-        return exactly(min(max(claimed, state.clock or claimed), at))
+        # Both are times of one clock, so that it lies as long before the record as it says.
+        moved = claimed if own is None else claimed + at - own
+        ended = min(max(moved, state.clock or moved), at)
+        if when.is_exact and ended == claimed:
+            return exactly(ended)
+        is_bound = record.until is None and claimed <= at
+        earliest = claimed if is_bound else state.clock
+        return Moment(ended, None if earliest is None else min(ended, earliest), at)
     since = state.interval["started_at"] if state.interval is not None else None
     # Commits are refused while the leader assigns, so the phase began after the last of them.
     known = [t for t in (since, state.commits.last) if t is not None and t <= at]
     return Moment(at, max(known, default=None), at)
-
-
-def _clock_skew(record: Record, at: int | None) -> int | None:
-    """Tell how far the record's time of its state lies behind its own time, if it does."""
-    claimed = (record.payload or {}).get("current_state_timestamp")
-    if claimed is None or at is None or claimed <= at:
-        return None
-    return int(claimed - at)
 
 
 def _missing(known: int | None, number: int, was: str | None, *, is_complete: bool) -> int | None:

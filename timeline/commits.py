@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import classic
+from timeline import classic, lives
 from timeline.model import Record
 from timeline.timeline import DEAD, current
 
@@ -42,6 +42,11 @@ class CommitChunk(NamedTuple):
     deletes: np.ndarray
 
 
+def first_time(chunk: CommitChunk) -> int | None:
+    """Give the time of the first commit."""
+    return None if chunk.times[0] == NO_TIME else int(chunk.times[0])
+
+
 def note(state: GroupState, chunk: CommitChunk) -> None:
     """Note when the group committed; cutting commits into chunks changes nothing."""
     commits = state.commits
@@ -66,7 +71,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
 
 def is_simple(state: GroupState) -> bool:
     """Tell whether all that is known of the group are offsets."""
-    return current(state) in (None, DEAD) or bool(state.live)
+    return state.group_type is None or bool(state.live)
 
 
 def follow_simple(
@@ -85,12 +90,16 @@ def follow_simple(
         if not deletes:
             live.add(partition)
             if current(state) in (None, DEAD):
-                is_exact = not has_hole(-1, offset)
+                after = -1 if state.record_offset is None else state.record_offset
+                is_exact = not has_hole(after, offset)
                 classic.committed_first(state, output, record, is_exact=is_exact)
+                if is_exact:
+                    state.record_offset = offset
         elif partition in live:
             live.remove(partition)
             if not live:
-                classic.deleted(state, output, record)
+                lives.deleted(state, output, record, "classic")
+                state.record_offset = offset
     state.live = sorted(live)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timeline.timeline import Moment
+from timeline.timeline import Moment, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,10 +52,10 @@ def first_join(state: GroupState, end: int, member_count: int, missing: int) -> 
         and not generation
     ):
         # The record of an empty new group is written by the first JoinGroup itself.
-        return Moment(since, since, end)
+        return Moment(since, held(state.interval), end)
     delay = min(state.initial_delay_ms or _INITIAL_DELAY_MS, _INITIAL_DELAY_MS)
     waits = 2 if member_count > 1 else 1
-    return _within(end - delay * (waits + missing), since, end)
+    return _within(state, end - delay * (waits + missing), held(state.interval), end)
 
 
 def rejoin(
@@ -71,14 +71,14 @@ def rejoin(
         is_follow_up: whether the members re-joined because the last generation revoked partitions.
     """
     since = state.interval["started_at"] if state.interval is not None else None
-    earliest = since
+    earliest = held(state.interval)
     if not missing:
         # Kafka waits no longer than the largest rebalance timeout of any member.
         timeout = _longest_timeout([*state.members.values(), *members.values()])
         if timeout is not None and (earliest is None or end - timeout > earliest):
             earliest = end - timeout
     if is_follow_up:
-        return _within(since, earliest, end)
+        return _within(state, since, earliest, end)
     staying = len(state.members.keys() & members.keys())
     joined = len(members.keys() - state.members.keys())
     if not missing and len(state.members) == 1 and not joined:
@@ -87,7 +87,7 @@ def rejoin(
     left = len(state.members) - staying
     if members and not staying:
         # Members that were replaced while Kafka still waited for them.
-        return _within(end - _wait(state) * (1 + missing), earliest, end)
+        return _within(state, end - _wait(state) * (1 + missing), earliest, end)
     heartbeat = _heartbeat(state, members.values())
     # Who has to learn of it; of several changes, the first has started it.
     waited_for = staying if joined or left or missing else staying - 1
@@ -99,7 +99,7 @@ def rejoin(
             # Where somebody joined as well, either may have come first.
             lasted = max(lasted, farewell) if joined else farewell
         lasted = max(lasted, _silence(state, end, heartbeat))
-    return _within(end - lasted, earliest, end)
+    return _within(state, end - lasted, earliest, end)
 
 
 def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
@@ -171,10 +171,9 @@ def _longest_timeout(members: Iterable[Member]) -> int | None:
     return max(known, default=None)
 
 
-def _within(at: int | None, earliest: int | None, latest: int) -> Moment:
-    if at is None:
-        at = latest
-    if earliest is not None:
-        at = max(at, earliest)
-    at = min(at, latest)
+def _within(state: GroupState, at: int | None, earliest: int | None, latest: int) -> Moment:
+    """Give an estimate between two bounds that is no earlier than the state before."""
+    since = state.interval["started_at"] if state.interval is not None else None
+    known = [t for t in (at, earliest, since) if t is not None]
+    at = min(max(known), latest) if at is not None and known else latest
     return Moment(at, None if earliest is None else min(earliest, at), latest)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from timeline import classic, commits, modern
+from timeline import classic, commits, lives, modern
 from timeline.members import name_topics
 from timeline.model import (
     GENERATIONS,
@@ -20,68 +21,109 @@ from timeline.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from timeline.commits import CommitChunk
     from timeline.model import Row
 
 GROUP_METADATA = "group_metadata"
+# Clocks of brokers that differ by more are wrong.
+_SKEW_MS = 60_000
+
+
+class Batch(NamedTuple):
+    """Records that the coordinator wrote together.
+
+    Attributes:
+        records: in the order of the log.
+        is_complete: whether no offset is missing between the group's record before and the first.
+    """
+
+    records: list[Record]
+    is_complete: bool
 
 
 class Fold:
     """The history of one group while its records pass by.
 
-    Records that the coordinator wrote together are judged together, and only the next record, or a
-    later run, shows that a batch is complete. So the last batch is kept beside the state, and what
-    follows from it is told as open.
+    Records that the coordinator wrote together are judged together, and only the next event, or a
+    later run, shows that a batch is complete, and that its time is not ahead of the others'. So
+    the last batch is kept beside the state, and what follows from it is told as open.
 
     Args:
         state: the group as the last run left it, or a new one.
-        pending: the last batch of that run.
+        pending: the last batch of that run; None if there is none.
         has_hole: tells whether an offset between two others is missing from what was read.
     """
 
     def __init__(
         self,
         state: GroupState,
-        pending: Sequence[Record] = (),
+        pending: Batch | None = None,
         *,
         has_hole: Callable[[int, int], bool],
     ) -> None:
         self.state = state
-        self.pending = list(pending)
+        self.pending = pending
         self.output = Output()
         self._has_hole = has_hole
 
     def record(self, record: Record) -> None:
         """Take the next record of the group."""
-        if self.pending and not _together(self.pending[-1], record):
-            self._settle()
-        self.pending.append(record)
+        if self.pending is not None and _together(self.pending.records[-1], record):
+            self.pending.records.append(record)
+            return
+        self._settle(record.timestamp)
+        # Later runs may find other holes, but none of them lies before this record.
+        after = -1 if self.state.record_offset is None else self.state.record_offset
+        self.pending = Batch([record], not self._has_hole(after, record.offset))
 
     def commits(self, chunk: CommitChunk) -> None:
         """Take offset commits of the group, as they follow each other in the log."""
-        self._settle()
+        self._settle(commits.first_time(chunk))
         if commits.is_simple(self.state):
             commits.follow_simple(self.state, self.output, chunk, has_hole=self._has_hole)
         commits.note(self.state, chunk)
 
     def name_topic(self, topic_id: str, name: str) -> None:
         """Take the name of a topic that the log had an id of."""
-        self._settle()
         self.state.topic_names[topic_id] = name
 
-    def _settle(self) -> None:
-        if self.pending:
-            judge(self.state, self.output, self.pending, has_hole=self._has_hole)
-            self.pending = []
+    def move(
+        self,
+        partition: int,
+        offset: int,
+        at: int | None,
+        *,
+        has_hole: Callable[[int, int], bool],
+    ) -> None:
+        """Let the group's records be in another partition from here on.
+
+        A topic that grew has another place for half of its groups, and its coordinator there knows
+        nothing of them: their members join a new group.
+
+        Args:
+            partition: the new place.
+            offset: the first record there.
+            at: its time.
+            has_hole: what is missing there.
+        """
+        self._settle(at)
+        self.state.partition, self.state.record_offset = partition, None
+        self._has_hole = has_hole
+        lives.vanished(self.state, self.output, Record(offset, at, GROUP_METADATA, None, None))
+
+    def _settle(self, next_at: int | None) -> None:
+        if self.pending is not None:
+            judge(self.state, self.output, _not_ahead(self.pending, next_at))
+            self.pending = None
 
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Give the rows that are settled, and those that a later record may change."""
         state, output = self.state, Output()
-        if self.pending:
+        if self.pending is not None:
             state = GroupState.from_json(state.to_json())
-            judge(state, output, self.pending, has_hole=self._has_hole)
+            judge(state, output, self.pending)
         name_topics(state)
         still_open = output.take()
         if state.interval is not None:
@@ -94,45 +136,58 @@ class Fold:
 
     def to_json(self) -> str:
         """Write down what a later run needs to go on; `resumed` reads it."""
-        head = {"state": self.state.to_json(), "pending": [list(r) for r in self.pending]}
+        head: dict[str, Any] = {"state": self.state.to_json()}
+        if self.pending is not None:
+            head["pending"] = [list(record) for record in self.pending.records]
+            head["is_complete"] = self.pending.is_complete
         # Left alone, orjson writes down of a member what was worked out of it, too.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(head, default=Member.plain, option=option).decode()
 
 
-def resumed(head: str) -> tuple[GroupState, list[Record]]:
+def resumed(head: str) -> tuple[GroupState, Batch | None]:
     """Give the state of a group, and the last batch, that `Fold.to_json` wrote down."""
     given = orjson.loads(head)
-    pending = [Record(*fields) for fields in given["pending"]]
+    records = [Record(*fields) for fields in given.get("pending", ())]
+    # A head of an older release does not tell whether its last batch is complete.
+    pending = Batch(records, given.get("is_complete", False)) if records else None
     return GroupState.from_json(given["state"]), pending
 
 
-def judge(
-    state: GroupState,
-    output: Output,
-    batch: list[Record],
-    *,
-    has_hole: Callable[[int, int], bool],
-) -> None:
-    """Take a complete batch: what its records mean depends on what stands beside them."""
-    after = -1 if state.record_offset is None else state.record_offset
-    is_complete = not has_hole(after, batch[0].offset)
-    own = [r for r in batch if r.kind == GROUP_METADATA]
-    new = [r for r in batch if modern.family(r.kind) is not None]
-    epochs = [r for r in new if modern.is_metadata(r)]
-    goes_over = any(r.payload is not None for r in epochs) and any(r.payload is None for r in own)
-    comes_back = any(r.payload is None for r in epochs) and any(r.payload is not None for r in own)
-    if comes_back:
-        modern.convert_back(state)
-        new = []
-    elif goes_over:
-        own = []
-    for record in own:
-        classic.read(state, output, record, is_complete=is_complete)
-    if new:
-        modern.read(state, output, new, is_complete=is_complete)
+def judge(state: GroupState, output: Output, batch: Batch) -> None:
+    """Take a complete batch: what its records mean depends on what stands beside them.
+
+    A conversion is what the batch itself proves. A group that is empty is not converted: the
+    coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
+    """
+    own = [r for r in batch.records if r.kind == GROUP_METADATA]
+    new = [r for r in batch.records if modern.family(r.kind) is not None]
+    is_complete = batch.is_complete
+    if modern.goes_over(state, new, own, is_complete=is_complete):
+        modern.read(state, output, new, is_complete=is_complete, goes_over=True)
+        return
+    if modern.comes_back(new, own):
+        for record in own:
+            classic.come_back(state, output, record)
+        return
+    # The records that end a group come before those that begin another of its id.
+    for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):
+        if kind is not None:
+            records = list(part)
+            modern.read(state, output, records, is_complete=is_complete, goes_over=False)
+            continue
+        for record in part:
+            classic.read(state, output, record, is_complete=is_complete)
 
 
 def _together(last: Record, record: Record) -> bool:
     """Tell whether the coordinator wrote two records in one batch: at one time, side by side."""
     return record.offset == last.offset + 1 and record.timestamp == last.timestamp
+
+
+def _not_ahead(batch: Batch, next_at: int | None) -> Batch:
+    """Bound the time of records by that of what follows them, if it lies far behind."""
+    at = batch.records[-1].timestamp
+    if at is None or next_at is None or at - next_at <= _SKEW_MS:
+        return batch
+    return Batch([r._replace(until=next_at) for r in batch.records], batch.is_complete)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 COMPLETE = "complete"
 UNKNOWN = "unknown"
+# What a column of 32 bits holds; whoever forges a record may begin with any number.
+_MOST = 2**31 - 1
 
 
 def begin(
@@ -41,7 +43,7 @@ def begin(
         "group_type": state.group_type,
         "generation": generation,
         "previous_generation": None if before is None else before["generation"],
-        "aborted_generations": missing,
+        "aborted_generations": None if missing is None else min(missing, _MOST),
         "aborted_evidence": COMPLETE if is_complete and missing is not None else UNKNOWN,
         "join_started_at": join_started.at,
         "join_started_at_min": join_started.earliest,
@@ -122,11 +124,13 @@ class Moves:
         owners: the owner of each partition now.
         kept: how many partitions stayed with their owner.
         moved: partitions that got another.
-        returned: partitions without owner before, which a member now had owned before that: it
-            had to revoke them first.
+        returned: partitions that a generation before took from a member, which is still there, and
+            that another one has now: the first had to revoke them.
         recovered: the same, where the former owner is no longer a member.
-        appeared: partitions nobody had owned as far as is known.
+        appeared: partitions without owner before that were taken from nobody, or that their owner
+            has again.
         vanished: partitions that had an owner and have none now.
+        released: the last owners of partitions that were taken from them, and have none now.
     """
 
     def __init__(
@@ -141,16 +145,24 @@ class Moves:
         other = [p for p, owner in after.items() if known.get(p) != owner]
         self.kept = len(after) - len(other)
         self.moved = [p for p in other if p in known]
-        self.appeared = [p for p in other if p not in known]
+        self.appeared = [
+            p for p, owner in after.items() if p not in before and released.get(p) in (None, owner)
+        ]
         back = [p for p in released if p in after and p not in before]
-        self.returned = [p for p in back if released[p] in present]
+        self.returned = [p for p in back if released[p] in present and released[p] != after[p]]
         self.recovered = [p for p in back if released[p] not in present]
         self.vanished = [p for p in before if p not in after]
         self.released = {p: owner for p, owner in known.items() if p not in after}
 
 
 def moves(before: dict[str, Member], after: dict[str, Member], released: dict[str, str]) -> Moves:
-    """Compare who owns the partitions; `released` tells the last owner of those without."""
+    """Compare who owns the partitions.
+
+    Args:
+        before: members of the generation before.
+        after: members now.
+        released: owners of the partitions that were taken from them to be given to others.
+    """
     present = {m.identity for m in after.values()}
     return Moves(owners_by_partition(before), released, owners_by_partition(after), present)
 

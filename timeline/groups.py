@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from schemas import gold
 from schemas.columns import Column, array_of_millis
+from schemas.placement import partition_for
 from timeline.commits import NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from timeline.model import Member, Row
 
@@ -129,12 +130,15 @@ class Events(Protocol):
         """Give the state and `told_since` of a head; None if the event is none."""
 
 
-def fold(parts: Iterable[Events], holes: dict[int, Holes]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def fold(
+    parts: Iterable[Events], holes: dict[int, Holes], partitions: int | None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Fold the records of each group into the rows that they make known.
 
     Args:
         parts: events, those of a group one after the other.
         holes: what is missing, by partition of the records.
+        partitions: how many the topic has; None if that is not known.
 
     Yields:
         Rows of a table, with its name; its columns are in `OUTPUT`.
@@ -147,7 +151,7 @@ def fold(parts: Iterable[Events], holes: dict[int, Holes]) -> Iterator[tuple[str
             if group is None or group.group_id != group_id:
                 if group is not None:
                     group.finish(rows)
-                group = _Group(group_id, holes, events.head(start))
+                group = _Group(group_id, holes, partitions, events.head(start))
             group.take(events, start, end, rows)
             if rows.count >= _BATCH_ROWS:
                 yield from rows.take()
@@ -215,10 +219,15 @@ class _Group:
     """One group while its events pass by."""
 
     def __init__(
-        self, group_id: str, holes: dict[int, Holes], head: tuple[str, int | None] | None
+        self,
+        group_id: str,
+        holes: dict[int, Holes],
+        partitions: int | None,
+        head: tuple[str, int | None] | None,
     ) -> None:
         self.group_id = group_id
         self._holes = holes
+        self._partitions = partitions
         self._head = head
         self._fold: Fold | None = None
         self._offset = -1
@@ -232,7 +241,16 @@ class _Group:
             return  # the head
         fold = self._begin(partition)
         if fold.state.partition != partition:
-            return  # a group has one partition; a record elsewhere is not its history
+            if self._partitions is None or partition != partition_for(
+                self.group_id, self._partitions
+            ):
+                return  # a record that is not where its group belongs is not its history
+            fold.move(
+                partition,
+                int(events.offsets[start]),
+                _time(events, start),
+                has_hole=self._has_hole(partition),
+            )
         self._offset = int(events.offsets[end - 1])
         kind = events.kind(start)
         if kind is None:
@@ -254,20 +272,21 @@ class _Group:
         self._members = given["members"] if given is not None and events.goes_on(start) else []
         if self._members:
             return
-        at = int(events.at[start])
-        time = None if at == NO_TIME else at
+        time = _time(events, start)
         fold.record(Record(self._offset, time, kind, events.member_id(start), given))
         if fold.output.count >= _GROUP_ROWS:
             _settle(rows, fold.output.take())
 
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:
-            state, pending = GroupState(self.group_id, partition), list[Record]()
+            state, pending = GroupState(self.group_id, partition), None
             if self._head is not None:
                 state, pending = resumed(self._head[0])
-            holes = self._holes.get(state.partition, NO_HOLES)
-            self._fold = Fold(state, pending, has_hole=holes.between)
+            self._fold = Fold(state, pending, has_hole=self._has_hole(state.partition))
         return self._fold
+
+    def _has_hole(self, partition: int) -> Callable[[int, int], bool]:
+        return self._holes.get(partition, NO_HOLES).between
 
     def finish(self, rows: _Rows) -> None:
         """Give the group's rows, and what the next run needs."""
@@ -282,11 +301,16 @@ class _Group:
             "group_id": self.group_id,
             "record_partition": state.partition,
             "record_offset": self._offset,
-            "group_type": state.group_type,
+            "group_type": (state.interval or {}).get("group_type", state.group_type),
             "state": self._fold.to_json(),
             "told_since": None if self._head is None else self._head[1],
         }
         rows.add(HEADS, [told])
+
+
+def _time(events: Events, event: int) -> int | None:
+    at = int(events.at[event])
+    return None if at == NO_TIME else at
 
 
 def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:

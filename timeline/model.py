@@ -28,6 +28,7 @@ class Record(NamedTuple):
         kind: name of its silver table: ``group_metadata``.
         payload: its columns, as the events frame gives them; None for a tombstone.
         member_id: from the key, in the tables that have it there.
+        until: the time of what follows it, if that lies far before its own: its clock was ahead.
     """
 
     offset: int
@@ -35,6 +36,7 @@ class Record(NamedTuple):
     kind: str
     member_id: str | None
     payload: Row | None
+    until: int | None = None
 
 
 @dataclass
@@ -155,6 +157,7 @@ class GroupState:
     """All that the fold has to know of a group to go on.
 
     Attributes:
+        group_type: classic, consumer, share or streams; None while there is no group.
         clock: latest time seen; the timeline never runs back behind it.
         record_offset: offset of the last group record; None before the first.
         interval: the open row of the timeline.

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from timeline import cause, generations
-from timeline.classic import deleted
+from timeline import cause, generations, lives
 from timeline.members import CONVERTED, LEFT, compare, follow_owners, follow_sessions
 from timeline.model import Commits, Epochs, Member, partition_key, partition_of
 from timeline.timeline import (
@@ -26,8 +25,6 @@ from timeline.timeline import (
     Moment,
     elapsed,
     enter,
-    exactly,
-    not_before,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +36,8 @@ COLUMNS = frozenset(
         *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
         *("instance_id", "client_id", "client_host", "rebalance_timeout_ms"),
         *("subscribed_topic_names", "subscribed_topic_regex"),
-        *("topic_partitions", "assigned_partitions", "active_tasks", "subtopologies"),
+        *("topic_partitions", "assigned_partitions", "partitions_pending_revocation"),
+        *("active_tasks", "active_tasks_pending_revocation", "subtopologies"),
         *("topics", "initializing_topics", "initialized_topics", "deleting_topics"),
     }
 )
@@ -47,6 +45,11 @@ COLUMNS = frozenset(
 _FAMILIES = ("consumer", "share", "streams")
 # STABLE as the state byte of a member's current assignment has it.
 _MEMBER_STABLE = {"consumer": 0, "share": 0, "streams": 1}
+_OWNED = (
+    *("assigned_partitions", "partitions_pending_revocation"),
+    *("active_tasks", "active_tasks_pending_revocation"),
+)
+_FIRST_EPOCH = 2
 _CREATED = "the first members of a new group"
 
 
@@ -62,7 +65,48 @@ def is_metadata(record: Record) -> bool:
     return kind is not None and record.kind == f"{kind}_group_metadata"
 
 
-def read(state: GroupState, output: Output, batch: list[Record], *, is_complete: bool) -> None:
+def goes_over(
+    state: GroupState, new: list[Record], own: list[Record], *, is_complete: bool
+) -> bool:
+    """Tell whether a batch turns a classic group with members into one of a new protocol.
+
+    The coordinator then writes what its members are in the new protocol under the ids that they
+    have (ConsumerGroup.createConsumerGroupRecords). A group that it makes anew begins with one.
+
+    Args:
+        state: the group before.
+        new: records of the new protocols.
+        own: those of the classic one.
+        is_complete: whether the group's members before are known.
+    """
+    told = {r.member_id for r in new if _is_member(r) and r.payload is not None}
+    if state.group_type == "classic" and told & state.members.keys():
+        return True
+    is_known = is_complete and lives.is_alive(state)
+    return not is_known and len(told) > 1 and any(r.payload is None for r in own)
+
+
+def comes_back(new: list[Record], own: list[Record]) -> bool:
+    """Tell whether a batch turns a group of a new protocol into a classic one with members.
+
+    One without members is deleted, and a new one is made without members, too.
+    """
+    ends = any(is_metadata(r) and r.payload is None for r in new)
+    return ends and any((r.payload or {}).get("members") for r in own)
+
+
+def _is_member(record: Record) -> bool:
+    return record.kind.endswith("_group_member_metadata")
+
+
+def read(
+    state: GroupState,
+    output: Output,
+    batch: list[Record],
+    *,
+    is_complete: bool,
+    goes_over: bool,
+) -> None:
     """Take a batch of records that the coordinator wrote together.
 
     Args:
@@ -70,59 +114,89 @@ def read(state: GroupState, output: Output, batch: list[Record], *, is_complete:
         output: takes the rows that are complete now.
         batch: the records, of one type of group.
         is_complete: whether no offset is missing between the group's last record and these.
+        goes_over: whether the batch converts a classic group.
     """
-    last = batch[-1]
+    was_alive = lives.is_alive(state)
+    begins, batch = _entered(state, output, batch, is_complete=is_complete, goes_over=goes_over)
+    if not batch:
+        return
+    last, before, subscribed = batch[-1], state.members, _subscriptions(state)
     kind = family(last.kind)
-    was_type, before, subscribed = state.group_type, state.members, _subscriptions(state)
-    if was_type != kind:
-        state.group_type = kind
-        state.epochs = Epochs()
-    state.members = {} if was_type == "classic" else dict(before)
+    if state.group_type != kind:
+        state.group_type, state.epochs, state.members = kind, Epochs(), {}
+    else:
+        state.members = dict(before)
     epoch = state.epochs.group
     for record in batch:
         _apply(state, record)
-    state.record_offset = last.offset
-    state.commits = Commits()
-    state.live = []
-    if any(is_metadata(r) and r.payload is None for r in batch) and state.epochs.group is None:
-        state.members = before
-        deleted(state, output, last)
-        state.epochs = Epochs()
-        return
-    at = not_before(state.clock, last.timestamp)
-    if was_type == "classic":
-        _went_over(state, output, last, before, at)
-    when = exactly(at) if is_complete else Moment(at, state.clock, at)
-    is_first = state.generation is None
-    changes = compare({} if is_first else before, state.members)
-    if state.epochs.group != epoch:
-        why = _cause(state, changes, was_type, subscribed)
+    state.commits, state.live = Commits(), []
+    when = lives.moment(state, last)
+    is_seen = is_complete if begins else was_alive
+    if not (is_complete and is_seen):
+        when = when._replace(earliest=state.clock)
+    if goes_over:
+        _went_over(state, output, last, before, when)
+    changes = compare({} if state.generation is None else before, state.members)
+    replaced = compare(before, state.members).replaced
+    if state.epochs.group not in (None, epoch):
+        is_new = is_complete or _is_creation(state, batch)
+        why = _cause(state, changes, subscribed, goes_over=goes_over, is_new=is_new)
         _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
     elif state.generation is not None and any(changes):
         _amend(state.generation, changes, len(state.members))
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
-        _assigned(state, at)
-    name = _state(state)
-    if name == STABLE:
-        _settled(state, at)
+        _assigned(state, when.at)
+    if is_seen or goes_over or _is_known(state):
+        _enter(state, output, last, when)
     number = state.epochs.group
-    enter(state, output, name, when, last, generation=number, member_count=len(state.members))
     follow_sessions(
         state,
         output,
         state.members,
         last,
-        at=at,
+        at=when.at,
         earliest=when.earliest,
         generation=number,
-        end_cause=CONVERTED if was_type == "classic" else LEFT,
-        replaced=compare(before, state.members).replaced if is_first else changes.replaced,
+        end_cause=CONVERTED if goes_over else LEFT,
+        replaced=replaced,
     )
-    follow_owners(state, output, state.members, last, at=at, generation=number)
+    follow_owners(state, output, state.members, last, at=when.at, generation=number)
+
+
+def _entered(
+    state: GroupState, output: Output, batch: list[Record], *, is_complete: bool, goes_over: bool
+) -> tuple[bool, list[Record]]:
+    """End the life that a batch ends.
+
+    Returns:
+        Whether another begins with it, and those of its records that are of what lives on.
+    """
+    last = batch[-1]
+    kind = family(last.kind) or ""
+    if state.record_offset is None and not is_complete:
+        lives.forget_guess(state)
+    state.record_offset = last.offset
+    ends = [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]
+    if ends:
+        lives.deleted(state, output, last, kind)
+        batch = batch[ends[-1] + 1 :]
+    elif state.group_type not in (None, kind) and not goes_over:
+        lives.vanished(state, output, last)
+    begins = state.group_type is None
+    if begins and all(r.payload is None for r in batch):
+        return begins, []  # what was left of a group that is gone
+    return begins, batch
+
+
+def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    name, number = _state(state), state.epochs.group
+    if name == STABLE:
+        _settled(state, when.at)
+    enter(state, output, name, when, record, generation=number, member_count=len(state.members))
 
 
 def _went_over(
-    state: GroupState, output: Output, record: Record, before: dict[str, Member], at: int | None
+    state: GroupState, output: Output, record: Record, before: dict[str, Member], when: Moment
 ) -> None:
     """Note a join phase of the classic group that the conversion cut short."""
     interval = state.interval
@@ -132,15 +206,27 @@ def _went_over(
     if before.keys() - state.members.keys():
         # A member that left has started it: the others were to re-join, and one came back new.
         state.group_type, kind = "classic", state.group_type
-        when = Moment(at, interval["started_at"], at)
+        when = when._replace(earliest=interval["started_at"])
         number, count = interval["generation"], interval["member_count"]
         enter(state, output, PREPARING, when, record, generation=number, member_count=count)
         state.group_type = kind
 
 
-def convert_back(state: GroupState) -> None:
-    """Forget what only the new protocol knows; the members stay, to be compared."""
-    state.epochs = Epochs()
+def _is_creation(state: GroupState, batch: list[Record]) -> bool:
+    """Tell whether the records themselves show that a group began with them.
+
+    Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
+    """
+    told = {r.member_id for r in batch if _is_member(r)}
+    return (state.epochs.group or 0) <= _FIRST_EPOCH and state.members.keys() <= told
+
+
+def _is_known(state: GroupState) -> bool:
+    """Tell whether enough of a group's records were read for its state to follow from them."""
+    epochs = state.epochs
+    return epochs.group is not None and (
+        epochs.assignment is not None or state.group_type == "share" or not state.members
+    )
 
 
 # -- what the records hold -------------------------------------------------------------------------
@@ -184,7 +270,9 @@ def _target_member(state: GroupState, member_id: str, payload: Row | None) -> No
     if payload is None:
         state.epochs.target.pop(member_id, None)
     else:
-        state.epochs.target[member_id] = _partitions(state, payload, "topic_partitions")
+        state.epochs.target[member_id] = _partitions(
+            state, payload, "topic_partitions", "active_tasks"
+        )
 
 
 def _current_assignment(state: GroupState, member_id: str, payload: Row | None) -> None:
@@ -196,7 +284,9 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
     stable = _MEMBER_STABLE[state.group_type or ""]
     state.epochs.is_stable[member_id] = payload.get("state") == stable
     if member_id in state.members:
-        assigned = _partitions(state, payload, "assigned_partitions")
+        # A member owns what it was told to give up until it says that it has
+        # (ConsumerGroup.maybeUpdatePartitionEpoch).
+        assigned = _partitions(state, payload, *_OWNED)
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
 
 
@@ -229,16 +319,15 @@ _ACTIONS = {
 }
 
 
-def _partitions(state: GroupState, payload: Row, column: str) -> dict[str, list[int]]:
+def _partitions(state: GroupState, payload: Row, *columns: str) -> dict[str, list[int]]:
     """Give the partitions of an assignment: by topic id, or by topic for the tasks of Streams."""
     found: dict[str, list[int]] = {}
-    if state.group_type == "streams":
-        for task in payload.get("active_tasks") or ():
-            for topic in state.epochs.sources.get(task["subtopology_id"], ()):
-                found.setdefault(topic, []).extend(task["partitions"])
-        return found
-    for part in payload.get(column) or ():
-        found.setdefault(part["topic_id"], []).extend(part["partitions"])
+    for part in (part for column in columns for part in payload.get(column) or ()):
+        topics = [part.get("topic_id")]
+        if "subtopology_id" in part:
+            topics = state.epochs.sources.get(part["subtopology_id"], [])
+        for topic in topics:
+            found.setdefault(topic, []).extend(part["partitions"])
     return found
 
 
@@ -322,7 +411,10 @@ def _assigned(state: GroupState, at: int | None) -> None:
             row["join_completed_at"] = at
             row["join_completed_at_min"] = row["join_completed_at_max"] = at
             row["join_ms"] = elapsed(row["join_started_at"], at)
-        generations.tell_moves(row, moved)
+        if state.group_type == "share":  # its partitions have many owners at once
+            row["assigned_partitions"] = len(owners)
+        else:
+            generations.tell_moves(row, moved)
         row["idle_members"] = sorted(m for m in state.members if not epochs.target.get(m))
         row["unassigned_topics"] = _unassigned(state, owners)
     state.last_owners = owners
@@ -358,13 +450,15 @@ def _subscriptions(state: GroupState) -> dict[str, list[str] | None]:
 def _cause(
     state: GroupState,
     changes: Changes,
-    was_type: str | None,
     subscribed: dict[str, list[str] | None],
+    *,
+    goes_over: bool,
+    is_new: bool,
 ) -> tuple[str, str]:
-    if was_type == "classic":
+    if goes_over:
         return cause.CONVERSION, f"the group went over to the {state.group_type} protocol"
     if state.generation is None:
-        return cause.GROUP_CREATED, _CREATED
+        return (cause.GROUP_CREATED, _CREATED) if is_new else (cause.UNKNOWN, cause.FIRST_KNOWN)
     if any(changes):
         return cause.membership(changes)
     for member_id, topics in subscribed.items():

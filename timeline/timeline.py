@@ -93,6 +93,16 @@ def current(state: GroupState) -> str | None:
     return None if state.interval is None else str(state.interval["state"])
 
 
+def held(interval: Row | None) -> int | None:
+    """Give a time before which the group has not left the state that it is in."""
+    if interval is None:
+        return None
+    at, own = interval["started_at"], interval["record_timestamp"]
+    # The record shows that the group was in it then; if clocks differ, that is less certain.
+    certain: int | None = at if own in (None, at) else interval["started_at_min"]
+    return certain
+
+
 def _close(output: Output, row: Row, at: int | None) -> None:
     row["ended_at"] = at
     row["duration_ms"] = elapsed(row["started_at"], at)
@@ -109,9 +119,7 @@ def elapsed(start: int | None, end: int | None) -> int | None:
 def _not_before(when: Moment, start: int | None) -> Moment:
     if start is None or when.at is None or when.at >= start:
         return when
-    latest = None if when.latest is None else max(when.latest, start)
-    earliest = None if when.earliest is None else max(when.earliest, start)
-    return Moment(start, earliest, latest)
+    return Moment(start, when.earliest, None if when.latest is None else max(when.latest, start))
 
 
 def not_before(clock: int | None, at: int | None) -> int | None:

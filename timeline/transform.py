@@ -21,18 +21,24 @@ if TYPE_CHECKING:
 
 _COLUMNS = tagged_columns(groups.OUTPUT)
 _POSITION = ("record_partition", "record_offset")
+HOME = "is_home"
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 
 
 def timeline(
-    silver: Mapping[str, DataFrame], heads: DataFrame | None, holes: Mapping[int, groups.Holes]
+    silver: Mapping[str, DataFrame],
+    heads: DataFrame | None,
+    holes: Mapping[int, groups.Holes],
+    partitions: int | None = None,
 ) -> DataFrame:
     """Tell what the records of some groups make known.
 
     Args:
-        silver: rows of the silver tables by name, those to be folded.
+        silver: rows of the silver tables by name, those to be folded. A column `HOME` tells, where
+            it is there, whether a row is where its group belongs; those that are not come first.
         heads: rows of group_heads, of the groups that go on; None if none does.
         holes: what is missing, by partition of the records.
+        partitions: how many the topic has; None if that is not known.
 
     Returns:
         Rows of the tables of `groups.OUTPUT`, for `rows_of`. All open rows of the groups are among
@@ -42,15 +48,16 @@ def timeline(
     if heads is not None:
         kind, state = F.lit(HEADS).alias("kind"), F.col("state").alias("payload")
         parts.append(_shaped(heads.select(kind, "group_id", state, "told_since")))
-    order = ("group_id", *_POSITION, F.col("more").desc())
-    ordered = reduce(_union, parts).repartition("group_id").sortWithinPartitions(*order)
-    return ordered.mapInArrow(partial(_timeline, dict(holes)), ddl(_COLUMNS))
+    events = reduce(_union, parts).repartition("group_id")
+    at_home = [HOME] if HOME in events.columns else []
+    ordered = events.sortWithinPartitions("group_id", *at_home, *_POSITION, F.col("more").desc())
+    return ordered.mapInArrow(partial(_timeline, dict(holes), partitions), ddl(_COLUMNS))
 
 
 def _timeline(
-    holes: dict[int, groups.Holes], batches: Iterable[pa.RecordBatch]
+    holes: dict[int, groups.Holes], partitions: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return tagged(groups.fold(arrow.read(batches), holes), _COLUMNS)
+    return tagged(groups.fold(arrow.read(batches), holes, partitions), _COLUMNS)
 
 
 def _events(name: str, rows: DataFrame) -> DataFrame:
@@ -79,7 +86,8 @@ def _events(name: str, rows: DataFrame) -> DataFrame:
     own["at"] = F.coalesce(at, F.lit(NO_TIME))
     columns = (expression.alias(column) for column, expression in own.items())
     kind = F.lit(None if name == COMMITS else name).alias("kind")
-    return _shaped(rows.select("group_id", *_POSITION, kind, *columns))
+    at_home = [HOME] if HOME in rows.columns else []
+    return _shaped(rows.select("group_id", *_POSITION, kind, *columns, *at_home))
 
 
 def _by_members(rows: DataFrame) -> DataFrame:
@@ -88,6 +96,7 @@ def _by_members(rows: DataFrame) -> DataFrame:
     members = {name: name for name in (*arrow.SCALARS, *arrow.BYTES)} | arrow.DECODED
     lists = rows.select(
         *("group_id", *_POSITION, "record_timestamp", "is_tombstone"),
+        *(name for name in (HOME,) if name in rows.columns),
         *(name for name in arrow.OWN if name != "current_state_timestamp"),
         F.unix_millis("current_state_timestamp").alias("current_state_timestamp"),
         *(F.col(f"members.{path}").alias(name) for name, path in members.items()),

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
+from jobs.runtime.homes import at_home, places_of
 from jobs.runtime.logs import of_every_log
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, rows_of
@@ -33,6 +35,7 @@ from timeline.transform import timeline
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from jobs.runtime.homes import Places
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 STAGE = "history"
 FIRST_HOUR = "first_hour"
 """Details of a run in the ledger: the first hour with commits, in epoch milliseconds."""
+PARTITIONS, MISPLACED = "partitions", "misplaced"
+"""Details of a run: the number of the topic's partitions, and the records that are not where their
+group belongs, see `jobs.runtime.homes`."""
 OWNED_SINCE = "owned_since"
 """Details of a run: the time from which on it tells who owned partitions, in milliseconds."""
 _TABLES_AT_ONCE = 4
@@ -116,27 +122,34 @@ class _News:
             or brought by files of earlier times.
         holes: offsets that were not read or not decoded, by partition.
         positions: by partition, the offset behind the last one that has been told of after the run.
+        before: the same of before the run.
+        late: partitions of which offsets were read that lie before those.
+        counts: how many partitions the topic has had, the newest last, as far as a cluster or an
+            earlier run tells.
     """
 
     tables: list[str]
     is_late: bool
     holes: dict[int, Holes]
     positions: dict[int, int]
+    before: dict[int, int]
+    late: set[int]
+    counts: list[int]
 
 
 def _news(lakehouse: Lakehouse, stage: StageRun) -> _News:
     former = {} if stage.is_refresh else stage.former
-    positions, before = (_by_partition(former, name) for name in ("positions", "last_holes"))
+    known, before = (_by_partition(former, name) for name in ("positions", "last_holes"))
     runs = lakehouse.runs.done(DECODE, stage.after, stage.to)
     covered = _covered(lakehouse, runs)
-    is_late = not stage.is_refresh and (
-        any(row.details.get("retried") for row in runs)
-        or any(start < positions.get(partition, 0) for partition, start, _ in _ranges(covered))
-    )
+    late = {p for p, start, _ in _ranges(covered) if start < known.get(p, 0)}
+    is_late = bool(late) or any(row.details.get("retried") for row in runs)
+    is_late &= not stage.is_refresh
     if is_late:
         # Groups that are told anew need all holes, not the last one alone.
         before, runs = {}, lakehouse.runs.done(DECODE, -1, stage.to)
         covered = _covered(lakehouse, runs)
+    positions = known.copy()
     for partition, _, end in _ranges(covered):
         positions[partition] = max(positions.get(partition, 0), end)
     missing = _holes(covered)
@@ -151,7 +164,17 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> _News:
         is_late,
         holes_of(partitions, starts, ends, before),
         positions,
+        known,
+        late,
+        sorted({*former.get(PARTITIONS, ()), *_listed(covered)}),
     )
+
+
+def _listed(covered: pa.Table) -> set[int]:
+    """Give how many partitions the topic had each time that a cluster was asked for all."""
+    of_cluster = covered.filter(pc.equal(covered["source"], "kafka"))
+    of_run = of_cluster.group_by("ingest_run").aggregate([("record_partition", "max")])
+    return {last + 1 for last in of_run["record_partition_max"].to_pylist()}
 
 
 def _by_partition(details: dict[str, dict[str, int]], name: str) -> dict[int, int]:
@@ -163,7 +186,8 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
     first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
     rows = lakehouse.read(COVERAGE).where(between("ingest_run", first, last))
     bounds = (F.col(f"holes.{end}_offset").alias(end) for end in ("start", "end"))
-    return rows.select("record_partition", "from_offset", "next_offset", *bounds).toArrow()
+    position = ("record_partition", "ingest_run", "from_offset", "next_offset")
+    return rows.select(*position, "source", *bounds).toArrow().sort_by("ingest_run")
 
 
 def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
@@ -175,11 +199,25 @@ def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
 
 
 def _holes(covered: pa.Table) -> pa.Table:
-    """Give partition, first and last offset of each hole."""
+    """Give partition, first and last offset of each hole, as the last run left it that looked."""
     rows = covered.combine_chunks()
-    of_row = pc.list_parent_indices(rows["start"])
-    bounds = (pc.list_flatten(rows[name]) for name in ("start", "end"))
-    return pa.table([rows["record_partition"].take(of_row), *bounds], names=_HOLE)
+    of_row = pc.list_parent_indices(rows["start"]).to_numpy()
+    starts, ends = (pc.list_flatten(rows[name]).to_numpy() for name in ("start", "end"))
+    of_hole = rows["record_partition"].to_numpy()[of_row]
+    reached: dict[int, int] = {}
+    ranges = (rows[name].to_pylist() for name in ("record_partition", "from_offset", "next_offset"))
+    for row, (partition, first, behind) in enumerate(zip(*ranges, strict=True)):
+        if first < reached.get(partition, 0):
+            again = (of_hole == partition) & (of_row < row) & (starts < behind) & (ends >= first)
+            rest = [(~again, starts, ends)]
+            rest += [(again, starts, np.minimum(ends, first - 1))]
+            rest += [(again, np.maximum(starts, behind), ends)]
+            keep = [chosen & (start <= end) for chosen, start, end in rest]
+            starts = np.concatenate([s[k] for (_, s, _), k in zip(rest, keep, strict=True)])
+            ends = np.concatenate([e[k] for (_, _, e), k in zip(rest, keep, strict=True)])
+            of_row, of_hole = (np.concatenate([c[k] for k in keep]) for c in (of_row, of_hole))
+        reached[partition] = max(behind, reached.get(partition, 0))
+    return pa.table([pa.array(of_hole, pa.int32()), starts, ends], names=_HOLE)
 
 
 def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
@@ -195,10 +233,11 @@ def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
 def _tell(run: Run, stage: StageRun) -> None:
     lakehouse = run.lakehouse
     news = _news(lakehouse, stage)
+    given = _given(lakehouse, stage, news)
     if not (stage.is_resumed and _of_run(lakehouse, stage, HEADS)):
-        changed, replayed = _write(lakehouse, stage, news)
-        run.summary |= {"groups_changed": changed, "groups_replayed": replayed}
-        stage.details["groups_replayed"] = replayed
+        changed = _write(lakehouse, stage, news, given)
+        run.summary |= {"groups_changed": changed, "groups_replayed": len(given.replayed)}
+        stage.details["groups_replayed"] = len(given.replayed)
     if stage.is_resumed:
         # What it would tell now is not what the run told that was killed behind some of its writes.
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
@@ -207,6 +246,8 @@ def _tell(run: Run, stage: StageRun) -> None:
     holes = news.holes.items()
     stage.details |= {
         "positions": {str(partition): offset for partition, offset in news.positions.items()},
+        PARTITIONS: given.places.counts,
+        MISPLACED: given.places.misplaced,
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
     }
@@ -227,48 +268,56 @@ class _Given:
         heads: where their groups go on.
         committed: the last commits of before.
         replayed: groups that are told anew.
+        places: where the groups' records are.
     """
 
     silver: dict[str, DataFrame]
     heads: DataFrame | None
     committed: DataFrame | None
     replayed: list[str]
+    places: Places
 
 
 def _given(lakehouse: Lakehouse, stage: StageRun, news: _News) -> _Given:
     every = {table: lakehouse.read(decoded_table(table)) for table in news.tables}
     is_new = between("decode_run", stage.after, stage.to)
     silver = {table: rows.where(is_new) for table, rows in every.items()}
-    if not stage.former or stage.is_refresh:
-        return _Given(silver, None, None, [])
-    heads, committed = (lakehouse.read(_SPECS[table]) for table in (HEADS, LATEST))
-    replayed = _replayed(silver, heads) if news.is_late else []
-    if not replayed:
-        return _Given(silver, heads, committed, [])
-    known = between("decode_run", -1, stage.to)
-    names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
-    silver = {
-        table: rows.where(known)
-        .join(F.broadcast(names), "group_id", how="left")
-        .where(f"is_replayed OR {is_new}")
-        .select(*rows.columns)
-        for table, rows in every.items()
-    }
-    return _Given(silver, _without(heads, names), _without(committed, names), replayed)
+    heads, committed, replayed = None, None, list[str]()
+    if stage.former and not stage.is_refresh:
+        heads, committed = (lakehouse.read(_SPECS[table]) for table in (HEADS, LATEST))
+        replayed = _replayed(silver, heads, news) if news.is_late else []
+    if replayed:
+        known = between("decode_run", -1, stage.to)
+        names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
+        silver = {
+            table: rows.where(known)
+            .join(F.broadcast(names), "group_id", how="left")
+            .where(f"is_replayed OR {is_new}")
+            .select(*rows.columns)
+            for table, rows in every.items()
+        }
+        heads, committed = (
+            None if rows is None else _without(rows, names) for rows in (heads, committed)
+        )
+    places = places_of(silver, heads, news.counts)
+    return _Given(at_home(silver, places), heads, committed, replayed, places)
 
 
-def _replayed(new: dict[str, DataFrame], heads: DataFrame) -> list[str]:
-    """Name the groups of which records came that lie before what was told already."""
+def _replayed(new: dict[str, DataFrame], heads: DataFrame, news: _News) -> list[str]:
+    """Name the groups that records before what was told already may be of, or may tell about.
+
+    What is missing in a partition counts for all groups in it.
+    """
     place = ("group_id", "record_partition")
     positions = (rows.select(*place, "record_offset") for rows in new.values())
-    first = (
-        reduce(DataFrame.unionByName, positions)
-        .groupBy(*place)
-        .agg(F.min("record_offset").alias("first"))
-    )
-    late = first.join(heads.select(*place, "record_offset"), list(place))
-    rows = late.where("first <= record_offset").select("group_id").distinct().collect()
-    return [row.group_id for row in rows]
+    told = F.create_map(*(F.lit(x) for pair in news.before.items() for x in pair))
+    is_late = F.col("record_offset") < told[F.col("record_partition")]
+    late = reduce(DataFrame.unionByName, positions).where(is_late).select(*place).distinct()
+    partitions = news.late | {row.record_partition for row in late.collect()}
+    there = heads.where(F.col("record_partition").isin(*partitions))
+    moved = heads.join(late.select("group_id"), "group_id", how="left_semi")
+    groups = there.unionByName(moved).select("group_id").distinct().collect()
+    return [row.group_id for row in groups]
 
 
 def _named(lakehouse: Lakehouse, groups: Iterable[str]) -> DataFrame:
@@ -279,10 +328,9 @@ def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(groups), "group_id", how="left_anti")
 
 
-def _write(lakehouse: Lakehouse, stage: StageRun, news: _News) -> tuple[int, int]:
-    """Write the tables; give how many groups there is news of, and how many were told anew."""
-    given = _given(lakehouse, stage, news)
-    rows = timeline(given.silver, given.heads, news.holes)
+def _write(lakehouse: Lakehouse, stage: StageRun, news: _News, given: _Given) -> int:
+    """Write the tables; give how many groups there is news of."""
+    rows = timeline(given.silver, given.heads, news.holes, given.places.partitions)
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed)
         if COMMITS in given.silver
@@ -303,7 +351,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: _News) -> tuple[int, int
     # From these the next run goes on, and so one that was killed before this.
     tables.write_committed()
     tables.write_heads()
-    return len(told.groups), len(given.replayed)
+    return len(told.groups)
 
 
 class _Told(NamedTuple):

@@ -141,7 +141,7 @@ def _of_any_moment(name: str, row: Row) -> Row:
 
 def _of_any_engine(head: Any) -> Any:  # noqa: ANN401 - JSON
     """Leave out what a head keeps of records besides what the fold reads of them later."""
-    pending = [record[:4] for record in head["pending"]]
+    pending = [record[:5] for record in head.get("pending", ())]
     state = {name: value for name, value in head["state"].items() if name != "topic_names"}
     return {"state": state, "pending": pending}
 

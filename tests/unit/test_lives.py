@@ -1,0 +1,288 @@
+"""What becomes of a group between two lives: conversions, deletions, another place, clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.history import tell
+from tests.support.records import HOUR, MINUTE, SECOND, Records
+from tests.unit.test_history_truth import as_text, assert_same
+from timeline.fold import Fold
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState
+
+if TYPE_CHECKING:
+    from tests.support.history import Log
+
+Row = dict[str, Any]
+
+
+def states(told: dict[str, list[Row]]) -> list[tuple[str, str]]:
+    """Give type and name of each state."""
+    rows = sorted(told[STATES], key=lambda r: r["sequence"])
+    return [(r["group_type"], r["state"]) for r in rows]
+
+
+def generations(told: dict[str, list[Row]]) -> list[Row]:
+    return sorted(told[GENERATIONS], key=lambda r: r["record_offset"])
+
+
+def told_whole_and_cut(log: Log) -> dict[str, list[Row]]:
+    """Tell a log in one run, after holding that it is the same with a cut anywhere."""
+    whole = tell(log)
+    for cut in range(1, len(log.events)):
+        assert_same(tell(log, [cut]), whole, log)
+    rows = sorted(whole[STATES], key=lambda r: r["sequence"])
+    assert [r["sequence"] for r in rows] == list(range(len(rows)))
+    return whole
+
+
+# -- migration -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 9])
+def test_an_offline_migration_ends_a_group_and_begins_another(epoch: int) -> None:
+    # GroupMetadataManager.maybeDeleteEmptyClassicGroup
+    log = Records().classic(1, {"a": [0, 1]}).wait(MINUTE).classic(2).wait(MINUTE)
+    log.deleted().joins_empty("b", epoch)
+    told = told_whole_and_cut(log.log())
+    *_, empty, dead, stable = states(told)
+    assert (empty, dead, stable) == (
+        ("classic", "Empty"),
+        ("classic", "Dead"),
+        ("consumer", "Stable"),
+    )
+    last = generations(told)[-1]
+    assert (last["generation"], last["previous_generation"]) == (epoch, None)
+    assert last["cause"] == "group_created"
+
+
+def test_the_way_back_of_an_offline_migration_does_the_same() -> None:
+    # GroupMetadataManager.maybeDeleteEmptyConsumerGroup
+    log = Records().joins_empty("a").wait(MINUTE).leaves_empty("a", 2).wait(MINUTE)
+    log.target(None).epoch(None).created().wait(3 * SECOND).classic(1, {"b": [0, 1]})
+    told = told_whole_and_cut(log.log())
+    assert states(told) == [
+        ("consumer", "Stable"),
+        ("consumer", "Empty"),
+        ("consumer", "Dead"),
+        ("classic", "Empty"),
+        ("classic", "PreparingRebalance"),
+        ("classic", "CompletingRebalance"),
+        ("classic", "Stable"),
+    ]
+    created = generations(told)[2]
+    assert (created["generation"], created["previous_generation"]) == (0, None)
+    assert created["cause"] == "group_created"
+
+
+def test_an_online_migration_goes_on_with_the_generation() -> None:
+    log = Records().classic(3, {"a": [0, 1]}).wait(MINUTE)
+    log.deleted().member("a").epoch(3).target(3, a=[0, 1]).current("a", 3, [0, 1])
+    log.member("b").epoch(4).target(4, a=[0], b=[1]).current("a", 3, [0], 1)
+    told = told_whole_and_cut(log.log())
+    assert ("classic", "Dead") not in states(told)
+    last = generations(told)[-1]
+    assert (last["generation"], last["previous_generation"]) == (4, 3)
+    assert last["cause"] == "conversion"
+
+
+def test_an_online_migration_back_rebalances_at_once() -> None:
+    log = Records().joins_empty("a").wait(MINUTE)
+    log.current("a", None).target(None).member("a", gone=True).epoch(None)
+    log.classic(1, {"a": [0, 1]})
+    told = told_whole_and_cut(log.log())
+    assert states(told) == [("consumer", "Stable"), ("classic", "PreparingRebalance")]
+    assert generations(told)[-1]["cause"] == "conversion"
+
+
+def test_what_is_left_of_a_group_that_is_gone_begins_none() -> None:
+    log = Records().joins_empty("a").wait(MINUTE).leaves_empty("a", 2).wait(MINUTE)
+    log.epoch(None).wait(SECOND).member("a", gone=True).wait(SECOND).epoch(None)
+    assert states(told_whole_and_cut(log.log()))[-1] == ("consumer", "Dead")
+
+
+# -- after a death ---------------------------------------------------------------------------------
+
+
+def test_a_classic_group_behind_a_dead_consumer_group_is_what_its_record_says() -> None:
+    log = Records().epoch(None).wait(HOUR, hole=True).classic(9, {"a": [0, 1]})
+    told = told_whole_and_cut(log.log())
+    assert states(told)[-1] == ("classic", "Stable")
+    assert generations(told)[-1]["cause"] != "conversion"
+
+
+def test_a_classic_record_amid_a_consumer_group_ends_that() -> None:
+    log = Records().joins_empty("a").wait(HOUR, hole=True).classic(9, {"b": [0, 1]})
+    told = told_whole_and_cut(log.log())
+    assert states(told)[:2] == [("consumer", "Stable"), ("consumer", "Dead")]
+    assert states(told)[-1] == ("classic", "Stable")
+    (dead,) = (r for r in told[STATES] if r["state"] == "Dead")
+    assert dead["evidence"] == "bounded"
+
+
+def test_a_consumer_group_behind_a_dead_classic_group_is_a_new_one() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2).wait(MINUTE).deleted()
+    log.wait(24 * HOUR).joins_empty("b")
+    last = generations(told_whole_and_cut(log.log()))[-1]
+    assert (last["cause"], last["previous_generation"]) == ("group_created", None)
+
+
+def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
+    log = Records().wait(SECOND, hole=True).commit().wait(SECOND).commit(deletes=True)
+    log.wait(SECOND).commit().wait(HOUR, hole=True).classic(7, {"a": [0]})
+    told = told_whole_and_cut(log.log())
+    assert states(told)[:3] == [("classic", "Empty"), ("classic", "Dead"), ("classic", "Empty")]
+
+
+# -- first sight -----------------------------------------------------------------------------------
+
+
+def test_a_consumer_group_in_a_compacted_log_is_not_told_to_begin() -> None:
+    log = Records().wait(SECOND, hole=True).member("a").wait(24 * HOUR, hole=True)
+    log.epoch(7).target(7, a=[0, 1]).wait(SECOND, hole=True).current("a", 7, [0, 1])
+    told = told_whole_and_cut(log.log())
+    rows = sorted(told[STATES], key=lambda r: r["sequence"])
+    assert [(r["state"], r["generation"]) for r in rows] == [("Reconciling", 7), ("Stable", 7)]
+    assert rows[0]["evidence"] == "bounded"
+    assert rows[0]["started_at_min"] is None
+    assert [r["cause"] for r in generations(told)] == ["unknown"]
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_consumer_group_that_begins_behind_a_hole_is_new(epoch: int) -> None:
+    log = Records().wait(SECOND, hole=True).joins_empty("a", epoch)
+    (row,) = generations(told_whole_and_cut(log.log()))
+    assert row["cause"] == "group_created"
+
+
+def test_offsets_of_a_consumer_group_make_no_other_group_of_it() -> None:
+    log = Records().wait(SECOND, hole=True).commit().wait(HOUR, hole=True).joins_empty("a", 5)
+    log.wait(SECOND).commit()
+    assert states(told_whole_and_cut(log.log())) == [("consumer", "Stable")]
+
+
+# -- what is known when a record arrives -----------------------------------------------------------
+
+
+def test_a_hole_behind_a_record_says_nothing_of_it() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(4, {"a": [0]})
+    log.wait(MINUTE, hole=True).classic(5, {"a": [0]})
+    before, after = generations(told_whole_and_cut(log.log()))[1:]
+    assert (before["aborted_generations"], before["aborted_evidence"]) == (2, "complete")
+    assert after["aborted_evidence"] == "unknown"
+
+
+def test_a_generation_that_nobody_counts_to_fits_its_column() -> None:
+    log = Records().classic(-(2**31), {"a": [0]}).wait(MINUTE).classic(2**31 - 1, {"a": [0]})
+    assert max(r["aborted_generations"] or 0 for r in generations(tell(log.log()))) == 2**31 - 1
+
+
+# -- owners ----------------------------------------------------------------------------------------
+
+
+def test_a_member_owns_what_it_has_not_given_up_yet() -> None:
+    log = Records().joins_empty("a").wait(12 * SECOND)
+    log.member("b").epoch(2).target(2, a=[0], b=[1]).wait(0)
+    log.current("a", 1, [0], 1).wait(28 * SECOND).current("a", 2, [0]).wait(3 * SECOND)
+    log.current("b", 2, [1])
+    owners = {
+        (r["topic_partition"], r["member_id"]): r for r in told_whole_and_cut(log.log())[OWNERS]
+    }
+    acknowledged = Records().clock + 40 * SECOND
+    assert owners[1, "a"]["valid_to"] == acknowledged
+    assert owners[1, "b"]["valid_from"] == acknowledged + 3 * SECOND
+
+
+def test_partitions_of_an_eager_group_that_come_back_are_no_follow_up() -> None:
+    log = Records().classic(1, {"a": [0, 1], "b": [2]}).wait(MINUTE)
+    log.classic(2, {"a": [0], "b": [2]}).wait(90 * 24 * HOUR)
+    log.classic(3, {"a": [0], "b": [2, 1]})
+    last = generations(told_whole_and_cut(log.log()))[-1]
+    assert last["cause"] == "partitions_changed"
+
+
+@pytest.mark.parametrize(
+    ("pause", "cause"), [(SECOND, "cooperative_follow_up"), (HOUR, "partitions_changed")]
+)
+def test_a_cooperative_follow_up_comes_soon(pause: int, cause: str) -> None:
+    told = {"protocol": "cooperative-sticky"}
+    log = Records().classic(1, {"a": [0, 1], "b": [2]}, **told).wait(MINUTE)
+    log.classic(2, {"a": [0], "b": [2]}, **told).wait(SECOND)
+    log.classic(3, {"a": [0], "b": [2]}, **told).wait(pause)
+    log.classic(4, {"a": [0], "b": [2, 1]}, **told)
+    assert generations(told_whole_and_cut(log.log()))[-1]["cause"] == cause
+
+
+def test_a_topic_that_comes_back_to_its_owner_is_no_follow_up() -> None:
+    told = {"protocol": "cooperative-sticky"}
+    log = Records().classic(1, {"a": [0, 1]}, **told).wait(MINUTE)
+    log.classic(2, {"a": [0]}, **told).wait(4 * MINUTE).classic(3, {"a": [0, 1]}, **told)
+    last = generations(told_whole_and_cut(log.log()))[-1]
+    assert last["cause"] == "partitions_changed"
+    assert last["join_ms"] < SECOND
+
+
+def test_released_partitions_do_not_pile_up() -> None:
+    log = Records()
+    for day in range(1, 50):
+        log.classic(day, {"a": [day]}, protocol="cooperative-sticky").wait(24 * HOUR)
+    fold = Fold(GroupState("g", 0), has_hole=lambda *_: False)
+    for record in log.events:
+        fold.record(record)  # type: ignore[arg-type]
+    assert len(fold.state.last_owners) <= 1
+
+
+def test_partitions_of_a_share_group_have_many_owners() -> None:
+    log = Records()
+    for name in ("a", "b"):
+        log.member(name, kind="share")
+    log.record("share_group_metadata", {"epoch": 1})
+    for name in ("a", "b"):
+        payload = {"topic_partitions": [{"topic_id": "t", "partitions": [0, 1]}]}
+        log.record("share_group_target_assignment_member", payload, name)
+    log.record("share_group_target_assignment_metadata", {"assignment_epoch": 1})
+    (row,) = generations(told_whole_and_cut(log.log()))
+    assert row["assigned_partitions"] == 2
+    assert row["most_partitions"] is row["moved_partitions"] is row["stickiness"] is None
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+
+
+def test_a_record_behind_the_clock_is_bounded() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2, {"a": [0], "b": [1]})
+    log.wait(-5 * SECOND).classic(3, {"a": [0]}).wait(MINUTE).classic(4, {"a": [0]})
+    told = told_whole_and_cut(log.log())
+    third = [r for r in told[STATES] if r["generation"] == 3]
+    assert {r["evidence"] for r in third} == {"bounded"}
+    assert generations(told)[2]["clock_skew_ms"] == 5 * SECOND
+
+
+def test_a_clock_that_was_ahead_heals() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(24 * HOUR).classic(2, {"a": [0], "b": [1]})
+    log.wait(-21 * HOUR).classic(3, {"a": [0]}).wait(3 * HOUR).classic(4, {"a": [0], "b": [1]})
+    told = told_whole_and_cut(log.log())
+    begun = [r["stable_at"] for r in generations(told)]
+    assert begun[3] - begun[2] == 3 * HOUR
+    assert {r["evidence"] for r in told[STATES] if r["generation"] == 2} == {"bounded"}
+
+
+# -- another place ---------------------------------------------------------------------------------
+
+
+def test_sessions_end_when_the_group_is_somewhere_else() -> None:
+    old = Records().classic(1, {"a": [0]}).events
+    new = Records(partition=25).wait(HOUR).classic(1, {"b": [0]}).events
+    fold = Fold(GroupState("g", 0), has_hole=lambda *_: False)
+    fold.record(old[0])  # type: ignore[arg-type]
+    fold.move(25, new[0].offset, new[0].timestamp, has_hole=lambda *_: False)
+    fold.record(new[0])  # type: ignore[arg-type]
+    settled, still_open = fold.finish()
+    assert [r["end_cause"] for r in settled[SESSIONS]] == ["group_deleted"]
+    assert [r["record_partition"] for r in still_open[SESSIONS]] == [25]
+    told = {STATES: settled[STATES] + still_open[STATES]}
+    assert states(told)[-1] == ("classic", "Stable")
+    assert ("classic", "Dead") in states(told)
+    assert as_text(told[STATES])

@@ -1,0 +1,100 @@
+"""The lives of a group: Dead ends one, and nothing of it counts for the next.
+
+Kafka keeps no group that is Dead: whoever joins under its id makes a new one, of whatever type,
+and its generations or epochs begin again (GroupMetadataManager.maybeDeleteEmptyClassicGroup,
+getOrMaybeCreateConsumerGroup, classicGroupJoinToClassicGroup).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timeline import generations
+from timeline.members import DELETED, follow_owners, follow_sessions
+from timeline.model import Commits, Epochs
+from timeline.timeline import DEAD, EMPTY, Moment, current, enter, exactly, not_before
+
+if TYPE_CHECKING:
+    from timeline.model import GroupState, Output, Record
+
+
+def moment(state: GroupState, record: Record) -> Moment:
+    """Give the time of a record: exact, unless it runs back behind the group's clock, or ahead.
+
+    Times of a group never run backwards, so a record of a broker whose clock is behind counts as
+    written at the time of what came before it.
+    """
+    clock, own = state.clock, record.timestamp
+    if record.until is not None:
+        at = not_before(clock, record.until)
+        return Moment(at, clock, at)
+    if own is None:
+        return Moment(clock, clock, None)
+    if clock is not None and own < clock:
+        return Moment(clock, own, clock)
+    return exactly(own)
+
+
+def skew(state: GroupState, record: Record) -> int | None:
+    """Give how far the clocks of brokers differ in milliseconds, if a record shows that they do."""
+    at, own = moment(state, record).at, record.timestamp
+    if own is None or at is None:
+        return None
+    shown = [abs(at - own)]
+    claimed = (record.payload or {}).get("current_state_timestamp")
+    if claimed is not None:
+        # The state that it tells of began behind the record before, and ended with its own.
+        shown += [claimed - own, state.clock - claimed if at == own and state.clock else 0]
+    return max(*shown, 0) or None
+
+
+def is_alive(state: GroupState) -> bool:
+    """Tell whether the group is there, as far as is known."""
+    return current(state) not in (None, DEAD)
+
+
+def forget_guess(state: GroupState) -> None:
+    """Take back that the group was a simple one: the records of what it was are gone.
+
+    What has been settled stays.
+    """
+    if state.sequence == 1 and current(state) == EMPTY:
+        state.interval, state.sequence, state.group_type, state.live = None, 0, None, []
+
+
+def deleted(state: GroupState, output: Output, record: Record, group_type: str) -> None:
+    """Let the group be gone, as its tombstone says; a type that is not known yet is given."""
+    if current(state) == DEAD:
+        return
+    state.group_type = state.group_type or group_type
+    _end(state, output, record, moment(state, record))
+
+
+def vanished(state: GroupState, output: Output, record: Record) -> None:
+    """Let the group have been deleted before a record, though that of its end is missing."""
+    if not is_alive(state):
+        return
+    since = state.interval["started_at"] if state.interval is not None else None
+    at = moment(state, record).at
+    _end(state, output, record, Moment(at, since, at))
+
+
+def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """End all that is open of a group; it is Dead from then on."""
+    follow_sessions(
+        state,
+        output,
+        {},
+        record,
+        at=when.at,
+        earliest=when.earliest,
+        generation=None,
+        end_cause=DELETED,
+    )
+    follow_owners(state, output, {}, record, at=when.at, generation=None)
+    generations.end(state, output, when.at)
+    enter(state, output, DEAD, when, record, generation=None, member_count=0)
+    state.group_type, state.members, state.last_owners = None, {}, {}
+    state.epochs, state.commits, state.live = Epochs(), Commits(), []
+    state.cycles, state.usual_pause = [], None
+    state.initial_delay_ms = state.classic_since = None
