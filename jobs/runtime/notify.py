@@ -1,40 +1,55 @@
-"""Posts new and worsened anomalies to a webhook: once each, and never in the way of the pipeline.
+"""Posts new and worsened anomalies to a webhook, and is never in the way of the pipeline.
 
-What is about to be posted is written down first. A run that is killed in between leaves it so, and
-it is not posted again: rather once too few than twice. A post that failed is tried again by the
-next run.
+An anomaly is posted, or it is still to be posted. What is about to be posted is written down first,
+so that no other run posts it meanwhile, and what became of it behind that. What failed is tried
+again by the next run; what a killed run left so by the first one that comes some minutes later,
+which may then post it for the second time.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import http.client
 import json
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import functions as F
 
 from detectors.health import place_among
 from jobs.runtime.logs import of_every_log
-from lakehouse.errors import ConflictError
 from lakehouse.runs import RunId
 from schemas.gold import SEVERITIES
 from schemas.tables import ALERTS, ANOMALIES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    from collections.abc import Iterator
 
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
 STAGE = "notify"
+
+_Anomaly: TypeAlias = "dict[str, Any]"
+
+# Details of runs in the ledger: the time of the log that anomalies were found, and posted, up to.
+_AS_OF = "as_of"
+
 _TRIES = 3
 _TIMEOUT_S = 10
 _WAIT_S = 1.0
-_MOST_TOLD = 50
-_RECENT = "INTERVAL 24 HOURS"
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# A part is posted, or given up, in less than a minute: what takes longer was left by a killed run.
+_LEFT_BEHIND = dt.timedelta(minutes=10)
+# Of a post. Slack shows up to 40,000 characters.
+_MOST_ANOMALIES = 50
+_MOST_CHARACTERS = 20_000
+# Names of groups and clients, which their users choose, have up to 32,767 characters.
+_LONGEST = {"group_id": 200, "subject": 200, "summary": 500}
+# Some anomalies are found a while behind their end.
+_RECENT_MS = 24 * 60 * 60 * 1000
 _SHOWN = (
     *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "summary"),
     *("started_at", "ended_at", "is_open"),
@@ -44,82 +59,127 @@ _SHOWN = (
 @of_every_log
 def notify(run: Run) -> None:
     """Post the anomalies of a severity that were not posted yet, or were milder then."""
-    url, least = run.options.notify_url, run.options.notify_severity
+    url, lakehouse, runs = run.options.notify_url, run.lakehouse, run.lakehouse.runs
     if url is None:
         return
-    with run.step("posting anomalies"):
-        new = _new(run.lakehouse, SEVERITIES.index(least))
-        if not new:
-            run.summary |= {"anomalies_posted": 0}
-            return
-        number = _claim(run.lakehouse, new)
-        if number is None:
-            raise ConflictError(
-                f"another run of cluster {run.lakehouse.cluster} posts the same anomalies; this one"
-                " posted none. Let one run end before the next starts"
-            )
-        error = _post(url, _message(run.lakehouse.cluster, new))
-        _note(run.lakehouse, new, "posted" if error is None else "failed")
-        run.lakehouse.runs.note(number, rows={ALERTS.name: len(new)})
-    run.summary |= {"anomalies_posted": 0 if error is not None else len(new)}
-    if error is not None:
-        run.say(f"{len(new)} anomalies could not be posted ({error}); the next run tries again")
-
-
-def _new(lakehouse: Lakehouse, least: int) -> list[Row]:
-    rank = F.expr(place_among("severity", SEVERITIES))
-    found = lakehouse.runs.last("anomalies")
+    run.summary["anomalies_posted"] = 0
+    found, last = runs.last("anomalies"), runs.last(STAGE)
     if found is None:
-        return []
-    since = F.timestamp_millis(F.lit(found.details["as_of"])) - F.expr(_RECENT)
+        return
+    as_of = found.details[_AS_OF]
+    posted_to = None if last is None else last.details.get(_AS_OF)
+    posted, error = 0, None
+    with run.step("posting anomalies"):
+        claims = _claims(lakehouse)
+        since = (as_of if posted_to is None else posted_to) - _RECENT_MS
+        new = _new(lakehouse, SEVERITIES.index(run.options.notify_severity), since)
+        for number, part in enumerate(_parts(new), claims):
+            error = _post_once(lakehouse, url, part, RunId(STAGE, number))
+            if error is not None:
+                break
+            posted += len(part)
+        if error is None and posted_to != as_of:
+            done = RunId(STAGE, runs.last_number(STAGE) + 1)
+            runs.note(done, rows={ALERTS.name: posted}, details={_AS_OF: as_of})
+    run.summary["anomalies_posted"] = posted
+    if error is not None:
+        left = len(new) - posted
+        run.say(f"{left} anomalies could not be posted ({error}); the next run tries again")
+
+
+def _claims(lakehouse: Lakehouse) -> int:
+    """Give the number of posts that runs were about to make so far."""
+    return lakehouse.read(ALERTS).where("step = 'posting'").select("at").distinct().count()
+
+
+def _new(lakehouse: Lakehouse, least: int, since: int) -> list[_Anomaly]:
+    """Give the anomalies to post: of a severity, new or worse.
+
+    Those that ended before `since` are left out, unless an earlier run was about to post them.
+    """
+    rank = F.expr(place_among("severity", SEVERITIES))
     known = lakehouse.read(ANOMALIES).where(rank >= least)
-    recent = known.where(F.col("is_open") | (F.col("ended_at") >= since))
-    steps = lakehouse.read(ALERTS)
-    # The last step of an anomaly and severity says whether it was posted, or may have been.
-    last = steps.groupBy("anomaly_id", "severity").agg(F.max_by("step", "at").alias("step"))
-    sent = last.where("step <> 'failed'").groupBy("anomaly_id").agg(F.max(rank).alias("sent"))
-    joined = recent.join(sent, "anomaly_id", how="left")
-    news = joined.where(F.col("sent").isNull() | (rank > F.col("sent")))
-    return news.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
+    # The last step of an anomaly and severity says whether it was posted, or may be just now.
+    last = (
+        lakehouse.read(ALERTS)
+        .groupBy("anomaly_id", "severity")
+        .agg(F.max_by("step", "at").alias("step"), F.max("at").alias("at"))
+    )
+    left_at = F.lit(dt.datetime.now(dt.timezone.utc) - _LEFT_BEHIND)
+    is_sent = (F.col("step") == "posted") | (F.col("step") == "posting") & (F.col("at") > left_at)
+    tried = last.groupBy("anomaly_id").agg(
+        F.lit(True).alias("was_tried"),  # noqa: FBT003 - a column's value
+        F.max(F.when(is_sent, rank)).alias("sent"),
+    )
+    joined = known.join(tried, "anomaly_id", how="left")
+    is_due = F.col("is_open") | (F.col("ended_at") >= F.timestamp_millis(F.lit(since)))
+    news = joined.where(
+        (is_due | F.col("was_tried")) & (F.col("sent").isNull() | (rank > F.col("sent")))
+    )
+    rows = news.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
+    return [{name: _told(name, value) for name, value in row.asDict().items()} for row in rows]
 
 
-def _claim(lakehouse: Lakehouse, rows: list[Row]) -> RunId | None:
-    """Note what is about to be posted; give the run, None if another one at the same time does."""
-    number = RunId(STAGE, lakehouse.runs.last_number(STAGE) + 1)
-    at = _note(lakehouse, rows, "posting", number)
-    if lakehouse.read(ALERTS).where((F.col("at") == at) & (F.col("step") == "posting")).isEmpty():
-        return None
-    return number
+def _told(name: str, value: object) -> object:
+    """Give a value as it is posted: times in UTC, and no name too long."""
+    if isinstance(value, dt.datetime):  # in the zone of this process, and it does not say so
+        return value.astimezone(dt.timezone.utc).isoformat().replace("+00:00", "Z")
+    if isinstance(value, str) and len(value) > (longest := _LONGEST.get(name, len(value))):
+        return f"{value[: longest - 1]}…"
+    return value
+
+
+def _parts(anomalies: list[_Anomaly]) -> Iterator[list[_Anomaly]]:
+    """Cut what there is to post into posts that are not too long for a webhook."""
+    part: list[_Anomaly] = []
+    length = 0  # of the text
+    for anomaly in anomalies:
+        line = len(_line(anomaly))
+        if part and (len(part) == _MOST_ANOMALIES or length + line > _MOST_CHARACTERS):
+            yield part
+            part, length = [], 0
+        part.append(anomaly)
+        length += line
+    if part:
+        yield part
+
+
+def _post_once(lakehouse: Lakehouse, url: str, part: list[_Anomaly], claim: RunId) -> str | None:
+    """Post some anomalies, unless another run does; give the reason if that did not work.
+
+    Of runs that have seen the same claims, and so make the same one, a single one writes its own.
+    """
+    at = _note(lakehouse, part, "posting", claim)
+    if lakehouse.read(ALERTS).where((F.col("step") == "posting") & (F.col("at") == at)).isEmpty():
+        return "another run is posting"
+    error = _post(url, _message(lakehouse.cluster, part))
+    _note(lakehouse, part, "posted" if error is None else "failed")
+    return error
 
 
 def _note(
-    lakehouse: Lakehouse, rows: list[Row], step: str, run: RunId | None = None
+    lakehouse: Lakehouse, part: list[_Anomaly], step: str, run: RunId | None = None
 ) -> dt.datetime:
     now = dt.datetime.now(dt.timezone.utc)
     told: list[dict[str, object]] = [
-        {"anomaly_id": row.anomaly_id, "severity": row.severity, "step": step, "at": now}
-        for row in rows
+        {"anomaly_id": a["anomaly_id"], "severity": a["severity"], "step": step, "at": now}
+        for a in part
     ]
     lakehouse.append(ALERTS, told, run)
     return now
 
 
-def _message(cluster: str, rows: list[Row]) -> bytes:
+def _message(cluster: str, part: list[_Anomaly]) -> bytes:
     """Make the body: ``text`` is what Slack and its like show, ``anomalies`` is for programs."""
-    lines = [f"groupledger: {len(rows)} new or worse anomalies in cluster {_plain(cluster)}"]
-    for row in rows[:_MOST_TOLD]:
-        group = "" if row.group_id is None else f"{_plain(row.group_id)}: "
-        lines.append(f"[{row.severity}] {row.kind} {group}{_plain(row.summary)}")
-    if len(rows) > _MOST_TOLD:
-        lines.append(f"… and {len(rows) - _MOST_TOLD} more")
-    told = [
-        {
-            k: v.isoformat() + "Z" if isinstance(v, dt.datetime) else v
-            for k, v in row.asDict().items()
-        }
-        for row in rows[:_MOST_TOLD]
-    ]
-    return json.dumps({"text": "\n".join(lines), "cluster": cluster, "anomalies": told}).encode()
+    title = f"groupledger: {len(part)} new or worse anomalies in cluster {_plain(cluster)}"
+    text = "\n".join([title, *map(_line, part)])
+    return json.dumps({"text": text, "cluster": cluster, "anomalies": part}).encode()
+
+
+def _line(anomaly: _Anomaly) -> str:
+    group = anomaly["group_id"]
+    of_group = "" if group is None else f"{_plain(group)}: "
+    return f"[{anomaly['severity']}] {anomaly['kind']} {of_group}{_plain(anomaly['summary'])}"
 
 
 def _plain(text: str) -> str:
@@ -128,9 +188,17 @@ def _plain(text: str) -> str:
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: what answers behind one has got a GET, without the anomalies."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Make no request, which leaves the redirect an error."""
+
+
 def _post(url: str, body: bytes) -> str | None:
     """Post, some times if need be; give the reason if it did not work, without the address."""
     reason = "no answer"
+    opener = urllib.request.build_opener(_NoRedirects)
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_WAIT_S * 2 ** (attempt - 1))
@@ -138,12 +206,14 @@ def _post(url: str, body: bytes) -> str | None:
             url, body, {"Content-Type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S):  # noqa: S310
+            with opener.open(request, timeout=_TIMEOUT_S):
                 return None
         except urllib.error.HTTPError as error:
+            if error.code in _REDIRECTS:
+                return "the webhook redirects to another address"
             reason = f"the webhook answered {error.code}"
             if error.code < 500 and error.code != 429:  # noqa: PLR2004 - it will not change its mind
                 return reason
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or type(error).__name__)
     return reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,28 @@ class Webhook:
 
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []
-        self.answers: list[int] = []
+        self.asked: list[str] = []
+        self.answers: list[int | bytes] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = outer.answers.pop(0) if outer.answers else 200
-                if status == 200:
+                outer.asked.append(self.command)
+                answer = outer.answers.pop(0) if outer.answers else 200
+                if isinstance(answer, bytes):
+                    self.wfile.write(answer)
+                    return
+                if answer == 200:
                     outer.received.append(json.loads(body))
-                self.send_response(status)
+                self.send_response(answer)
+                if 300 <= answer < 400:
+                    self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                outer.asked.append(self.command)
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -52,6 +65,11 @@ class Webhook:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/${{env:HOOK_SECRET}}"
+
+    @property
+    def posted(self) -> list[str]:
+        """The ids of all anomalies that arrived, in their order."""
+        return [a["anomaly_id"] for message in self.received for a in message["anomalies"]]
 
     def close(self) -> None:
         self._server.shutdown()
@@ -67,10 +85,15 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     hook.close()
 
 
-def found(lakehouse: Lakehouse, number: int, *rows: dict[str, Any]) -> None:
-    """Let an anomalies run have found these."""
+@pytest.fixture
+def lakehouse(spark: SparkSession, lakehouse_path: str) -> Lakehouse:
+    return Lakehouse(spark, lakehouse_path, "default")
+
+
+def found(lakehouse: Lakehouse, number: int, *rows: dict[str, Any], days: int = 0) -> None:
+    """Let an anomalies run have found these, some days after the first one."""
     lakehouse.replace(ANOMALIES, [{"anomalies_run": number, **row} for row in rows])
-    as_of = round(NOW.timestamp() * 1000)
+    as_of = round((NOW + dt.timedelta(days=days)).timestamp() * 1000)
     lakehouse.runs.note(RunId("anomalies", number), details={"as_of": as_of})
 
 
@@ -140,3 +163,159 @@ def test_a_post_that_fails_is_tried_again_and_holds_nothing_up(
     said = capsys.readouterr().err
     assert "the webhook answered 404" in said
     assert SECRET not in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (301, "the webhook redirects to another address"),
+        (307, "the webhook redirects to another address"),
+        (b"no HTTP\r\n\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", "HTTPException"),
+    ],
+    ids=["moved", "moved for now", "another protocol", "too many headers"],
+)
+def test_what_is_no_answer_of_a_webhook_is_no_post(
+    webhook: Webhook,
+    lakehouse: Lakehouse,
+    capsys: pytest.CaptureFixture[str],
+    answer: int | bytes,
+    reason: str,
+) -> None:
+    found(lakehouse, 0, anomaly("a"))
+    run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
+    webhook.answers = [answer] * 3
+    notify(run)
+    assert set(webhook.asked) == {"POST"}
+    assert f"1 anomalies could not be posted ({reason})" in capsys.readouterr().err
+    webhook.answers = []
+    notify(run)
+    assert webhook.posted == ["a"]
+
+
+def test_an_address_with_a_port_that_is_none_holds_nothing_up(
+    lakehouse: Lakehouse,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOOK_PORT", SECRET)
+    monkeypatch.setattr(notify_module, "_WAIT_S", 0.01)
+    found(lakehouse, 0, anomaly("a"))
+    url = "http://127.0.0.1:${env:HOOK_PORT}/"
+    notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", url))
+    said = capsys.readouterr().err
+    assert "1 anomalies could not be posted (InvalidURL)" in said
+    assert SECRET not in said
+
+
+def test_many_are_posted_in_parts_and_each_part_is_noted(
+    webhook: Webhook, lakehouse: Lakehouse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"a{number:03}" for number in range(120)]
+    found(lakehouse, 0, *(anomaly(name) for name in names))
+    run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
+    webhook.answers = [200, 404]
+    notify(run)
+    assert run.summary["anomalies_posted"] == 50
+    assert "70 anomalies could not be posted" in capsys.readouterr().err
+    notify(run)
+    assert run.summary["anomalies_posted"] == 70
+    assert [len(message["anomalies"]) for message in webhook.received] == [50, 50, 20]
+    assert webhook.posted == names
+    assert all(len(m["text"].splitlines()) == 1 + len(m["anomalies"]) for m in webhook.received)
+
+
+def test_what_ended_while_nobody_posted_is_posted(webhook: Webhook, lakehouse: Lakehouse) -> None:
+    def post() -> None:
+        notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+
+    found(lakehouse, 0)
+    post()  # there is nothing to post, and it is known until when
+    missed = anomaly("missed", ended_at=NOW + dt.timedelta(hours=1))
+    found(lakehouse, 1, missed, days=3)
+    post()
+    found(lakehouse, 2, missed, anomaly("long ago"), days=3)
+    post()
+    assert webhook.posted == ["missed"]
+
+
+def test_what_a_killed_run_was_about_to_post_is_posted_later(
+    webhook: Webhook, lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def post() -> None:
+        notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+
+    def killed(*_: object) -> str | None:
+        raise KeyboardInterrupt
+
+    old = anomaly("old", ended_at=NOW - dt.timedelta(hours=20))
+    found(lakehouse, 0, old)
+    with monkeypatch.context() as patch:
+        patch.setattr(notify_module, "_post", killed)
+        with pytest.raises(KeyboardInterrupt):
+            post()
+    # For all that is known, a run is at it just now; what else there is does not wait for it.
+    found(lakehouse, 1, old, anomaly("new", started_at=NOW, ended_at=NOW), days=1)
+    post()
+    assert webhook.posted == ["new"]
+    monkeypatch.setattr(notify_module, "_LEFT_BEHIND", dt.timedelta(0))
+    post()
+    post()
+    assert webhook.posted == ["new", "old"]
+
+
+def test_of_two_runs_at_once_one_posts(
+    webhook: Webhook,
+    lakehouse: Lakehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found(lakehouse, 0, *(anomaly(f"a{number:03}") for number in range(60)))
+    run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
+    new = notify_module._new
+
+    def while_another_posts(*arguments: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+        seen = new(*arguments)
+        with monkeypatch.context() as patch:
+            patch.setattr(notify_module, "_new", new)
+            notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+        return seen
+
+    monkeypatch.setattr(notify_module, "_new", while_another_posts)
+    notify(run)
+    assert [len(message["anomalies"]) for message in webhook.received] == [50, 10]
+    assert "60 anomalies could not be posted (another run is posting)" in capsys.readouterr().err
+
+
+def test_a_long_name_makes_no_long_post(webhook: Webhook, lakehouse: Lakehouse) -> None:
+    long = {"group_id": "g" * 32_767, "subject": "<" * 32_767, "summary": "<" * 40_000}
+    found(lakehouse, 0, *(anomaly(f"a{number:03}", **long) for number in range(50)))
+    notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+    posted = [a for message in webhook.received for a in message["anomalies"]]
+    assert len(posted) == 50
+    assert {a["group_id"] for a in posted} == {"g" * 199 + "…"}
+    assert {a["subject"] for a in posted} == {"<" * 199 + "…"}
+    assert all(len(message["text"]) < 25_000 for message in webhook.received)
+    assert all(
+        message["text"].count("\n") == len(message["anomalies"]) for message in webhook.received
+    )
+
+
+@pytest.fixture
+def _in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_in_new_york")
+def test_times_are_utc_whatever_the_zone_of_the_process(
+    webhook: Webhook, lakehouse: Lakehouse
+) -> None:
+    found(lakehouse, 0, anomaly("a"))
+    notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+    (posted,) = webhook.received[0]["anomalies"]
+    assert posted["started_at"] == "2026-11-21T11:00:00Z"
+    assert posted["ended_at"] == "2026-11-21T11:55:00Z"
