@@ -267,12 +267,9 @@ def test_a_heartbeat_is_answered_by_state_membership_and_generation(
     spark: SparkSession, root: str
 ) -> None:
     states = table(spark, root, "gold.group_states", "one").where("group_id = 'crash-loop'")
-    stable, preparing = (
-        states.where(f"state = '{name}' AND generation = 4").first()
-        for name in ("Stable", "PreparingRebalance")
-    )
     answers = {}
-    for name, row in (("Stable", stable), ("PreparingRebalance", preparing)):
+    for name in ("CompletingRebalance", "Stable", "PreparingRebalance"):
+        row = states.where(f"state = '{name}' AND generation = 4").first()
         micros = round(row.started_at.timestamp() * 1_000_000) + 1_000
         for generation in (4, 3):
             found = query(
@@ -283,6 +280,8 @@ def test_a_heartbeat_is_answered_by_state_membership_and_generation(
             )
             answers[name, generation] = [r["answer"] for r in found]
     assert answers == {
+        ("CompletingRebalance", 4): ["NONE"],
+        ("CompletingRebalance", 3): ["ILLEGAL_GENERATION"],
         ("Stable", 4): ["NONE"],
         ("Stable", 3): ["ILLEGAL_GENERATION"],
         ("PreparingRebalance", 4): ["REBALANCE_IN_PROGRESS"],
