@@ -12,11 +12,20 @@ SELECT
   unix_millis(min(assignments.record_timestamp))
     - unix_millis(generations.join_started_at) AS reconcile_ms
 FROM silver.consumer_group_current_member_assignment AS assignments
-JOIN gold.group_generations AS generations
+JOIN (
+  SELECT *, lead(record_offset) OVER (
+    PARTITION BY cluster, group_id, generation, record_partition ORDER BY record_offset
+  ) AS made_anew_at
+  FROM gold.group_generations
+  WHERE group_type = 'consumer'
+) AS generations
   ON assignments.cluster = generations.cluster
   AND assignments.group_id = generations.group_id
   AND assignments.member_epoch = generations.generation
-  AND generations.group_type = 'consumer'
+  -- Epochs begin again when a group is made anew. A member may get to one that is over already.
+  AND assignments.record_partition = generations.record_partition
+  AND assignments.record_offset >= generations.record_offset
+  AND (generations.made_anew_at IS NULL OR assignments.record_offset < generations.made_anew_at)
 LEFT JOIN gold.member_sessions AS sessions
   ON assignments.cluster = sessions.cluster
   AND assignments.group_id = sessions.group_id

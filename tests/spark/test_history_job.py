@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import re
 import shutil
@@ -14,12 +15,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from detectors.model import anomaly_id
+from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
     GROUP_GENERATIONS,
     GROUP_STATES,
+    MEMBER_SESSIONS,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
+    RECORDS,
+    decoded_table,
 )
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
@@ -287,6 +292,45 @@ def test_a_heartbeat_is_answered_by_state_membership_and_generation(
         ("PreparingRebalance", 4): ["REBALANCE_IN_PROGRESS"],
         ("PreparingRebalance", 3): ["ILLEGAL_GENERATION"],
     }
+
+
+def test_members_of_a_group_that_was_made_anew_are_not_mixed(
+    spark: SparkSession, lakehouse_path: str
+) -> None:
+    """Its epochs begin again, and a member may get to one while the next is there already."""
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    start = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    week = dt.timedelta(days=7)
+    epochs = [(1, 10, start), (2, 20, start + dt.timedelta(seconds=30)), (1, 100, start + week)]
+    generation = {"group_id": "g", "group_type": "consumer", "record_partition": 0}
+    lakehouse.append(
+        GROUP_GENERATIONS,
+        [
+            generation | {"generation": epoch, "record_offset": offset, "join_started_at": at}
+            for epoch, offset, at in epochs
+        ],
+    )
+    reconciled = [("first", 12, 1), ("slow", 25, 40), ("second", 102, week.total_seconds() + 2)]
+    assignment = {"group_id": "g", "member_epoch": 1, "state": 0, "record_partition": 0}
+    lakehouse.append(
+        decoded_table("consumer_group_current_member_assignment"),
+        [
+            assignment
+            | {"member_id": member, "record_offset": offset}
+            | {"record_timestamp": start + dt.timedelta(seconds=seconds)}
+            for member, offset, seconds in reconciled
+        ],
+    )
+    for spec in (RECORDS, MEMBER_SESSIONS):
+        lakehouse.create(spec)
+    rows = query(
+        lakehouse_path, "SELECT member_id, reconcile_ms FROM gold.slowest_members ORDER BY ALL"
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("first", 1_000),
+        ("second", 2_000),
+        ("slow", 40_000),
+    ]
 
 
 def test_sql_that_cannot_run_is_refused_in_one_line(root: str) -> None:
