@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 Values: TypeAlias = "dict[str, dict[str, float]]"
 
 _OVERRIDES = "overrides"
+# These are of the log, not of a group.
+_WITHOUT_GROUP = ("cleaner_stalled", "hot_partition")
 # Goes up when the detectors find or remember something else: all history is then looked at anew.
-_RULES = 2
+_RULES = 3
 
 
 class ThresholdsError(ValueError):
@@ -51,9 +53,7 @@ class Thresholds:
 
     def of(self, group_id: str) -> Values:
         """Give the thresholds that hold for a group."""
-        matching = tuple(
-            i for i, o in enumerate(self.overrides) if re.fullmatch(o.groups, group_id)
-        )
+        matching = tuple(i for i, o in enumerate(self.overrides) if _matches(o.groups, group_id))
         if matching not in self._by_group:
             values = self.values
             for i in matching:
@@ -68,7 +68,7 @@ class Thresholds:
 
     def ignores(self, group_id: str) -> bool:
         """Tell whether a group is left out."""
-        return self.ignored_groups is not None and bool(re.fullmatch(self.ignored_groups, group_id))
+        return self.ignored_groups is not None and _matches(self.ignored_groups, group_id)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -102,13 +102,33 @@ def read(defaults: str, own: str | None = None) -> Thresholds:
         except ValueError as error:
             raise ThresholdsError(f"is not TOML: {error}") from error
         ignored = _pattern(given.pop("ignored_groups", ignored), "ignored_groups")
-        for table in given.pop(_OVERRIDES, []):
+        for table in _tables(given.pop(_OVERRIDES, [])):
             groups = _pattern(table.pop("groups", None), "groups of an override")
             if groups is None:
                 raise ThresholdsError("an override has no groups, a regular expression")
+            for kind in _WITHOUT_GROUP:
+                if kind in table:
+                    raise ThresholdsError(
+                        f"an override has {kind}, which is of the log and not of a group: set it "
+                        f"outside of the overrides, as [{kind}]"
+                    )
             overrides.append(Override(groups, _checked(table, values)))
         values = _over(values, _checked(given, values))
     return Thresholds(values, tuple(overrides), ignored or None)
+
+
+def _matches(pattern: str, group_id: str) -> bool:
+    """Tell whether a pattern matches a whole id, which may have line breaks."""
+    return re.fullmatch(pattern, group_id, re.DOTALL) is not None
+
+
+def _tables(given: object) -> list[dict[str, Any]]:
+    if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
+        raise ThresholdsError(
+            f"{_OVERRIDES} has to be written as [[{_OVERRIDES}]], in two brackets, once for each "
+            "pattern of groups"
+        )
+    return given
 
 
 def _pattern(text: object, name: str) -> str | None:

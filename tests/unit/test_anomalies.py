@@ -357,6 +357,10 @@ def test_thresholds_of_one_group_win() -> None:
         ("[oversized_record]\nbytes = nan", "has to be a number from 0"),
         ("[[overrides]]\nrebalance_storm = {}", "an override has no groups"),
         ("[[overrides]]\ngroups = '('", "no regular expression"),
+        ("[overrides]\ngroups = 'a'\nrebalance_storm = {}", r"written as \[\[overrides\]\]"),
+        ("overrides = ['a']", r"written as \[\[overrides\]\]"),
+        ("[[overrides]]\ngroups = 'a'\nhot_partition = {share = 1}", r"as \[hot_partition\]"),
+        ("[[overrides]]\ngroups = 'a'\ncleaner_stalled = {}", r"as \[cleaner_stalled\]"),
         ("ignored_groups = 3", "has to be a string"),
         ("= 1", "is not TOML"),
     ],
@@ -368,6 +372,15 @@ def test_thresholds_that_are_none_are_refused(text: str, complaint: str) -> None
 
 def test_each_threshold_is_of_a_kind() -> None:
     assert LIMITS.values.keys() <= set(KINDS)
+
+
+def test_a_pattern_matches_an_id_of_several_lines() -> None:
+    limits = default_thresholds(
+        "ignored_groups = 'test.*'\n"
+        "[[overrides]]\ngroups = '.*'\nrebalance_storm = {warning_an_hour = 7}\n"
+    )
+    assert limits.of("one\ntwo")["rebalance_storm"]["warning_an_hour"] == 7
+    assert limits.ignores("test\n1")
 
 
 def test_groups_of_tools_are_ignored() -> None:

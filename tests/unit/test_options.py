@@ -114,6 +114,21 @@ def test_a_wrong_file_is_one_line(
 def test_help(capsys: pytest.CaptureFixture[str], argv: list[str], status: int) -> None:
     with pytest.raises(SystemExit) as exit_:
         options.parse(argv)
+@pytest.mark.parametrize(
+    "lakehouse", ["file:/x", "dbfs:/x", "s3a://bucket/x", "/a/colon:x", "./a:b"]
+)
+def test_a_lakehouse_is_a_path_or_a_uri(lakehouse: str) -> None:
+    assert options.parse(["decode", "--lakehouse", lakehouse]).lakehouse == lakehouse
+
+
+def test_thresholds_that_are_none_are_wrong_usage(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "thresholds.toml"
+    file.write_text("[overrides]\ngroups = 'a.*'\nrebalance_storm = {warning_an_hour = 6}\n")
+    assert "[[overrides]]" in refusal(capsys, "anomalies", "--thresholds", str(file))
+
+
     assert exit_.value.code == status
     assert "--lakehouse" in capsys.readouterr().out or not argv[1:]
 
