@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 _SHOWN = 1_000
 _WIDE = 1_000_000
 _WIDEST_CELL = 120
+# Of Spark: raw strings and names in backticks have no escapes. What is not closed goes to the end.
+_QUOTED = re.compile(
+    r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
+)
+_BRACKET = re.compile(r"/\*|\*/")
 
 
 class QueryError(GroupledgerError):
@@ -53,32 +59,42 @@ def _run(run: Run, number: int, statement: str) -> int:
 
 
 def split(text: str) -> list[str]:
-    """Cut a file into statements at semicolons outside of quotes and comments."""
-    statements, start, at = [], 0, 0
+    """Cut a file into statements at semicolons outside of quotes and comments.
+
+    What has nothing but comments is no statement.
+    """
+    statements: list[str] = []
+    start = at = 0
+    is_said = False
     while at < len(text):
-        if text[at] in "'\"`":
-            at = _after_quote(text, at)
-        elif text.startswith("--", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-        elif text[at] == ";":
-            statements.append(text[start:at])
-            start = at = at + 1
-        else:
-            at += 1
-    return [s for s in [*statements, text[start:]] if _says_something(s)]
+        after_comment = _after_comment(text, at)
+        if after_comment is not None:
+            at = after_comment
+            continue
+        quoted = _QUOTED.match(text, at)
+        end = at + 1 if quoted is None else quoted.end()
+        if text[at] == ";":
+            statements += [text[start:at]] if is_said else []
+            start, is_said = end, False
+        elif not text[at].isspace():
+            is_said = True
+        at = end
+    return [*statements, text[start:]] if is_said else statements
 
 
-def _after_quote(text: str, at: int) -> int:
-    end = at + 1
-    while end < len(text) and text[end] != text[at]:
-        end += 2 if text[end] == "\\" else 1
-    return end + 1
-
-
-def _says_something(statement: str) -> bool:
-    lines = (line.strip() for line in statement.splitlines())
-    return any(line and not line.startswith("--") for line in lines)
+def _after_comment(text: str, at: int) -> int | None:
+    """Give the place behind a comment that begins at a place; None if none does, or ends."""
+    if text.startswith("--", at):
+        end = text.find("\n", at)
+        return len(text) if end < 0 else end
+    if not text.startswith("/*", at):
+        return None
+    depth = 0  # block comments lie in each other
+    for bracket in _BRACKET.finditer(text, at):
+        depth += 1 if bracket.group() == "/*" else -1
+        if depth == 0:
+            return bracket.end()
+    return None
 
 
 def _print(run: Run, rows: DataFrame) -> int:

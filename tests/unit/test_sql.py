@@ -26,6 +26,16 @@ from schemas.tables import all_tables
         ("SELECT 1; -- the end", ["SELECT 1"]),
         ("SELECT 'open; quote", ["SELECT 'open; quote"]),
         (" ;; \n", []),
+        ("/* one; two */ SELECT 1; SELECT 2", ["/* one; two */ SELECT 1", " SELECT 2"]),
+        ("SELECT 1 /* it's */; SELECT 2", ["SELECT 1 /* it's */", " SELECT 2"]),
+        ("SELECT 1 -- it's\n; SELECT 2", ["SELECT 1 -- it's\n", " SELECT 2"]),
+        ("/* a /* b; */ c; */ SELECT 1", ["/* a /* b; */ c; */ SELECT 1"]),
+        ("SELECT 1; /* the end; */ -- so\n", ["SELECT 1"]),
+        ("/* only; a comment */", []),
+        ("SELECT 1; /* open", ["SELECT 1", " /* open"]),
+        ("SELECT '/*'; SELECT '*/'", ["SELECT '/*'", " SELECT '*/'"]),
+        ("SELECT `a\\`; SELECT 2", ["SELECT `a\\`", " SELECT 2"]),
+        ("SELECT r'\\'; SELECT R\"\\\"", ["SELECT r'\\'", ' SELECT R"\\"']),
     ],
 )
 def test_statements_end_at_semicolons_that_are_no_text(text: str, statements: list[str]) -> None:
