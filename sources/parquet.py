@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -27,11 +27,12 @@ COLUMNS = {
 }
 _KINDS = ("CreateTime", "LogAppendTime")
 _NO_TIME = "NoTimestampType"
+_LAST_PARTITION = 2**31 - 1
 _KEYS = ["topic", "record_partition", "record_offset"]
 
 
 def read(spark: SparkSession, path: str) -> DataFrame:
-    """Read the records of a Parquet file or folder.
+    """Read the records of a Parquet file, or of a folder's files that are named *.parquet.
 
     Returns:
         Columns topic, record_partition, record_offset, record_timestamp, timestamp_type, key,
@@ -39,10 +40,12 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         behind the year 9999.
 
     Raises:
-        SourceError: there is nothing there, it is not Parquet, or columns are missing.
+        SourceError: there is nothing there, it is not Parquet, columns are missing, or a record
+            has no place in a log.
     """
     try:
-        files = spark.read.parquet(path)
+        names = {} if _is_file(spark, path) else {"pathGlobFilter": "*.parquet"}
+        files = spark.read.options(**names).parquet(path)
     except AnalysisException as error:
         reason = {
             "PATH_NOT_FOUND": "no such file or folder",
@@ -66,6 +69,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
                 f"--records {path}: column {name} is {found[name]}, it has to be "
                 f"{' or '.join(sorted(types))}"
             )
+    _check_places(path, files)
     milliseconds = F.when(F.col("timestamp").between(0, LAST_MS), F.col("timestamp"))
     given = F.col("timestampType")
     kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
@@ -83,6 +87,35 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         "key",
         "value",
     )
+
+
+def _is_file(spark: SparkSession, path: str) -> bool:
+    jvm: Any = spark._jvm  # noqa: SLF001 - of a path anywhere, only Hadoop knows
+    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    return bool(place.getFileSystem(settings).isFile(place))
+
+
+def _check_places(path: str, files: DataFrame) -> None:
+    """Refuse a record without a topic, a partition or an offset.
+
+    Parquet's statistics tell of most files that they have none, without a look at their records.
+
+    Raises:
+        SourceError: a file has one.
+    """
+    offset, partition = F.col("offset"), F.col("partition")
+    is_wrong = F.col("topic").isNull() | partition.isNull() | offset.isNull()
+    is_wrong |= (partition < 0) | (partition > _LAST_PARTITION) | (offset < 0)
+    row = (
+        files.where(is_wrong).select("topic", "partition", "offset", "_metadata.file_path").first()
+    )
+    if row is not None:
+        *place, file = ("null" if value is None else value for value in row)
+        raise SourceError(
+            f"--records {path}: {_name(file)} has a record with topic, partition and offset "
+            f"{', '.join(map(str, place))}; each needs a topic, and whole numbers from 0"
+        )
 
 
 def _check_each(path: str, files: DataFrame) -> None:
@@ -106,10 +139,14 @@ def _check_each(path: str, files: DataFrame) -> None:
 
 def local_files(files: DataFrame) -> list[str] | None:
     """Name the files that `read` has found; None if one is not on this machine."""
-    urls = [urlsplit(url) for url in files.inputFiles()]
-    if any(url.scheme not in {"", "file"} for url in urls):
-        return None
-    return sorted(unquote(url.path) for url in urls)
+    names = [_name(url) for url in files.inputFiles()]
+    return sorted(names) if all(name.startswith("/") for name in names) else None
+
+
+def _name(url: str) -> str:
+    """Give the path of a file on this machine, the URL of another one."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme in {"", "file"} else url
 
 
 def compared(records: DataFrame, held: DataFrame) -> DataFrame:

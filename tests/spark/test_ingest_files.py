@@ -142,6 +142,21 @@ def test_a_folder_that_grows_adds_what_is_new(
     assert accounts_for_every_offset(spark, lakehouse_path)
 
 
+@pytest.mark.usefixtures("spark")
+def test_other_files_of_a_folder_are_left_alone(tmp_path: Path, lakehouse_path: str) -> None:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    records = pa.Table.from_pylist([record(0, None, None)], SCHEMA)
+    write(folder / "1.parquet", records)
+    (folder / "README.txt").write_text("Copied each night.")
+    summary = succeed("ingest", "--records", folder, "--lakehouse", lakehouse_path)
+    assert summary["records_ingested"] == 1
+    # A file that is named itself may have any name.
+    file = write(tmp_path / "copy", pa.Table.from_pylist([record(1, None, None)], SCHEMA))
+    summary = succeed("ingest", "--records", file, "--lakehouse", lakehouse_path)
+    assert summary["records_ingested"] == 1
+
+
 def test_holes_have_reasons_and_are_filled_later(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str
 ) -> None:
@@ -437,6 +452,31 @@ class TestBadInput:
         second = write(folder / "2.parquet", records.slice(half).drop_columns(["key"]))
         line = self.complaint(lakehouse_path, folder)
         assert f"--records {folder}: {second} has no column key; needed are topic" in line
+
+    @pytest.mark.parametrize(
+        ("wrong", "words"),
+        [
+            ({"topic": None}, "null, 0, 2"),
+            ({"partition": None}, "__consumer_offsets, null, 2"),
+            ({"partition": -1}, "__consumer_offsets, -1, 2"),
+            ({"offset": None}, "__consumer_offsets, 0, null"),
+            ({"offset": -1}, "__consumer_offsets, 0, -1"),
+        ],
+        ids=repr,
+    )
+    def test_a_record_without_a_place(
+        self, tmp_path: Path, lakehouse_path: str, wrong: dict[str, object], words: str
+    ) -> None:
+        folder = tmp_path / "records of a day"
+        folder.mkdir()
+        write(folder / "1.parquet", pa.Table.from_pylist([record(1, None, None)], SCHEMA))
+        rows = [record(0, None, None), record(2, None, None) | wrong]
+        second = write(folder / "2.parquet", pa.Table.from_pylist(rows, SCHEMA))
+        line = self.complaint(lakehouse_path, folder)
+        told = (
+            f"--records {folder}: {second} has a record with topic, partition and offset {words};"
+        )
+        assert told in line
 
     def test_column_of_another_type(self, tmp_path: Path, lakehouse_path: str) -> None:
         records = pq.read_table(STORM)
