@@ -461,6 +461,7 @@ def _check(options: Options) -> None:
             f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
             "underscores, a letter or digit first"
         )
+    _check_place("--lakehouse", options.lakehouse)
     root = local_path(options.lakehouse)
     if root is not None and Path(root).exists() and not Path(root).is_dir():
         _fail(f"--lakehouse {options.lakehouse}: is a file; name a folder")
@@ -478,6 +479,16 @@ def _check(options: Options) -> None:
         _check_hash_key(options)
     if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):
         _fail("--notify: give an http:// or https:// address")
+
+
+def _check_place(name: str, place: str) -> None:
+    if not place.strip():
+        _fail(f"{name} is empty: name a folder or a URI")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!/)", place):
+        _fail(
+            f"{name} {place}: what stands before a colon is the scheme of a URI, and no path "
+            "follows it; for a folder here write its whole path"
+        )
 
 
 def _check_upkeep(options: Options) -> None:
@@ -533,6 +544,8 @@ def _check_source(options: Options) -> None:
     given = sum(source is not None for source in sources)
     if given != 1 and not (given == 0 and options.job in _SOURCE_IS_OPTIONAL):
         _fail("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")
+    if options.records is not None:
+        _check_place("--records", options.records)
     if options.bootstrap_servers is None:
         if options.kafka_config is not None:
             _fail("--kafka-config goes with --bootstrap-servers, not with --records")

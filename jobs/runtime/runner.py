@@ -94,6 +94,8 @@ def _report(error: Exception, err: Console, *, verbose: bool) -> int:
 def _explanation(error: Exception) -> str:
     """Give the first line that says something, of an error nobody foresaw."""
     text = str(error)
+    if _READ_ONLY in text:  # Java says of a file that it cannot make that it is not found
+        return "--lakehouse, --output or --docs cannot be written: the file system is read-only"
     lost = _LOST_FILE.search(text)
     if lost is not None and any(sign in text for sign in _NO_SUCH_FILE):
         return f"a data file of {lost['table']} is gone: bring it back from a copy: {lost['path']}"
@@ -136,6 +138,8 @@ _IN_A_TASK = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?:\w+\.)*(?P<error>\w+): (?P<text>.*)"
 )
 _TOLD_PLAINLY = (LakehouseError.__name__, SourceError.__name__)
+
+_READ_ONLY = "Read-only file system"
 
 # By Spark, Hadoop and Arrow.
 _NO_SUCH_FILE = (

@@ -6,8 +6,11 @@ import datetime as dt
 import random
 import re
 import shutil
+import tempfile
 from bisect import bisect_right
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,8 +33,6 @@ from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
@@ -331,6 +332,12 @@ def test_members_of_a_group_that_was_made_anew_are_not_mixed(
         ("second", 2_000),
         ("slow", 40_000),
     ]
+
+
+def test_sql_cuts_no_value_of_json_and_makes_no_folder_here(spark: SparkSession, root: str) -> None:
+    assert query(root, "SELECT repeat('x', 1000) AS long") == [{"long": "x" * 1_000}]
+    of_tables_without_a_place = urlsplit(spark.catalog.getDatabase("default").locationUri).path
+    assert Path(of_tables_without_a_place).parent == Path(tempfile.gettempdir())
 
 
 def test_sql_that_cannot_run_is_refused_in_one_line(root: str) -> None:

@@ -69,6 +69,10 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
         (["sql", "select 1"], "SQL goes behind --query"),
         (["ingest", "--bootstrap-server", "a:1"], "did you mean --bootstrap-servers?"),
         (["report", "--lakehouse", __file__], "is a file; name a folder"),
+        (["report", "--lakehouse", ""], "--lakehouse is empty"),
+        (["ingest", "--records", ""], "--records is empty"),
+        (["report", "--lakehouse", "colon:x"], "--lakehouse colon:x: what stands before a colon"),
+        (["ingest", "--records", "colon:x"], "--records colon:x: what stands before a colon"),
         (["ingest"], "exactly one source"),
         (["ingest", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
         (["lag", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
@@ -110,10 +114,6 @@ def test_a_wrong_file_is_one_line(
     assert words in line
 
 
-@pytest.mark.parametrize(("argv", "status"), [([], 2), (["--help"], 0), (["ingest", "-h"], 0)])
-def test_help(capsys: pytest.CaptureFixture[str], argv: list[str], status: int) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        options.parse(argv)
 @pytest.mark.parametrize(
     "lakehouse", ["file:/x", "dbfs:/x", "s3a://bucket/x", "/a/colon:x", "./a:b"]
 )
@@ -129,6 +129,10 @@ def test_thresholds_that_are_none_are_wrong_usage(
     assert "[[overrides]]" in refusal(capsys, "anomalies", "--thresholds", str(file))
 
 
+@pytest.mark.parametrize(("argv", "status"), [([], 2), (["--help"], 0), (["ingest", "-h"], 0)])
+def test_help(capsys: pytest.CaptureFixture[str], argv: list[str], status: int) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        options.parse(argv)
     assert exit_.value.code == status
     assert "--lakehouse" in capsys.readouterr().out or not argv[1:]
 
