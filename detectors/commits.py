@@ -12,17 +12,22 @@ if TYPE_CHECKING:
     from detectors.model import Findings, Row
     from detectors.thresholds import Values
 
+    Place = tuple[int, int]
+
 # A reset writes all its partitions at once; the commits of one poll come at once, too.
 _AT_ONCE_MS = 500
 _SOON_MS = MINUTE_MS
 _WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 _EPISODE_MS = 10 * MINUTE_MS
 _REMEMBERED_PAUSES = 20
-_REMEMBERED_SAMPLES = 20
+REMEMBERED_SAMPLES = 20
+"""Samples of the lag that a later run may still need."""
+# A partition committed so often in a minute has a consumer.
+_OFTEN = 3
 
 
 MINUTE_COLUMNS = (
-    *("minute", "commits", "partitions", "first_at", "last_at"),
+    *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
     *("record_partition", "first_offset", "last_offset"),
 )
 """What is asked of the commits of a minute, see `minute`."""
@@ -36,44 +41,73 @@ class Presence(NamedTuple):
         members: members from there on.
         partitions: partitions that are assigned; None if that is not known.
         timestamp: time of the record.
+        record_partition: its partition.
     """
 
     offset: int
     members: int
     partitions: int | None
     timestamp: int | None
+    record_partition: int = -1
+
+    @property
+    def place(self) -> Place:
+        """Give partition and offset of the record."""
+        return self.record_partition, self.offset
 
 
 class Presences:
-    """Who was there, by offset in the log: a group's records and commits share a partition."""
+    """Who was there, by position in the log: a group's records and commits share a partition.
+
+    If the topic has grown, it is another one than before.
+    """
 
     def __init__(self, known: list[Presence]) -> None:
-        self._known = sorted(known)
-        self._offsets = [p.offset for p in self._known]
+        self._known = sorted(known, key=_place)
 
-    def at(self, offset: int) -> Presence | None:
-        """Give the group as of an offset; None before the first record of its own."""
-        behind = bisect_right(self._offsets, offset)
-        return self._known[behind - 1] if behind else None
+    def at(self, place: Place) -> Presence | None:
+        """Give the group as of a position; None before the first record of its own there."""
+        behind = bisect_right(self._known, place, key=_place)
+        found = self._known[behind - 1] if behind else None
+        return found if found is not None and found.record_partition == place[0] else None
 
-    def emptied(self, first: int, last: int | None = None) -> Presence | None:
-        """Give the first record behind an offset, and not behind another, that tells of no member.
+    def emptied(self, first: Place, last: int | None = None) -> Presence | None:
+        """Give the first record behind a position that tells of no member; None without one.
 
-        None if the group had members all along.
+        Args:
+            first: the position.
+            last: the offset that it is not to lie behind; None for any.
         """
-        end = len(self._known) if last is None else bisect_right(self._offsets, last)
-        inside = self._known[bisect_right(self._offsets, first) : end]
-        return next((p for p in inside if not p.members), None)
+        for found in self._known[bisect_right(self._known, first, key=_place) :]:
+            is_there = found.record_partition == first[0]
+            if is_there and (last is None or found.offset <= last) and not found.members:
+                return found
+        return None
 
-    def since(self, offset: int) -> list[Presence]:
-        """Give what is still needed for events from an offset on."""
-        return self._known[max(0, bisect_right(self._offsets, offset) - 1) :]
+    def since(self, place: Place) -> list[Presence]:
+        """Give what is still needed for events from a position on."""
+        now = self.at(place)
+        return [
+            p for p in self._known if p.record_partition != place[0] or p.place >= (now or p).place
+        ]
+
+
+def _place(presence: Presence) -> Place:
+    return presence.place
 
 
 # -- single commits --------------------------------------------------------------------------------
 
 
-def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences: Presences) -> None:
+def moved(
+    memory: Row,
+    limits: Values,
+    findings: Findings,
+    move: Row,
+    presences: Presences,
+    *,
+    minutes: Row,
+) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
     Args:
@@ -82,23 +116,28 @@ def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences:
         findings: takes what is found.
         move: the row, its times in epoch milliseconds.
         presences: who was in the group when.
+        minutes: what `minute` keeps.
     """
     at = move["at"]
     if at is None:
         return
     memory["clock"] = max(at, memory.get("clock", at))
-    group = presences.at(move["record_offset"])
+    group = presences.at((move["record_partition"], move["record_offset"]))
     hit: Hit | None
     if move["move"] == "deleted":
         hit = _deleted(memory, limits, move, group)
     elif move["move"] == "returned":
         hit = _returned(memory, move)
     elif group is not None and group.members:
-        hit = _skipped(limits, move, group)
+        is_after = group.timestamp is not None and at - group.timestamp <= _SOON_MS
+        hit = _skipped(limits, move, "after_rebalance" if is_after else None)
+    elif _is_steady(move, group, minutes):
+        # Nobody but a member, or a consumer that was assigned its partitions, commits like that.
+        hit = _skipped(limits, move, "no_members")
     else:
         hit = _reset(move)
     if hit is not None:
-        findings.hit(hit)
+        findings.hit(hit, memory["clock"])
 
 
 def _partition(move: Row) -> str:
@@ -131,18 +170,32 @@ def _reset(move: Row) -> Hit:
     )
 
 
-def _skipped(limits: Values, move: Row, group: Presence) -> Hit | None:
-    """Find members' commits that go back, so that records are read twice, or far ahead."""
+def _is_steady(move: Row, group: Presence | None, minutes: Row) -> bool:
+    """Tell whether a partition is committed again and again while the group has no members.
+
+    Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
+    one goes on from where it was, the other comes once.
+    """
+    before, last = move["previous_at"], minutes.get("minute")
+    if before is None or last is None or move["at"] - before > _EPISODE_MS:
+        return False
+    if group is not None and (group.timestamp is None or before <= group.timestamp):
+        return False  # the commit before was a member's
+    is_often = last["commits"] >= _OFTEN * max(1, last["partitions"])
+    return is_often or len(minutes.get("pauses", ())) > 1
+
+
+def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
+    """Find commits of consumers that go back, so that records are read twice, or far ahead."""
     step = move["step"]
     if step < 0:
         is_large = -step >= limits["offset_rewind"]["warning_offsets"]
-        is_after = group.timestamp is not None and move["at"] - group.timestamp <= _SOON_MS
         return _found(
             "offset_rewind",
             WARNING if is_large else INFO,
             move,
             _EPISODE_MS,
-            label="after_rebalance" if is_after else None,
+            label=label,
             add={"rewinds": 1, "offsets": -step},
             most={"largest": -step},
             lists={"moves": _from_to(move)},
@@ -154,6 +207,7 @@ def _skipped(limits: Values, move: Row, group: Presence) -> Hit | None:
         WARNING,
         move,
         _EPISODE_MS,
+        label=label if label == "no_members" else None,
         add={"jumps": 1, "offsets": step},
         most={"largest": step},
         lists={"moves": _from_to(move)},
@@ -167,7 +221,8 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Presence | None) -> 
     if group is not None and not has_members:
         since.append(group.timestamp)  # the time that counts begins when the last member is gone
     idle = move["at"] - max((t for t in since if t is not None), default=move["at"])
-    if idle < limits["offsets_expired"]["least_idle_ms"]:
+    limit = limits["offsets_expired"]
+    if idle < limit["in_use_idle_ms" if has_members else "least_idle_ms"]:
         return None  # deleted by somebody, or with their topic
     memory.setdefault("expired", {})[_partition(move)] = move["previous_offset"]
     return _found(
@@ -212,14 +267,16 @@ def minute(
         memory: what is kept of the minutes before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        part: minute, commits, partitions, first_at, last_at, first_offset, last_offset.
+        part: minute, commits, partitions, keys, which tell them apart, first_at, last_at,
+            first_offset, last_offset.
         presences: who was in the group when.
     """
     memory["clock"] = max(part["first_at"], memory.get("clock", part["first_at"]))
     last = memory.get("minute")
     if last is not None and last["minute"] == part["minute"]:
         last["commits"] += part["commits"]
-        last["partitions"] = max(last["partitions"], part["partitions"])
+        last["keys"] = sorted({*last.get("keys", ()), *part["keys"]})
+        last["partitions"] = max(last["partitions"], len(last["keys"]))
         last["last_at"] = max(last["last_at"], part["last_at"])
         last["last_offset"] = part["last_offset"]
         return
@@ -234,7 +291,7 @@ def minute(
 
 def full_minute(limits: Values, findings: Findings, last: Row, presences: Presences) -> None:
     """Find a client that commits for every record, or nearly so."""
-    group = presences.at(last["last_offset"])
+    group = presences.at((last["record_partition"], last["last_offset"]))
     assigned = group.partitions if group is not None and group.members else None
     partitions = max(assigned or 0, last["partitions"], 1)
     a_minute = last["commits"] / partitions
@@ -287,7 +344,6 @@ def lagged(memory: Row, sample: Row) -> None:
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and sample["at"] not in {at for at, _ in samples}:
         samples.append([sample["at"], sample["lag"]])
-    del samples[:-_REMEMBERED_SAMPLES]
 
 
 def _stall(
@@ -300,10 +356,11 @@ def _stall(
     last, pauses = memory["minute"], memory.get("pauses", [])
     until, offset = end
     start = last["last_offset"]
-    group = presences.at(start)
+    place = last["record_partition"], start
+    group = presences.at(place)
     if group is None or not group.members:
         return None
-    emptied = presences.emptied(start, None if offset is None else offset - 1)
+    emptied = presences.emptied(place, None if offset is None else offset - 1)
     if emptied is not None and emptied.timestamp is not None:
         until, offset = emptied.timestamp, emptied.offset
     pause, longest = until - last["last_at"], max(pauses, default=0)
@@ -380,5 +437,6 @@ def fenced(memory: Row, limits: Values, findings: Findings, stay: Row) -> None:
             begin={"replacements": len(stays)},
             most={"replacements_in_window": len(stays)},
             lists={"clients": [s["client"] for s in stays]},
-        )
+        ),
+        memory["clock"],
     )

@@ -11,6 +11,8 @@ from detectors.commits import Presence, Presences
 from detectors.model import Episode, Findings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from detectors.model import Row
     from detectors.thresholds import Values
 
@@ -43,7 +45,7 @@ class Watch:
         self._presences = [Presence(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._order: Presences | None = None
-        self._last_commit = kept.get("last_commit", -1)
+        self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
     def take(self, kind: str, row: Row) -> None:
         """Take a row: the open ones first, then each kind in the order of the log.
@@ -63,10 +65,13 @@ class Watch:
         elif kind == LAG:
             commits.lagged(self._memory["minutes"], row)
         elif kind == MOVE:
-            self._last_commit = max(self._last_commit, row["record_offset"])
-            commits.moved(self._memory["moves"], limits, findings["moves"], row, self._who())
+            self._last_commit = (row["record_partition"], row["record_offset"])
+            minutes = self._memory["minutes"]
+            commits.moved(
+                self._memory["moves"], limits, findings["moves"], row, self._who(), minutes=minutes
+            )
         elif kind == MINUTE:
-            self._last_commit = max(self._last_commit, row["last_offset"])
+            self._last_commit = (row["record_partition"], row["last_offset"])
             commits.minute(self._memory["minutes"], limits, findings["minutes"], row, self._who())
 
     def _who(self) -> Presences:
@@ -84,21 +89,26 @@ class Watch:
         ]
         return [e for e in found if self._is_told(e)]
 
-    def still_open(self, now: int) -> list[Episode]:
+    def still_open(self, now: int, known_until: Mapping[int, int]) -> list[Episode]:
         """Give the other episodes as they are at the time of the log; call it after `settled`.
 
         What follows from rows that a later run may change is not kept.
+
+        Args:
+            now: time of the log.
+            known_until: that of partitions that could not be read to their end.
         """
         then = Watch(self._limits, self.to_json())
         then._presences, then._open = self._presences, self._open
-        then._look_ahead(now)
+        then._look_ahead(now, known_until)
         found = then._findings
         episodes = [e for s in _SOURCES for e in (*found[s].done, *found[s].open())]
         return [e for e in episodes if self._is_told(e)]
 
-    def _look_ahead(self, now: int) -> None:
+    def _look_ahead(self, now: int, known_until: Mapping[int, int]) -> None:
         """Take the open rows, and the time of the log."""
         limits, findings, memory = self._limits, self._findings, self._memory
+        now = min(now, known_until.get(self._partition(), now))
         for row in self._open[OPEN_GENERATION]:
             newest = now if row["ended_at"] is None else None
             rebalances.examine(memory["generations"], limits, findings["generations"], row, newest)
@@ -115,6 +125,12 @@ class Watch:
         if stall is not None:
             findings["minutes"].hit(stall)
 
+    def _partition(self) -> int:
+        """Give the partition of the group's newest rows."""
+        rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
+        newest = rows[-1:] or [self._memory["minutes"].get("minute") or {}]
+        return int(newest[0].get("record_partition", -1))
+
     def _is_told(self, episode: Episode) -> bool:
         # What is seen only while members settle says nothing.
         least = self._limits.get(episode.kind, {}).get("least_ms")
@@ -127,9 +143,14 @@ class Watch:
     def to_json(self) -> str:
         """Write down what the next run needs."""
         kept: Row = {s: memory for s, memory in self._memory.items() if memory}
+        if samples := self._memory["minutes"].get("samples"):
+            kept["minutes"] = {
+                **self._memory["minutes"],
+                "samples": samples[-commits.REMEMBERED_SAMPLES :],
+            }
         kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
         kept["presences"] = [list(p) for p in Presences(self._presences).since(self._last_commit)]
-        kept["last_commit"] = self._last_commit
+        kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
 
 
@@ -139,4 +160,5 @@ def _presence(row: Row) -> Presence:
         row.get("member_count") or 0,
         row.get("assigned_partitions"),
         row.get("record_timestamp"),
+        row["record_partition"],
     )

@@ -29,14 +29,16 @@ _COUNTS = (
 GROUPS_NOW = """
 SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
   unix_millis(max(commit_at)) AS last_commit_at, count(record) AS partitions,
-  unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record
+  unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record,
+  max_by(record_partition, newest_at) AS record_partition
 FROM (
-  SELECT group_id, record_timestamp AS newest_at, NULL AS commit_at, NULL AS record,
+  SELECT group_id, record_partition, record_timestamp AS newest_at, NULL AS commit_at,
+    NULL AS record,
     IF(ended_at IS NULL, struct(unix_millis(started_at) AS since, group_type, state AS name,
       member_count AS members), NULL) AS state
   FROM gold.group_states WHERE NOT is_settled
   UNION ALL
-  SELECT group_id, coalesce(record_timestamp, committed_at),
+  SELECT group_id, record_partition, coalesce(record_timestamp, committed_at),
     coalesce(committed_at, record_timestamp),
     IF(is_deleted, NULL, struct(record_offset, record_partition,
       unix_millis(record_timestamp) AS at)),
@@ -49,7 +51,7 @@ GROUP BY group_id"""
 Columns, times in epoch milliseconds: group_id; state, the one that the group is in (since,
 group_type, name, members), null if that is not known; newest_at, of the newest record that tells of
 it; last_commit_at; and of the offsets that the group still holds partitions, their number, kept_at,
-of the last commit of one, and record, the last one.
+of the last commit of one, and record, the last one; record_partition, of the newest record.
 """
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors.model import HOUR_MS, Hit, Position
 from schemas.gold import INFO, WARNING
-from schemas.placement import partition_for, partitions_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -36,6 +35,15 @@ COMMITS, METADATA, QUARANTINE = (
     "silver.quarantine",
 )
 """Tables that some questions are about."""
+
+KINDS = (
+    *("coverage_gap", "undecodable_records", "misplaced_record", "oversized_record"),
+    *("cleaner_stalled", "hot_partition", "no_progress", "stale_group"),
+)
+"""The kinds that are found here: some of groups, but none by what a group has gone through."""
+
+OF_HOURS = ("hot_partition", "no_progress")
+"""Those that are found hour by hour."""
 
 PASSING = frozenset({"stale_group"})
 """Kinds that are told of for as long as they hold, and no longer."""
@@ -113,7 +121,8 @@ def undecodable(is_new: str) -> Question:
     """Ask for records that nobody could decode.
 
     Args:
-        is_new: the condition of rows of silver.quarantine.
+        is_new: the condition of rows of bronze.coverage: a record counts when it was read, and not
+            again when another release has tried it.
     """
     return Question(
         f"""
@@ -121,7 +130,12 @@ SELECT record_partition, sum(records) AS records, min(first) AS first, max(last)
   min_by(error, struct(-records, error)) AS error
 FROM (
   SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
-  FROM silver.quarantine WHERE {is_new} GROUP BY record_partition, error
+  FROM silver.quarantine AS refused
+  WHERE EXISTS (
+    SELECT 1 FROM bronze.coverage AS new WHERE {is_new}
+      AND new.record_partition = refused.record_partition
+      AND refused.record_offset BETWEEN new.from_offset AND new.next_offset - 1)
+  GROUP BY record_partition, error
 )
 GROUP BY record_partition""",
         ("record_partition",),
@@ -136,44 +150,18 @@ def _undecodable(rows: list[Row]) -> Iterator[Finding]:
         yield Finding(None, hit._replace(add=numbers, note=texts))
 
 
-def misplaced(tables: Iterable[str], is_new: str) -> Question:
-    """Ask for groups with records in a partition that their id does not hash to.
-
-    How many partitions the topic has is told by the groups themselves: it is the number by which
-    most of them are where they belong (GroupMetadataManager.partitionFor).
+def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
+    """Find groups with records in a partition that their id does not hash to.
 
     Args:
-        tables: silver tables whose rows tell of groups.
-        is_new: the condition of their rows.
+        rows: group_id and record_partition; records, how many there are; at, the time of the last
+            in epoch milliseconds; expected_partition; and partitions, how many the topic has.
     """
-    every = " UNION ALL ".join(
-        f"SELECT group_id, record_partition, record_timestamp FROM {table} WHERE {is_new}"
-        for table in tables
-    )
-    return Question(
-        f"""
-SELECT group_id, record_partition, count(*) AS records, unix_millis(max(record_timestamp)) AS at
-FROM ({every})
-WHERE group_id IS NOT NULL
-GROUP BY group_id, record_partition
-HAVING at IS NOT NULL""",
-        ("group_id", "record_partition"),
-        _misplaced,
-    )
-
-
-def _misplaced(rows: list[Row]) -> Iterator[Finding]:
-    best = partitions_of((row["group_id"], row["record_partition"]) for row in rows)
-    if best is None:
-        return
     for row in rows:
-        group, partition, at = row["group_id"], row["record_partition"], row["at"]
-        expected = partition_for(group, best)
-        if partition == expected:
-            continue
+        partition, at = row["record_partition"], row["at"]
         record = Position(partition, None, at)
         yield Finding(
-            group,
+            row["group_id"],
             Hit(
                 "misplaced_record",
                 str(partition),
@@ -184,7 +172,7 @@ def _misplaced(rows: list[Row]) -> Iterator[Finding]:
                 record,
                 _EPISODE_MS,
                 add={"records": row["records"]},
-                note={"expected_partition": expected, "partitions": best},
+                note={name: row[name] for name in ("expected_partition", "partitions")},
             ),
         )
 

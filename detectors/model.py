@@ -102,9 +102,13 @@ class Episode:
             evidence,
         )
 
-    def takes(self, hit: Hit) -> bool:
-        """Tell whether a finding still belongs to it."""
-        return not self.is_over and hit.started_at - self.ended_at <= hit.gap_ms
+    def takes(self, hit: Hit, clock: int | None) -> bool:
+        """Tell whether a finding belongs to it that was made when the log's clock stood there.
+
+        The clock of another broker may be behind, but a run may have ended in between.
+        """
+        at = hit.started_at if clock is None else max(hit.started_at, clock)
+        return not self.is_over and at - self.ended_at <= hit.gap_ms
 
     def extend(self, hit: Hit) -> None:
         """Take a further finding."""
@@ -139,11 +143,11 @@ class Findings:
         self.current = {(row["kind"], row["subject"]): Episode(**row) for row in current or []}
         self.done: list[Episode] = []
 
-    def hit(self, hit: Hit) -> None:
-        """Take a finding."""
+    def hit(self, hit: Hit, clock: int | None = None) -> None:
+        """Take a finding, made when the clock of its source stood where it is given."""
         key = (hit.kind, hit.subject)
         known = self.current.get(key)
-        if known is not None and known.takes(hit):
+        if known is not None and known.takes(hit, clock):
             known.extend(hit)
             return
         if known is not None:

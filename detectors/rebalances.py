@@ -57,7 +57,7 @@ def examine(
     turn = follow(memory, generation, at)
     for detector in (_storm, _aborted, _slow, _stuck, _flapping, _leader, _recreated, _protocol):
         for hit in detector(memory, limits, generation, turn):
-            findings.hit(hit)
+            findings.hit(hit, memory["clock"])
     _conditions(limits, findings, generation, now)
     memory["last"] = {
         name: generation.get(name)

@@ -23,13 +23,14 @@ from detectors.model import MINUTE_MS
 from detectors.watching import COLUMNS, HEAD, TURNS, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import Column
 
     from detectors.thresholds import Thresholds
 
+_NEVER_MS = 253_402_300_799_000
 _ORDER = ("turn", "place", "second_place", "kind", "tie")
 
 
@@ -42,7 +43,7 @@ class Sources(NamedTuple):
         stays: rows of member_sessions: the settled ones that are new, and all open ones.
         moves: the rows of offset_moves that are new.
         commits: the rows of offset_commits that are new.
-        lag: the rows of lag of the newest run.
+        lag: the rows of lag of the newest run, and of groups that are watched from their start all.
         heads: rows of anomaly_heads: those of groups.
     """
 
@@ -56,7 +57,13 @@ class Sources(NamedTuple):
 
 
 def watch(
-    sources: Sources, *, thresholds: Thresholds, cluster: str, now: int, schema: T.StructType
+    sources: Sources,
+    *,
+    thresholds: Thresholds,
+    cluster: str,
+    now: int,
+    known_until: Mapping[int, int],
+    schema: T.StructType,
 ) -> DataFrame:
     """Watch each group.
 
@@ -65,6 +72,7 @@ def watch(
         thresholds: the thresholds in force.
         cluster: name of the cluster, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
+        known_until: that of the partitions that could not be read to their end.
         schema: Spark's type of `detectors.watching.OUTPUT`.
 
     Returns:
@@ -78,14 +86,19 @@ def watch(
     )
 
     def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return watched(batches, thresholds, cluster, now)
+        return watched(batches, thresholds, cluster, now, known_until)
 
     return ordered.mapInArrow(batches_of, schema)
 
 
 def _parts(sources: Sources) -> Iterator[DataFrame]:
     """Bring all that a watch looks at into one shape, in which columns of other kinds are null."""
-    yield _part(sources.generations, GENERATION, OPEN_GENERATION, place="record_offset")
+    # In order of their lives, which may be in two partitions; the newest has not ended.
+    last = F.coalesce("ended_at", F.timestamp_millis(F.lit(_NEVER_MS)))
+    generations = sources.generations.withColumn("last", last)
+    yield _part(
+        generations, GENERATION, OPEN_GENERATION, place="last", second_place="record_offset"
+    )
     ended = sources.stays.where("left_at IS NOT NULL")
     yield _part(
         ended, STAY, OPEN_STAY, place="left_at", second_place="record_offset", tie="member_id"
@@ -96,8 +109,9 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         minutes = _minutes(sources.commits)
         yield _part(minutes, MINUTE, place="first_offset", second_place="record_partition")
     if sources.lag is not None:
-        of_group = sources.lag.groupBy("group_id")
-        yield _part(of_group.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag")), LAG)
+        of_run = sources.lag.groupBy("group_id", "lag_run")
+        lags = of_run.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag"))
+        yield _part(lags, LAG, place="at")
     if sources.heads is not None:
         yield _part(sources.heads, HEAD)
 
@@ -141,11 +155,13 @@ def _minutes(commits: DataFrame) -> DataFrame:
     at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
     timed = commits.where("NOT is_tombstone").withColumn("at", at).where("at IS NOT NULL")
     minute = F.floor(F.col("at") / MINUTE_MS).alias("minute")
-    return timed.groupBy("group_id", "record_partition", minute).agg(
+    key = F.xxhash64("topic", "topic_partition")
+    minutes = timed.groupBy("group_id", "record_partition", minute).agg(
         F.count("*").alias("commits"),
-        F.count_distinct(F.struct("topic", "topic_partition")).alias("partitions"),
+        F.collect_set(key).alias("keys"),
         F.min("at").alias("first_at"),
         F.max("at").alias("last_at"),
         F.min("record_offset").alias("first_offset"),
         F.max("record_offset").alias("last_offset"),
     )
+    return minutes.withColumn("partitions", F.size("keys"))

@@ -24,7 +24,7 @@ from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from detectors.model import Row
     from detectors.thresholds import Thresholds
@@ -90,7 +90,11 @@ _BATCH_ROWS = 5_000
 
 
 def watched(
-    batches: Iterable[pa.RecordBatch], thresholds: Thresholds, cluster: str, now: int
+    batches: Iterable[pa.RecordBatch],
+    thresholds: Thresholds,
+    cluster: str,
+    now: int,
+    known_until: Mapping[int, int],
 ) -> Iterator[pa.RecordBatch]:
     """Watch groups.
 
@@ -101,12 +105,13 @@ def watched(
         thresholds: the thresholds in force.
         cluster: name of the cluster, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
+        known_until: that of the partitions that could not be read to their end.
 
     Returns:
         Columns `OUTPUT`: the anomalies that are settled now, all open ones, and heads.
     """
     rows: list[Row] = []
-    for row in _found(_told(batches), thresholds, cluster, now):
+    for row in _found(_told(batches), thresholds, cluster, now, known_until):
         rows.append(row)
         if len(rows) >= _BATCH_ROWS:
             yield batch_of(rows, OUTPUT)
@@ -132,17 +137,21 @@ def _rows(window: pa.RecordBatch, kind: str) -> Iterator[Row]:
 
 
 def _found(
-    told: Iterable[tuple[str, str, Row]], thresholds: Thresholds, cluster: str, now: int
+    told: Iterable[tuple[str, str, Row]],
+    thresholds: Thresholds,
+    cluster: str,
+    now: int,
+    known_until: Mapping[int, int],
 ) -> Iterator[Row]:
     group: _Group | None = None
     for group_id, kind, row in told:
         if group is None or group.group_id != group_id:
             if group is not None:
-                yield from group.rows(cluster, now)
+                yield from group.rows(cluster, now, known_until)
             group = _Group(group_id, thresholds)
         group.take(kind, row)
     if group is not None:
-        yield from group.rows(cluster, now)
+        yield from group.rows(cluster, now, known_until)
 
 
 class _Group:
@@ -164,11 +173,11 @@ class _Group:
             self._watch = Watch(self._limits)
         self._watch.take(kind, row)
 
-    def rows(self, cluster: str, now: int) -> Iterator[Row]:
+    def rows(self, cluster: str, now: int, known_until: Mapping[int, int]) -> Iterator[Row]:
         """Give the group's anomalies, and its head."""
         if self._watch is None:
             return
-        settled, still_open = self._watch.settled(), self._watch.still_open(now)
+        settled, still_open = self._watch.settled(), self._watch.still_open(now, known_until)
         yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
         yield {"group_id": self.group_id, "state": self._watch.to_json()}
 

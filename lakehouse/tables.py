@@ -245,7 +245,12 @@ def between(column: str, after: int, to: int) -> str:
 
 def of_groups(groups: Iterable[str]) -> str:
     """Give the SQL condition of rows of some groups; without any, no row meets it."""
-    return f"group_id IN ({', '.join(map(sql_text, groups)) or 'NULL'})"
+    return among("group_id", groups)
+
+
+def among(column: str, texts: Iterable[str]) -> str:
+    """Give the SQL condition of rows that have one of some texts; without any, no row meets it."""
+    return f"{column} IN ({', '.join(map(sql_text, texts)) or 'NULL'})"
 
 
 def _properties(spec: TableSpec) -> dict[str, str]:

@@ -103,8 +103,8 @@ GROUP_GENERATIONS = (
     column(
         "clock_skew_ms",
         "bigint",
-        "How far the join phase ended after the record's own time, by two brokers' clocks; null if"
-        " it did not.",
+        "How far brokers' clocks differ, as the record shows: its time, or that of its state, runs"
+        " back behind the record before, or ahead of what follows; null if it shows no difference.",
     ),
     column("protocol_type", "string", "Protocol type: consumer, connect, …; null if empty."),
     column("protocol", "string", "Assignor that the members voted for."),

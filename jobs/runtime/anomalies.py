@@ -16,20 +16,19 @@ from pyspark.sql import functions as F
 
 from detectors import health, log
 from detectors.health import GROUPS_NOW, group_health
-from detectors.model import Findings
+from detectors.model import HOUR_MS, Findings
 from detectors.rows import rows_of
 from detectors.transform import Sources, watch
 from detectors.watching import OUTPUT, batch_of
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.history import FIRST_HOUR
+from jobs.runtime.history import FIRST_HOUR, MISPLACED
 from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.logs import of_every_log
 from lakehouse.queries import answers
 from lakehouse.runs import PLANNED
-from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, spark_schema
-from schemas.silver import silver_tables
+from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
@@ -41,7 +40,6 @@ from schemas.tables import (
     MEMBER_SESSIONS,
     OFFSET_MOVES,
     all_tables,
-    decoded_table,
 )
 
 if TYPE_CHECKING:
@@ -53,9 +51,14 @@ if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
-    from schemas.tables import TableSpec
 
 STAGE = "anomalies"
+# Clocks of brokers and of the driver differ by less.
+_SKEW_MS = 60_000
+_READ = """
+SELECT record_partition, unix_millis(max(observed_at)) AS observed_at,
+  max_by(last_offset_available >= next_offset, ingest_run) AS is_behind
+FROM bronze.coverage GROUP BY record_partition"""
 _GROUP = "="
 
 
@@ -67,17 +70,38 @@ class Kept(NamedTuple):
         log: what the detectors remember of the log as a whole, as JSON; None if there is nothing.
         heads_run: the run that wrote the heads; -1 without any.
         anomalies_run: the last run of which there are anomalies; -1 without any.
+        read: of each partition of the log, the newest row of coverage.
     """
 
     groups: list[Row]
     log: str | None
     heads_run: int
     anomalies_run: int
+    read: list[Row]
 
     @property
     def as_of(self) -> int:
-        """The time of the log in epoch milliseconds: that of its newest record."""
-        return max((g["newest_at"] for g in self.groups if g["newest_at"] is not None), default=0)
+        """The time of the log in epoch milliseconds: that of its newest record.
+
+        No record is younger than when it was read, whatever its broker's clock says.
+        """
+        newest = max((g["newest_at"] for g in self.groups if g["newest_at"] is not None), default=0)
+        observed = [p["observed_at"] for p in self.read if p["observed_at"] is not None]
+        return min(newest, max(observed) + _SKEW_MS) if observed else newest
+
+    @property
+    def known_until(self) -> dict[int, int]:
+        """The time of the newest record of partitions that could not be read to their end.
+
+        An open transaction hides what follows it.
+        """
+        behind = {p["record_partition"] for p in self.read if p["is_behind"]}
+        newest: dict[int, int] = {}
+        for group in self.groups:
+            partition, at = group["record_partition"], group["newest_at"]
+            if partition in behind and at is not None:
+                newest[partition] = max(at, newest.get(partition, at))
+        return newest
 
 
 class News(NamedTuple):
@@ -88,6 +112,8 @@ class News(NamedTuple):
         decode_runs: the same of the decode runs.
         rows: how many rows came into which silver table.
         replayed: groups of which the history was told anew.
+        misplaced: records that are not where their group belongs.
+        is_backfill: some of the hours with new commits lie before those that were looked at.
         since: the earliest time of a new commit, or the start of its hour, in epoch milliseconds;
             None if no commit is new, or they have no times.
     """
@@ -96,7 +122,14 @@ class News(NamedTuple):
     decode_runs: tuple[int, int]
     rows: Counter[str]
     replayed: list[str]
+    misplaced: list[Row]
     since: int | None
+    is_backfill: bool
+
+    @property
+    def hours(self) -> str:
+        """Give the condition of rows of gold.offset_progress of the hours to look at."""
+        return EVERY_ROW if self.is_backfill or self.since is None else log.hours_since(self.since)
 
 
 @of_every_log
@@ -146,9 +179,9 @@ def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> b
 def _kept(lakehouse: Lakehouse) -> Kept:
     own_head = "SELECT state, anomalies_run FROM gold.anomaly_heads WHERE group_id IS NULL"
     newest = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
-    groups, heads, ((found),) = answers(lakehouse, [GROUPS_NOW, own_head, newest])
+    groups, heads, (found,), read = answers(lakehouse, [GROUPS_NOW, own_head, newest, _READ])
     of_log, heads_run = (heads[0]["state"], heads[0]["anomalies_run"]) if heads else (None, -1)
-    return Kept(groups, of_log, heads_run, -1 if found["run"] is None else found["run"])
+    return Kept(groups, of_log, heads_run, -1 if found["run"] is None else found["run"], read)
 
 
 def _is_refresh(
@@ -184,7 +217,7 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
-    stage.details = {"anomalies": {row["kind"]: row["known"] for row in kinds}}
+    stage.details = {"as_of": now, "anomalies": {row["kind"]: row["known"] for row in kinds}}
 
 
 def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
@@ -192,25 +225,31 @@ def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds
     news = _news(lakehouse, stage)
     of_log = _watch_log(lakehouse, stage, kept, news, limits)
     schema = spark_schema(OUTPUT)
-    of_groups = watch(
+    watched = watch(
         _sources(lakehouse, stage, news),
         thresholds=limits,
         cluster=lakehouse.cluster,
         now=stage.plan["as_of"],
+        known_until=kept.known_until,
         schema=schema,
     )
     told = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
-    found = of_groups.unionByName(lakehouse.spark.createDataFrame(told, schema).coalesce(1))
+    found = watched.unionByName(lakehouse.spark.createDataFrame(told, schema).coalesce(1))
     # A frame that is persisted would be computed again from the heads that it has replaced.
     number = F.lit(stage.id.number).cast("bigint")
     found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
     rows, where = found.where("anomaly_id IS NOT NULL"), OPEN_ROWS
     if stage.after < 0:
         where = EVERY_ROW
-    elif news.replayed:
-        is_other = F.col("group_id").isNull() | ~F.col("group_id").isin(news.replayed)
-        rest = lakehouse.read(ANOMALIES).where(F.col("is_settled") & is_other)
-        rows, where = rows.unionByName(rest, allowMissingColumns=True), EVERY_ROW
+    else:
+        # What the log as a whole is asked for again may be settled, and found again.
+        ids = [row["anomaly_id"] for row in of_log if "anomaly_id" in row]
+        where = f"{where} OR {among('anomaly_id', ids)}" if ids else where
+        if news.is_backfill:
+            where = f"{where} OR {among('kind', log.OF_HOURS)}"
+        if news.replayed:
+            kinds = among("kind", log.KINDS)
+            where = f"{where} OR {of_groups(news.replayed)} AND NOT {kinds}"
     lakehouse.replace(ANOMALIES, rows, stage.id, where)
     # Behind the anomalies, since the next run goes on from them.
     lakehouse.replace(ANOMALY_HEADS, found.where("anomaly_id IS NULL"), stage.id)
@@ -224,7 +263,9 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, news: News) -> Sources:
         decoded = _of_groups("decode_run", news.decode_runs, news.replayed)
         commits = lakehouse.read(all_tables()[log.COMMITS]).where(decoded)
     if (lag_run := lakehouse.runs.last_number(LAG_RUNS)) >= 0:
-        lag = lakehouse.read(LAG).where(F.col("lag_run") == lag_run)
+        newest = f"lag_run = {lag_run}"
+        of_replayed = f"{newest} OR {of_groups(news.replayed)}" if news.replayed else newest
+        lag = lakehouse.read(LAG).where(of_replayed if stage.after >= 0 else EVERY_ROW)
     if stage.after >= 0:
         heads = lakehouse.read(ANOMALY_HEADS).where("group_id IS NOT NULL")
         heads = heads.where(f"NOT {of_groups(news.replayed)}") if news.replayed else heads
@@ -252,12 +293,16 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         told = lakehouse.read(GROUP_HEADS).where(between("told_since", stage.after, stage.to))
         known = lakehouse.read(ANOMALY_HEADS).select("group_id")
         replayed = [row.group_id for row in told.join(known, "group_id", how="left_semi").collect()]
+    since, before = _since(lakehouse, history, decodes), stage.former.get("as_of")
+    is_backfill = since is not None and before is not None and since < before - 2 * HOUR_MS
     return News(
         ingest_runs=_range(decode),
         decode_runs=decodes,
         rows=sum((Counter(row.rows) for row in decode), Counter()),
         replayed=replayed,
-        since=_since(lakehouse, history, decodes),
+        misplaced=[row for run in history for row in run.details.get(MISPLACED, ())],
+        since=since,
+        is_backfill=is_backfill,
     )
 
 
@@ -299,6 +344,9 @@ def _watch_log(
     now = stage.plan["as_of"]
     former = kept.log if stage.after >= 0 else None
     remembered = {} if former is None else orjson.loads(former)
+    if news.is_backfill:  # all hours are looked at again
+        for key, episodes in remembered.items():
+            remembered[key] = [e for e in episodes if e["kind"] not in log.OF_HOURS]
     by_key = {key: Findings(episodes) for key, episodes in remembered.items()}
     rows: list[Row] = []
 
@@ -336,27 +384,21 @@ def _log_findings(
     told = answers(lakehouse, [question.sql for question in questions])
     for question, rows in zip(questions, told, strict=True):
         yield from question.found(rows)
+    yield from log.misplaced(news.misplaced)
     yield from log.stale_groups(kept.groups, limits, now)
-
-
-def _tells(spec: TableSpec, news: News) -> bool:
-    """Tell whether a table has new rows of groups."""
-    return news.rows[spec.name] > 0 and any(c.name == "group_id" for c in spec.columns)
 
 
 def _questions(now: int, news: News, decoded: str, limits: Thresholds) -> list[Question]:
     """Ask the tables that have new rows."""
-    questions = [log.coverage_gaps(between("ingest_run", *news.ingest_runs))]
-    tables = [spec.name for spec in map(decoded_table, silver_tables()) if _tells(spec, news)]
-    if tables:
-        questions.append(log.misplaced(tables, decoded))
+    is_read = between("ingest_run", *news.ingest_runs)
+    questions = [log.coverage_gaps(is_read)]
     if news.rows[log.QUARANTINE]:
-        questions.append(log.undecodable(decoded))
+        questions.append(log.undecodable(is_read))
     if news.rows[log.METADATA]:
         questions.append(log.oversized(decoded, limits))
     if news.since is not None:
         if news.since < now - limits.values["cleaner_stalled"]["age_ms"]:
             questions.append(log.cleaner_stalled(decoded, limits.values, now))
-        hours = log.hours_since(news.since)
-        questions += [log.hot_partitions(hours, limits.values), log.no_progress(hours, limits)]
+        questions.append(log.hot_partitions(news.hours, limits.values))
+        questions.append(log.no_progress(news.hours, limits))
     return questions

@@ -19,15 +19,29 @@ from schemas.placement import partition_for, partitions_of
 from timeline.transform import HOME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import Row
+    from collections.abc import Mapping, Sequence
 
 _PLACE = ("group_id", "record_partition")
 _STRAYS = "group_id STRING, record_partition INT, until BIGINT"
 # So many groups are not all in wrong places by chance.
 _FEW = 3
 _MOST_TOLD = 1_000
+
+
+class Found(NamedTuple):
+    """Records of a group in one partition.
+
+    Attributes:
+        records: how many they are.
+        first: time of the first in epoch milliseconds; None if none has one.
+        last: that of the last.
+    """
+
+    group: str
+    partition: int
+    records: int
+    first: int | None
+    last: int | None
 
 
 class Places(NamedTuple):
@@ -62,71 +76,72 @@ def places_of(
         counts: how many partitions the topic has had, as far as is known.
     """
     at = F.unix_millis("record_timestamp")
-    found = (
-        reduce(
-            DataFrame.unionByName, (r.select(*_PLACE, "record_timestamp") for r in silver.values())
-        )
-        .groupBy(*_PLACE)
-        .agg(F.count("*").alias("records"), F.min(at).alias("first"), F.max(at).alias("last"))
-        .collect()
-    )
-    if not counts or any(row.record_partition >= counts[-1] for row in found):
+    every = (rows.select(*_PLACE, "record_timestamp") for rows in silver.values())
+    by_place = reduce(DataFrame.unionByName, every).groupBy(*_PLACE)
+    told = by_place.agg(F.count("*").alias("n"), F.min(at).alias("first"), F.max(at).alias("last"))
+    found = [Found(*row) for row in told.collect()]
+    known: dict[str, int] = {}
+    if not counts or any(row.partition >= counts[-1] for row in found):
         # Files do not tell; the groups do, since nearly all of them are where they belong.
-        known = [] if heads is None else heads.select(*_PLACE).collect()
-        inferred = partitions_of((row[0], row[1]) for row in (*known, *found))
+        known = {} if heads is None else {row[0]: row[1] for row in heads.select(*_PLACE).collect()}
+        inferred = partitions_of([*known.items(), *((row.group, row.partition) for row in found)])
         if inferred is None:
             return Places([], [], [])
         counts = [*counts, inferred]
-    homes = {row.group_id: partition_for(row.group_id, counts[-1]) for row in found}
-    strays = [row for row in found if row.record_partition != homes[row.group_id]]
-    if not strays:
+    astray = {row.group for row in found if row.partition != partition_for(row.group, counts[-1])}
+    if not astray:
         return Places(list(counts), [], [])
-    ends = _ends(found, strays, homes, heads)
+    if heads is not None:
+        of_them = heads.where(of_groups(sorted(astray))).select(*_PLACE).collect()
+        known = {row.group_id: row.record_partition for row in of_them}
+    return sorted_out(found, known, counts)
+
+
+def sorted_out(found: Sequence[Found], known: Mapping[str, int], counts: Sequence[int]) -> Places:
+    """Tell which records are not where their group belongs, and whether the topic's growth did it.
+
+    Args:
+        found: where records are.
+        known: the partition that a group's history has come to before.
+        counts: how many partitions the topic has had; the last is that of now.
+    """
+    homes = {row.group: partition_for(row.group, counts[-1]) for row in found}
+    strays = [row for row in found if row.partition != homes[row.group]]
+    since = {row.group: row.first for row in found if row.partition == homes[row.group]}
+    since |= {group: 0 for group, partition in known.items() if partition == homes.get(group)}
     counts = _with_former(strays, counts)
+    elsewhere = [(row.group, row.partition, since.get(row.group)) for row in strays]
     misplaced = [
         {
-            "group_id": row.group_id,
-            "record_partition": row.record_partition,
+            "group_id": row.group,
+            "record_partition": row.partition,
             "records": row.records,
             "at": row.last,
-            "expected_partition": homes[row.group_id],
+            "expected_partition": homes[row.group],
             "partitions": counts[-1],
         }
         for row in strays
         if row.last is not None
         and not _is_explained(row, counts)
-        and row.last >= (ends[row.group_id] or 0)
+        and row.last >= (since.get(row.group) or 0)
     ]
-    elsewhere = [(row.group_id, row.record_partition, ends[row.group_id]) for row in strays]
     return Places(list(counts), elsewhere, misplaced[:_MOST_TOLD])
 
 
-def _ends(
-    found: Iterable[Row], strays: Iterable[Row], homes: dict[str, int], heads: DataFrame | None
-) -> dict[str, int | None]:
-    """Tell since when groups with records elsewhere are where they belong; None if they are not."""
-    groups = {row.group_id for row in strays}
-    there = {r.group_id: r.first for r in found if r.record_partition == homes[r.group_id]}
-    if heads is not None:
-        known = heads.where(of_groups(list(groups))).select(*_PLACE).collect()
-        there |= {r.group_id: 0 for r in known if r.record_partition == homes[r.group_id]}
-    return {group: there.get(group) for group in groups}
-
-
-def _with_former(strays: Sequence[Row], counts: Sequence[int]) -> Sequence[int]:
+def _with_former(strays: Sequence[Found], counts: Sequence[int]) -> Sequence[int]:
     """Add the number of partitions of before the topic grew, if many groups show it."""
-    rest = [(r.group_id, r.record_partition) for r in strays if not _is_explained(r, counts)]
+    rest = [(r.group, r.partition) for r in strays if not _is_explained(r, counts)]
     if len(rest) < _FEW:
         return counts
     former = partitions_of(rest)
     if former is None or former >= counts[-1]:
         return counts
-    fits = [place for place in rest if partition_for(place[0], former) == place[1]]
-    return [former, *counts] if len(fits) == len(rest) else counts
+    fits = all(partition_for(group, former) == partition for group, partition in rest)
+    return [former, *counts] if fits else counts
 
 
-def _is_explained(row: Row, counts: Sequence[int]) -> bool:
-    return any(partition_for(row.group_id, n) == row.record_partition for n in counts)
+def _is_explained(row: Found, counts: Sequence[int]) -> bool:
+    return any(partition_for(row.group, n) == row.partition for n in counts)
 
 
 def at_home(silver: dict[str, DataFrame], places: Places) -> dict[str, DataFrame]:

@@ -12,15 +12,13 @@ from rich.markup import escape
 
 from dq.declared import broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
-from jobs.runtime.history import OWNED_SINCE
+from jobs.runtime.history import OWNED_SINCE, PARTITIONS
 from jobs.runtime.logs import of_every_log
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
-from schemas.placement import partitions_of
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_HEADS,
-    GROUP_HEADS,
     GROUP_HEALTH,
     LAG,
     LOG_OFFSETS,
@@ -134,9 +132,10 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
     }
     if done["decode"]:
-        heads = lakehouse.read(GROUP_HEADS).select("group_id", "record_partition").toArrow()
-        places = zip(*(column.to_pylist() for column in heads.columns), strict=True)
-        values["partitions"] = str(partitions_of(places) or "")
+        history = lakehouse.runs.last("history")
+        counts = [] if history is None else history.details.get(PARTITIONS, [])
+        # The topic may have grown; what was written before is where it belonged then.
+        values["homes"] = ", ".join(f"hash % {count}" for count in counts)
     is_new, counted = values["decode_runs"], tables & decoded.keys()
     if any(run.details.get("retried") for run in done["decode"]):
         # What was in quarantine has come from any run.

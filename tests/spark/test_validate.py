@@ -429,7 +429,7 @@ def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
     text = "SELECT 'c' AS cluster, group_id, partition AS record_partition, 0 AS decode_run FROM {}"
     (suite,) = (s for s in suites() if s.title == "silver.* groups")
     sql = filled(suite.rows, {"decoded": text.format("ids")}).replace("gold.group_heads", "heads")
-    conditions = [filled(suite.checks[0].condition, {"partitions": "50"}), "true"]
+    conditions = [filled(suite.checks[0].condition, {"homes": "hash % 50"}), "true"]
     found, _ = evaluate([Given(suite, quick.sql(sql), conditions)])
     assert (found.rows_checked, found.rows_unexpected) == (len(ids), 0)
 

@@ -49,8 +49,8 @@ VARIANTS = {"once": 1, "thrice": 3}
 
 KEYS = {
     "gold.group_states": ("group_id", "sequence"),
-    "gold.group_generations": ("group_id", "record_offset"),
-    "gold.member_sessions": ("group_id", "member_id", "record_offset"),
+    "gold.group_generations": ("group_id", "record_partition", "record_offset"),
+    "gold.member_sessions": ("group_id", "member_id", "record_partition", "record_offset"),
     "gold.partition_owners": (
         *("group_id", "topic", "topic_id", "topic_partition"),
         *("member_id", "record_offset"),

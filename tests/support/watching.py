@@ -88,7 +88,7 @@ def _watch(
             for row in by_kind[kind]:
                 watch.take(kind, row)
         found = [(episode, True) for episode in watch.settled()]
-        found += [(episode, False) for episode in watch.still_open(now)] if is_last else []
+        found += [(episode, False) for episode in watch.still_open(now, {})] if is_last else []
         rows += [
             row_of(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
             for e, is_settled in found
@@ -148,6 +148,7 @@ def _minutes(commits: list[Row]) -> list[Row]:
             "record_partition": rows[0]["record_partition"],
             "commits": len(rows),
             "partitions": len({(r["topic"], r["topic_partition"]) for r in rows}),
+            "keys": sorted({hash((r["topic"], r["topic_partition"])) for r in rows}),
             "first_at": min(r["at"] for r in rows),
             "last_at": max(r["at"] for r in rows),
             "first_offset": rows[0]["record_offset"],

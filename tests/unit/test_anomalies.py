@@ -109,7 +109,7 @@ class Story:
         for kind, row in others:
             watch.take(kind, row)
         now = self._at + round(lasts * SECOND)
-        episodes = [*watch.settled(), *watch.still_open(now)]
+        episodes = [*watch.settled(), *watch.still_open(now, {})]
         return [row_of(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes]
 
 
@@ -223,13 +223,14 @@ def test_mixed_subscriptions(subscriptions: int, is_found: bool) -> None:  # noq
     assert ("mixed_subscriptions" in kinds(story.found())) == is_found
 
 
-def minute(number: int, offset: int, commits: int = 1) -> tuple[str, Row]:
+def minute(number: int, offset: int, commits: int = 1, *keys: int) -> tuple[str, Row]:
     at = number * MINUTE_MS
     return MINUTE, {
+        "keys": keys or (0,),
         "minute": number,
         "record_partition": 0,
         "commits": commits,
-        "partitions": 1,
+        "partitions": len(keys) or 1,
         "first_at": at,
         "last_at": at,
         "first_offset": offset,
@@ -305,6 +306,90 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert not story.found(soon, move("returned", HOUR, record_offset=101))
 
 
+def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
+    story = started("a")
+    assert not story.found(move("deleted", 2 * HOUR), lasts=3 * 3600)
+    (expired,) = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
+    assert (expired["label"], expired["severity"]) == ("group_in_use", "warning")
+
+
+def simple(*others: tuple[str, Row]) -> list[Row]:
+    """Give what is found of a group that has no record of its own."""
+    watch = Watch(LIMITS.of("g"))
+    for kind, row in others:
+        watch.take(kind, row)
+    episodes = [*watch.settled(), *watch.still_open(HOUR, {})]
+    return [row_of(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
+
+
+def test_a_consumer_that_was_assigned_its_partitions_may_go_back() -> None:
+    back = {"previous_at": 3 * MINUTE_MS, "committed_offset": 5, "step": -5}
+    rewind = move("rewind", 3 * MINUTE_MS + 5 * SECOND, **back)
+    steady = [minute(n, 90 + n, commits=12) for n in range(1, 4)]
+    (row,) = simple(*steady, rewind)
+    assert (row["kind"], row["label"], row["severity"]) == ("offset_rewind", "no_members", "info")
+    # Somebody sets offsets that have been quiet.
+    quiet = move("rewind", 40 * MINUTE_MS, **back)
+    assert [r["kind"] for r in simple(*steady, quiet)] == ["offset_reset"]
+    once = minute(3, 93, commits=1)
+    assert [r["kind"] for r in simple(once, rewind)] == ["offset_reset"]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_minute_that_a_run_cut_has_all_its_partitions(cut: bool) -> None:  # noqa: FBT001
+    limit = LIMITS.of("g")["commit_storm"]["a_partition_and_minute"]
+    commits = round(limit * 2.5)
+    rows = []
+    for n in range(1, 30):
+        whole = [minute(n, 90 + 2 * n, commits, 1, 2, 3)]
+        parts = [minute(n, 90 + 2 * n, commits // 2, 1, 2), minute(n, 91 + 2 * n, commits // 2, 3)]
+        rows += parts if cut else whole
+    assert not simple(*rows)
+    assert simple(*(minute(n, 90 + n, commits, 1, 2) for n in range(1, 30)))
+
+
+def test_members_count_where_their_records_are() -> None:
+    # The topic has grown: the group was made anew in another partition, at lower offsets.
+    story = started("a")
+    story.generations[0] |= {"record_partition": 1, "record_offset": 900}
+    back = {"committed_offset": 5, "step": -5, "record_partition": 1, "record_offset": 950}
+    assert [r["kind"] for r in story.found(move("rewind", HOUR, **back))] == ["offset_rewind"]
+    elsewhere = move("rewind", HOUR, **back | {"record_partition": 0})
+    assert [r["kind"] for r in story.found(elsewhere)] == ["offset_reset"]
+
+
+def test_a_finding_behind_the_clock_goes_on_with_nothing_that_is_over() -> None:
+    def found(*moves: tuple[str, Row], runs: int) -> list[str]:
+        head, rows = None, []
+        for part in (moves[:2], moves[2:]) if runs > 1 else (moves,):
+            watch = Watch(LIMITS.of("g"), head)
+            for kind, row in part:
+                watch.take(kind, row)
+            rows += watch.settled()
+            head = watch.to_json()
+        rows += watch.still_open(2 * HOUR, {})
+        return [f"{e.kind} {e.started_at} {e.ended_at}" for e in rows]
+
+    reset = {"committed_offset": 5, "step": -5, "previous_at": None}
+    moves = (
+        move("rewind", HOUR, **reset),
+        move("leap", HOUR + 2 * SECOND, **reset | {"step": None, "move": "deleted"}),
+        move("rewind", HOUR - 1, **reset),
+    )
+    assert found(*moves, runs=1) == found(*moves, runs=2)
+
+
+def test_an_open_transaction_is_no_stall() -> None:
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+    watch = Watch(LIMITS.of("g"))
+    watch.take(OPEN_GENERATION, started().generations[-1])
+    for kind, row in commits:
+        watch.take(kind, row)
+    assert [e.kind for e in watch.still_open(HOUR, {})] == ["commit_stall"]
+    # What follows in the partition is hidden since the last commit.
+    assert not watch.still_open(HOUR, {0: 4 * MINUTE_MS})
+
+
 # -- the log ---------------------------------------------------------------------------------------
 
 
@@ -317,18 +402,11 @@ def test_java_hashes(text: str, number: int) -> None:
     assert java_hash(text) == number
 
 
-def test_misplaced_groups_are_those_that_no_number_of_partitions_explains() -> None:
-    def place(group: str, partition: int) -> dict[str, object]:
-        return {"group_id": group, "record_partition": partition, "records": 2, "at": 1000}
-
-    found_in = misplaced(["silver.offset_commits"], "true").found
-    placed = [place(g, abs(java_hash(g)) % 12) for g in (f"group-{n}" for n in range(40))]
-    assert not found_in(placed)
-    wrong = place("astray", (abs(java_hash("astray")) + 1) % 12)
-    (found,) = found_in([*placed, wrong])
-    assert found.group_id == "astray"
-    assert found.hit.note == {"expected_partition": abs(java_hash("astray")) % 12, "partitions": 12}
-    assert not found_in([])
+def test_misplaced_records_are_told_of_their_group() -> None:
+    row = {"group_id": "astray", "record_partition": 3, "records": 2, "at": 1000}
+    (found,) = misplaced([{**row, "expected_partition": 2, "partitions": 12}])
+    assert (found.group_id, found.hit.subject) == ("astray", "3")
+    assert found.hit.note == {"expected_partition": 2, "partitions": 12}
 
 
 # -- thresholds ------------------------------------------------------------------------------------

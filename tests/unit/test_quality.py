@@ -26,7 +26,7 @@ PLACES = {
     "told_until",
     "balanced_ingest_runs",
     "decoded",
-    "partitions",
+    "homes",
 }
 
 
@@ -58,7 +58,7 @@ def test_the_query_of_an_expectation_has_the_values_of_the_run() -> None:
     text = broken_rows(suite, check, "east", {"ingest_runs": "ingest_run BETWEEN 3 AND 4"})
     assert "ingest_run BETWEEN 3 AND 4" in text
     assert f"WHERE cluster = 'east' AND NOT ({check.condition})" in text
-    assert filled("a % {partitions}", {"partitions": "50"}) == "a % 50"
+    assert filled("a IN ({homes})", {"homes": "b % 50"}) == "a IN (b % 50)"
 
 
 def test_decoded_rows_have_the_same_columns_of_every_table() -> None:

@@ -1,0 +1,49 @@
+"""Where the records of groups belong, in a topic that may have grown."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.runtime.homes import Found, sorted_out
+from schemas.placement import partition_for, partitions_of
+
+GROUPS = [f"group-{n}" for n in range(40)]
+MOVED = [g for g in GROUPS if partition_for(g, 25) != partition_for(g, 50)]
+
+
+def found(group: str, partition: int, *, first: int = 1_000, last: int = 2_000) -> Found:
+    return Found(group, partition, 2, first, last)
+
+
+def at_home(partitions: int) -> list[Found]:
+    return [found(g, partition_for(g, partitions)) for g in GROUPS]
+
+
+def test_groups_tell_how_many_partitions_there_are() -> None:
+    assert partitions_of((row.group, row.partition) for row in at_home(12)) == 12
+
+
+def test_a_record_in_a_wrong_partition_is_told_of() -> None:
+    wrong = found("astray", (partition_for("astray", 12) + 1) % 12)
+    assert sorted_out(at_home(12), {}, [12]) == ([12], [], [])
+    places = sorted_out([*at_home(12), wrong], {}, [12])
+    assert places.elsewhere == [("astray", wrong.partition, None)]
+    (row,) = places.misplaced
+    assert (row["expected_partition"], row["partitions"]) == (partition_for("astray", 12), 12)
+
+
+def test_what_is_behind_the_groups_first_record_at_home_does_not_count() -> None:
+    home, other = partition_for("g", 50), (partition_for("g", 50) + 1) % 50
+    places = sorted_out([found("g", other), found("g", home, first=1_500)], {}, [50])
+    assert places.elsewhere == [("g", other, 1_500)]
+    # The history has come there before: nothing of it counts.
+    assert sorted_out([found("g", other)], {"g": home}, [50]).elsewhere == [("g", other, 0)]
+
+
+@pytest.mark.parametrize("counts", [[25, 50], [50]], ids=["known", "shown by the groups"])
+def test_a_topic_that_grew_has_no_misplaced_records(counts: list[int]) -> None:
+    old = [found(g, partition_for(g, 25)) for g in MOVED]
+    places = sorted_out([*at_home(50), *old], {}, counts)
+    assert places.counts == [25, 50]
+    assert {group for group, _, _ in places.elsewhere} == set(MOVED)
+    assert not places.misplaced
