@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SEVERITY = {OK: 0, WARN: 1, STOP: 2, STALL: 2, REWIND: 2}
 """How bad a partition's status is for its group: 0 leaves it OK, 1 makes it WARN, 2 ERR."""
 
+LEAST_IDLE_S = 30
+"""Nobody has stopped who committed so lately: brokers and this machine have clocks of their own."""
+
 _SECOND = 1_000_000
 
 
@@ -55,7 +58,7 @@ def evaluate(window: Window, *, lag: int, now: int, was_at_end_lately: bool) -> 
     if not window.offsets:
         return Verdict(OK, "no commit with a time to judge by")
     idle, span = now - window.at[-1], window.at[-1] - window.at[0]
-    if idle > span and not was_at_end_lately:
+    if idle > max(span, LEAST_IDLE_S * _SECOND) and not was_at_end_lately:
         return Verdict(
             STOP,
             f"no commit for {idle / _SECOND:,.0f} s; the last {len(window.at)} came within"

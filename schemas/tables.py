@@ -113,7 +113,7 @@ COVERAGE = TableSpec(
         column("topic", "string", "Topic that was read."),
         column("record_partition", "int", "Partition of the topic."),
         column("ingest_run", "bigint", "Number of the ingest run."),
-        column("observed_at", "timestamp", "Start of the run."),
+        column("observed_at", "timestamp", "Start of the run, before the source was asked."),
         column(
             "source",
             "string",

@@ -445,7 +445,9 @@ def _within(ranges: list[Range]) -> str:
 
 def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
     """Account for what a run wrote before it was killed."""
-    found = extents(lakehouse.read(RECORDS).where(F.col("ingest_run") == number))
+    written = lakehouse.read(RECORDS).where(F.col("ingest_run") == number)
+    found = extents(written)
+    (began,) = written.agg(F.unix_micros(F.min("ingested_at")).alias("at")).collect()
     ranges = [
         Range(
             topic=topic,
@@ -455,7 +457,8 @@ def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
         )
         for (topic, partition), extent in sorted(found.items())
     ]
-    _account(lakehouse, ranges, found, RunId(STAGE, number), dt.datetime.now(dt.timezone.utc))
+    at = dt.datetime.fromtimestamp(began.at / 1_000_000, dt.timezone.utc)
+    _account(lakehouse, ranges, found, RunId(STAGE, number), at)
 
 
 def _state(lakehouse: Lakehouse) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections import Counter
 from contextlib import closing
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.net.manager import KafkaConnectionManager
+from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
-from schemas.tables import LAG, LOG_OFFSETS
+from schemas.tables import COVERAGE, LAG, LOG_OFFSETS
+from sources import kafka
 from tests.factories import offset_commit
 from tests.support import clients
 from tests.support.jobs import contents, run, succeed, table
@@ -142,6 +145,24 @@ def test_lag_is_what_the_admin_client_says(
     assert summary["lag_partitions"] == len(every)
     assert summary["total_lag"] == sum(r.lag or 0 for r in every.values())
     assert summary["lag_by_status"] == Counter(r.status or "no log" for r in every.values())
+
+
+def test_the_log_is_known_until_a_time_before_its_ends_were_asked(
+    spark: SparkSession, broker: Broker, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dt.datetime] = []
+    describe = kafka.describe
+
+    def noted(*arguments: Any) -> kafka.Topic:  # noqa: ANN401
+        asked.append(dt.datetime.now(dt.timezone.utc))
+        return describe(*arguments)
+
+    monkeypatch.setattr(kafka, "describe", noted)
+    clients.commit(broker.bootstrap, "lag-known", {TopicPartition("lag-none", 0): 1})
+    succeed("ingest", "--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+    coverage = table(spark, lakehouse_path, COVERAGE.name)
+    assert coverage.where(F.col("observed_at") > asked[0]).isEmpty()
+    assert not coverage.isEmpty()
 
 
 @pytest.mark.usefixtures("open_transaction")

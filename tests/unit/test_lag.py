@@ -64,6 +64,12 @@ class TestBurrow:
         assert status(OFFSETS, [10] * 10, now=at_the_limit) == "WARN"
         assert status(OFFSETS, [10] * 10, now=at_the_limit + 1) == "STOP"
 
+    def test_half_a_second_between_two_clocks_stops_nobody(self) -> None:
+        """Of a group that commits every 100 ms."""
+        at = [SECOND * i // 10 for i in range(10)]
+        assert status(OFFSETS, [10] * 10, at=at, now=at[-1] + 30 * SECOND) == "WARN"
+        assert status(OFFSETS, [10] * 10, at=at, now=at[-1] + 31 * SECOND) == "STOP"
+
     def test_stop_comes_before_lag_that_was_zero(self) -> None:
         assert status(OFFSETS, [0] * 10, now=10**12) == "STOP"
 
