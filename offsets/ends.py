@@ -50,6 +50,12 @@ class EndHistory(NamedTuple):
             / (self.at[after] - self.at[after - 1])
         )
 
+    def around(self, time: int) -> tuple[int | None, int]:
+        """Give the least and the most that the end was at a time; None if no sample is as old."""
+        after = bisect_right(self.at, time)
+        least = None if after == 0 else self.ends[after - 1]
+        return least, self.ends[min(after, len(self.ends) - 1)]
+
     def passed(self, offset: int) -> Passed:
         """Tell when the end went beyond an offset that it is beyond in the last sample."""
         first = bisect_right(self.ends, offset)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offsets.burrow import Window, evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from offsets.ends import EndHistory
 
@@ -21,6 +21,8 @@ class Lag(NamedTuple):
     """The columns of gold.lag that are worked out; see there."""
 
     lag: int | None = None
+    lag_min: int | None = None
+    lag_max: int | None = None
     phantom_lag: int | None = None
     lag_seconds: float | None = None
     lag_seconds_min: float | None = None
@@ -28,6 +30,33 @@ class Lag(NamedTuple):
     status: str | None = None
     status_reason: str | None = None
     window_commits: int | None = None
+    commits_known_until: int | None = None
+
+
+def known_until(
+    last_commits: Mapping[int, int | None],
+    positions: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    sampled_at: int,
+) -> dict[int, int]:
+    """Tell until when no commit is missing, by partition of the offsets topic.
+
+    Where nothing lies behind what was read, that is now. What does may be as old as the commit that
+    was read last: with read committed, an open transaction holds back all that comes after it.
+
+    Args:
+        last_commits: by partition, the time of the last commit that was read; None if none has one.
+        positions: by partition, the offset behind what was read.
+        ends: by partition, the log's end (high watermark) now.
+        sampled_at: now, in microseconds as all times.
+    """
+    return {
+        partition: sampled_at
+        if partition in ends and ends[partition] <= positions.get(partition, 0)
+        else min(at for at in (last, sampled_at) if at is not None)
+        for partition, last in last_commits.items()
+    }
 
 
 def measure(
@@ -39,19 +68,21 @@ def measure(
     commits_at: Sequence[int],
     known_until: int,
 ) -> Lag:
-    """Measure one partition.
+    """Measure one partition, as of when its commits are known.
 
     Args:
         committed: the offset committed last.
         log_start: first offset of the log.
-        ends: samples of the log's end; the last one is now.
+        ends: samples of the log's end.
         commits: the offsets of the last commits, oldest first.
         commits_at: their times in microseconds.
         known_until: until when commits are known.
     """
-    now, end = ends.at[-1], ends.ends[-1]
+    least_end, most_end = ends.around(known_until)
+    estimate = ends.end_at(known_until)
+    end = most_end if estimate is None else estimate
     lag = max(end - committed, 0)
-    age, least, most = _age(ends, committed, now) if lag else (0.0, 0.0, 0.0)
+    age, least, most = _age(ends, committed, known_until) if lag else (0.0, 0.0, 0.0)
     window = Window(
         commits, commits_at, [_lag(ends, *c) for c in zip(commits, commits_at, strict=True)]
     )
@@ -61,10 +92,12 @@ def measure(
         now=known_until,
         was_at_end_lately=most is not None and age is not None and age <= LATELY_S,
     )
-    if committed > end:
+    if committed > ends.ends[-1]:
         reason = "the committed offset lies beyond the end of the log"
     return Lag(
         lag=lag,
+        lag_min=0 if least_end is None else max(least_end - committed, 0),
+        lag_max=max(most_end - committed, 0),
         phantom_lag=max(min(log_start, end) - committed, 0),
         lag_seconds=age,
         lag_seconds_min=least,
@@ -72,16 +105,18 @@ def measure(
         status=status,
         status_reason=reason,
         window_commits=len(commits),
+        commits_known_until=known_until,
     )
 
 
 def _age(ends: EndHistory, committed: int, now: int) -> tuple[float | None, float, float | None]:
     """Give the seconds since the log's end passed an offset, and what bounds them."""
     passed = ends.passed(committed)
-    least = (now - passed.latest) / _SECOND
+    least = max(now - passed.latest, 0) / _SECOND
     if passed.earliest is None or passed.estimate is None:
         return least or None, least, None
-    return (now - passed.estimate) / _SECOND, least, (now - passed.earliest) / _SECOND
+    age, most = max(now - passed.estimate, 0), now - passed.earliest
+    return age / _SECOND, least, most / _SECOND
 
 
 def _lag(ends: EndHistory, offset: int, at: int) -> int | None:

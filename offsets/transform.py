@@ -17,7 +17,7 @@ from schemas.gold import ERR, OK, WARN
 from schemas.tagged import ddl, tagged, tagged_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import Column
 
@@ -28,7 +28,7 @@ _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 _LOG = ("topic", "topic_partition")
 _COMMITTED = ("group_id", *_LOG, "committed_offset", "committed_at")
 _MEASURED = {
-    "lag": ("BIGINT", pa.int64()),
+    **dict.fromkeys(("lag", "lag_min", "lag_max"), ("BIGINT", pa.int64())),
     "phantom_lag": ("BIGINT", pa.int64()),
     "lag_seconds": ("DOUBLE", pa.float64()),
     "lag_seconds_min": ("DOUBLE", pa.float64()),
@@ -36,6 +36,7 @@ _MEASURED = {
     "status": ("STRING", pa.string()),
     "status_reason": ("STRING", pa.string()),
     "window_commits": ("INT", pa.int32()),
+    "commits_known_until": ("TIMESTAMP", pa.timestamp("us", "UTC")),
 }
 _SAMPLES = {
     "sample_at": ("ARRAY<BIGINT>", pa.list_(pa.int64())),
@@ -125,24 +126,24 @@ def with_samples(logs: DataFrame, former: DataFrame) -> DataFrame:
     return sampled.select(*logs.columns, samples.alias("end_samples"))
 
 
-def measured(committed: DataFrame, logs: DataFrame, known_until: int) -> DataFrame:
+def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, int]) -> DataFrame:
     """Tell how far behind each partition of each group is.
 
     Args:
         committed: rows of committed_offsets, without those deleted.
         logs: what `with_samples` gives, all partitions of `committed` among them.
-        known_until: until when commits are known, in microseconds.
+        known_until: until when commits are known, in microseconds, by partition of their topic.
 
     Returns:
         The columns of gold.lag, but for the number of the run.
     """
     is_timed = F.filter("recent_commits", lambda c: c["committed_at"].isNotNull())
     joined = (
-        committed.select(*_COMMITTED, is_timed.alias("commits"))
+        committed.select(*_COMMITTED, "record_partition", is_timed.alias("commits"))
         .join(logs, list(_LOG), how="inner")
         .select(
             *_COMMITTED,
-            *("log_start_offset", "log_end_offset", "sampled_at", "problem"),
+            *("record_partition", "log_start_offset", "log_end_offset", "sampled_at", "problem"),
             *_numbers("commits", "committed_at", "committed_offset"),
             *_numbers("end_samples", "sampled_at", "log_end_offset"),
         )
@@ -153,12 +154,7 @@ def measured(committed: DataFrame, logs: DataFrame, known_until: int) -> DataFra
     )
     worst = F.max(_severity()).over(Window.partitionBy("group_id"))
     group_status = F.element_at(F.array(F.lit(OK), F.lit(WARN), F.lit(ERR)), worst + 1)
-    return rows.withColumns(
-        {
-            "group_status": group_status,
-            "commits_known_until": F.timestamp_micros(F.lit(known_until)),
-        }
-    )
+    return rows.withColumn("group_status", group_status)
 
 
 def _severity() -> Column:
@@ -194,11 +190,12 @@ def _add_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _measure(
-    batches: Iterable[pa.RecordBatch], kept: Iterable[str], known_until: int
+    batches: Iterable[pa.RecordBatch], kept: Iterable[str], known_until: Mapping[int, int]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         every = zip(
             batch.column("committed_offset").to_pylist(),
+            [known_until[p] for p in batch.column("record_partition").to_pylist()],
             batch.column("log_start_offset").to_pylist(),
             batch.column("problem").to_pylist(),
             batch.column("commits_offset").to_pylist(),
@@ -207,7 +204,7 @@ def _measure(
             strict=True,
         )
         rows = [
-            Lag(status_reason=problem)
+            Lag(status_reason=problem, commits_known_until=until)
             if start is None
             else measure(
                 committed,
@@ -215,9 +212,9 @@ def _measure(
                 ends,
                 commits=offsets or (),
                 commits_at=at or (),
-                known_until=known_until,
+                known_until=until,
             )
-            for committed, start, problem, offsets, at, ends in every
+            for committed, until, start, problem, offsets, at, ends in every
         ]
         columns = {name: [getattr(row, name) for row in rows] for name in _MEASURED}
         yield _with_columns(batch, kept, columns, _MEASURED)

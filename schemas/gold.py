@@ -281,8 +281,12 @@ LAG = (
     column(
         "lag",
         "bigint",
-        "From the committed offset to the log's end, 0 if it lies beyond; null without a log.",
+        "From the committed offset to where the log ended at commits_known_until, between samples"
+        " as if records had come evenly; exact where lag_min is lag_max, at most that many without"
+        " an earlier sample; 0 if the offset lies beyond the end; null without a log.",
     ),
+    column("lag_min", "bigint", "It was no less at commits_known_until; certain."),
+    column("lag_max", "bigint", "It was no more, certain."),
     column(
         "phantom_lag",
         "bigint",
@@ -291,9 +295,9 @@ LAG = (
     column(
         "lag_seconds",
         "double",
-        "Time since the log's end passed the committed offset, between samples as if records had"
-        " come evenly; where lag_seconds_max is null at least that long; null without an earlier"
-        " sample; 0 without lag.",
+        "Time from when the log's end passed the committed offset to commits_known_until, between"
+        " samples as if records had come evenly; where lag_seconds_max is null at least that long;"
+        " null without an earlier sample; 0 without lag.",
     ),
     column("lag_seconds_min", "double", "It is no less; certain."),
     column("lag_seconds_max", "double", "It is no more, certain; null if no sample tells."),
@@ -308,7 +312,8 @@ LAG = (
     column(
         "commits_known_until",
         "timestamp",
-        "Until when commits had been ingested: of later ones the row knows nothing.",
+        "Until when no commit of the group is missing: sampled_at, or the last commit that was read"
+        " of its partition of the offsets topic, if more lies behind it.",
     ),
     _SAMPLED_AT,
     _LAG_RUN,

@@ -6,7 +6,7 @@ rows of gold.lag in one commit or not at all, and the next run is a sample of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import datetime as dt
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -15,44 +15,27 @@ from pyspark.sql import functions as F
 from jobs.runtime.summary import printable
 from lakehouse.errors import SourceError
 from lakehouse.runs import RunId
+from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from schemas.gold import ERR
-from schemas.tables import (
-    COMMITTED_OFFSETS,
-    COVERAGE,
-    LAG,
-    LOG_OFFSETS,
-)
+from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
 STAGE = "lag"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_MICROSECOND = dt.timedelta(microseconds=1)
 _SHOWN = 3
 _LOGS = (
     "topic STRING, topic_partition INT, log_start_offset BIGINT, log_end_offset BIGINT, "
     "problem STRING, sampled_at TIMESTAMP"
 )
-
-
-@dataclass(frozen=True)
-class Told:
-    """What the history knows of commits.
-
-    Attributes:
-        positions: by partition of the offsets topic, the offset behind the last one told of.
-        until: when those were read, in microseconds; None if they came from files.
-    """
-
-    positions: dict[int, int]
-    until: int | None
 
 
 def lag(run: Run) -> None:
@@ -67,35 +50,30 @@ def lag(run: Run) -> None:
     if not asked:
         run.say("lag: no group of the lakehouse has a committed offset (job history tells of them)")
         return
-    told = _told(run.lakehouse)
+    positions = _positions(run.lakehouse)
     with run.step("asking for the ends of logs"):
-        found = _sample(run, asked, told)
+        found = _sample(run, asked, positions)
     if found is None:
         return
     with run.step("writing gold.lag"):
         logs = [log for log in found.logs if (log.topic, log.partition) in asked]
-        _write(run, committed, Sample(found.at, logs), _known_until(run, committed, found, told))
+        _write(run, committed, Sample(found.at, logs), _known_until(run, found, positions))
 
 
-def _told(lakehouse: Lakehouse) -> Told:
+def _positions(lakehouse: Lakehouse) -> dict[int, int]:
+    """Give how far the history has told: by partition, the offset behind the last record."""
     last = lakehouse.runs.last("history")
-    if last is None:
-        return Told({}, None)
-    decoded = lakehouse.runs.done("decode", last.to_run - 1, last.to_run)
-    to = max((row.to_run for row in decoded), default=-1)
-    is_told = (F.col("ingest_run") <= to) & (F.col("source") == "kafka")
-    covered = lakehouse.read(COVERAGE).where(is_told)
-    until = covered.agg(F.unix_micros(F.max("observed_at"))).first()
-    positions = {int(p): offset for p, offset in last.details["positions"].items()}
-    return Told(positions, None if until is None else until[0])
+    return {} if last is None else {int(p): at for p, at in last.details["positions"].items()}
 
 
-def _sample(run: Run, asked: set[tuple[str, int]], told: Told) -> Sample | None:
+def _sample(
+    run: Run, asked: set[tuple[str, int]], positions: dict[int, int]
+) -> Sample | None:
     options = run.options
     properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
     cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
     try:
-        found = sample(cluster, asked | {(options.topic, p) for p in told.positions})
+        found = sample(cluster, asked | {(options.topic, p) for p in positions})
     except UnsupportedError as error:
         if options.job == STAGE:
             raise
@@ -116,24 +94,21 @@ def _sample(run: Run, asked: set[tuple[str, int]], told: Told) -> Sample | None:
     return found
 
 
-def _known_until(run: Run, committed: DataFrame, found: Sample, told: Told) -> int:
-    """Tell until when no commit is missing, in microseconds."""
+def _known_until(run: Run, found: Sample, positions: dict[int, int]) -> dict[int, int]:
+    """Tell until when no commit is missing, see `known_until`."""
     topic = run.options.topic
-    ends = {x.partition: x.end for x in found.logs if x.topic == topic and x.end is not None}
-    positions = told.positions.items()
-    if positions and all(p in ends and ends[p] <= position for p, position in positions):
-        return _micros(found.at)
-    if told.until is not None:
-        return told.until
-    last = committed.agg(F.unix_micros(F.max("committed_at"))).first()
-    return _micros(found.at) if last is None or last[0] is None else int(last[0])
+    # Deleted ones were read, too.
+    every = run.lakehouse.read(COMMITTED_OFFSETS)
+    last = every.groupBy("record_partition").agg(F.unix_micros(F.max("committed_at")).alias("at"))
+    return known_until(
+        {row.record_partition: row.at for row in last.collect()},
+        positions,
+        {x.partition: x.end for x in found.logs if x.topic == topic and x.end is not None},
+        sampled_at=(found.at - _EPOCH) // _MICROSECOND,
+    )
 
 
-def _micros(at: dt.datetime) -> int:
-    return int(at.timestamp() * 1_000_000)
-
-
-def _write(run: Run, committed: DataFrame, found: Sample, known_until: int) -> None:
+def _write(run: Run, committed: DataFrame, found: Sample, until: dict[int, int]) -> None:
     lakehouse = run.lakehouse
     number = RunId(STAGE, lakehouse.runs.last_number(STAGE) + 1)
     rows = [(x.topic, x.partition, x.start, x.end, x.problem, found.at) for x in found.logs]
@@ -142,7 +117,7 @@ def _write(run: Run, committed: DataFrame, found: Sample, known_until: int) -> N
     )
     lag_run = F.lit(number.number).cast("bigint")
     logs = sampled.withColumn("lag_run", lag_run).persist(StorageLevel.MEMORY_AND_DISK)
-    lags = measured(committed, logs, known_until).withColumn("lag_run", lag_run)
+    lags = measured(committed, logs, until).withColumn("lag_run", lag_run)
     lags = lags.persist(StorageLevel.MEMORY_AND_DISK)
     lakehouse.append(LAG, lags, number)
     still_there = logs.where(F.col("problem").isNull() | (F.col("problem") != NO_LOG))

@@ -173,7 +173,6 @@ def test_a_later_run_knows_since_when_and_what_is_gone(
     succeed("pipeline", *source)
     first = newest(spark, lakehouse_path)
     clients.produce(broker.bootstrap, "lag-plain", 10, partition=1)
-    clients.delete_topic(broker.bootstrap, "lag-gone")
     succeed("lag", *source)
     again = newest(spark, lakehouse_path)
 
@@ -187,17 +186,66 @@ def test_a_later_run_knows_since_when_and_what_is_gone(
     assert older.lag_seconds == older.lag_seconds_min == between
     assert older.lag_seconds_max is None
 
+    clients.delete_topic(broker.bootstrap, "lag-gone")
+    succeed("lag", *source)
+    again = newest(spark, lakehouse_path)
     gone = again["lag-a", GONE]
     assert (gone.lag, gone.log_end_offset, gone.lag_seconds, gone.status) == (None,) * 4
     assert gone.status_reason == "the cluster has no such topic or partition"
     known = {r.topic: r for r in table(spark, lakehouse_path, LOG_OFFSETS.name).collect()}
     assert GONE.topic not in known
-    assert len(known["lag-plain"].end_samples) == 2
+    assert len(known["lag-plain"].end_samples) == 3
 
     # Kafka deletes the offsets of a topic that is deleted: when that is ingested, the row is gone.
-    assert again["lag-a", GONE].commits_known_until < again["lag-a", GONE].sampled_at
+    assert gone.commits_known_until < gone.sampled_at
     succeed("pipeline", *source)
     assert not [tp for _, tp in newest(spark, lakehouse_path) if tp == GONE]
+
+
+def test_what_is_produced_while_a_run_works_is_no_lag(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    clients.create_topic(broker.bootstrap, "lag-busy")
+    busy = TopicPartition("lag-busy", 0)
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+    clients.produce(broker.bootstrap, "lag-busy", 20)
+    clients.commit(broker.bootstrap, "lag-busy", {busy: 20})
+    succeed("pipeline", *source)
+    clients.commit(broker.bootstrap, "lag-busy", {busy: 20})
+    succeed("silver", *source)
+    succeed("history", "--lakehouse", lakehouse_path)
+    clients.produce(broker.bootstrap, "lag-busy", 1_000)
+    clients.commit(broker.bootstrap, "lag-busy", {busy: 1_020})
+    succeed("lag", *source)
+
+    row = newest(spark, lakehouse_path)["lag-busy", busy]
+    logs = table(spark, lakehouse_path, LOG_OFFSETS.name).where("topic = 'lag-busy'").collect()
+    before, now = logs[0].end_samples
+    assert (row.committed_offset, row.log_end_offset) == (20, 1_020)
+    assert before.sampled_at < row.commits_known_until < now.sampled_at
+    share = (row.commits_known_until - before.sampled_at) / (now.sampled_at - before.sampled_at)
+    assert abs(row.lag - 1_000 * share) <= 1
+    assert row.lag < 1_000
+    assert (row.lag_min, row.lag_max) == (0, 1_000)
+
+
+def test_commits_behind_an_open_transaction_are_not_known(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    clients.create_topic(broker.bootstrap, "lag-held")
+    held = TopicPartition("lag-held", 0)
+    clients.produce(broker.bootstrap, "lag-held", 20)
+    clients.commit(broker.bootstrap, "lag-held", {held: 1})
+    transaction = clients.Transaction(broker.bootstrap, "lag-held", {held: 2})
+    try:
+        clients.commit(broker.bootstrap, "lag-held", {held: 3})
+        source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+        succeed("pipeline", *source)
+    finally:
+        transaction.abort()
+    row = newest(spark, lakehouse_path)["lag-held", held]
+    assert row.committed_offset == 1
+    assert row.commits_known_until == row.committed_at
 
 
 @pytest.mark.usefixtures("topics")

@@ -11,7 +11,7 @@ import pytest
 from lakehouse.errors import SourceError
 from offsets.burrow import Window, evaluate
 from offsets.ends import EndHistory
-from offsets.measure import measure
+from offsets.measure import Lag, known_until, measure
 from sources.log_offsets import UnsupportedError, client_options
 
 if TYPE_CHECKING:
@@ -143,7 +143,14 @@ class TestMeasure:
         told = measure(
             committed, start, ends, commits=commits, commits_at=at, known_until=7200 * SECOND
         )
-        return told[:5]
+        assert told.lag == told.lag_min == told.lag_max
+        return (told.lag, told.phantom_lag, *self.seconds(told))
+
+    def seconds(self, told: Lag) -> tuple[float | None, ...]:
+        return told.lag_seconds, told.lag_seconds_min, told.lag_seconds_max
+
+    def as_of(self, until: int, committed: int, ends: EndHistory = ends) -> Lag:
+        return measure(committed, 0, ends, commits=[], commits_at=[], known_until=until * SECOND)
 
     def test_at_the_end(self) -> None:
         assert self.measure(2100) == (0, 0, 0.0, 0.0, 0.0)
@@ -176,6 +183,55 @@ class TestMeasure:
             50, 0, ends, commits=[49, 50], commits_at=[-SECOND, 0], known_until=7200 * SECOND
         )
         assert told.status == status
+
+    def test_what_came_after_the_commits_were_read_is_no_lag(self) -> None:
+        """1,000 records an hour; at 1:30 the log ended at 1,600."""
+        told = self.as_of(5400, 1100)
+        assert (told.lag, told.lag_min, told.lag_max) == (500, 0, 1000)
+        assert self.seconds(told) == (1800.0, 0.0, 1800.0)
+        told = self.as_of(5400, 1600)
+        assert (told.lag, told.lag_min, told.lag_max) == (0, 0, 500)
+        assert self.seconds(told) == (0.0, 0.0, 0.0)
+
+    def test_without_a_sample_before_it_is_an_upper_bound(self) -> None:
+        told = self.as_of(-10, 60)
+        assert (told.lag, told.lag_min, told.lag_max) == (40, 0, 40)
+        assert self.seconds(told) == (None, 0.0, None)
+
+    def test_a_log_that_did_not_grow_leaves_no_doubt(self) -> None:
+        told = self.as_of(5, 60, EndHistory([0, 10 * SECOND], [100, 100]))
+        assert (told.lag, told.lag_min, told.lag_max) == (40, 40, 40)
+
+    def test_of_a_log_that_has_moved_on_no_more_is_gone_than_was_behind(self) -> None:
+        told = measure(1100, 2000, self.ends, commits=[], commits_at=[], known_until=5400 * SECOND)
+        assert (told.lag, told.phantom_lag) == (500, 500)
+
+
+class TestKnownUntil:
+    """Partition 0 was read to its end, more lies behind what was read of 1."""
+
+    def known(self, last: int | None) -> dict[int, int]:
+        return known_until({0: 5, 1: last}, {0: 10, 1: 20}, {0: 10, 1: 21}, sampled_at=100)
+
+    def test_until_the_last_commit_if_more_may_be_held_back(self) -> None:
+        assert self.known(60) == {0: 100, 1: 60}
+
+    def test_never_later_than_now(self) -> None:
+        assert self.known(101) == self.known(None) == {0: 100, 1: 100}
+
+    def test_of_a_partition_that_nobody_knows(self) -> None:
+        assert known_until({7: 60}, {}, {}, sampled_at=100) == {7: 60}
+        assert known_until({7: 60}, {7: 3}, {}, sampled_at=100) == {7: 60}
+
+    def test_a_transaction_that_hangs_stops_nobody(self) -> None:
+        """The last commit that could be read is two hours old; the group goes on behind it."""
+        at = [SECOND * second for second in range(10)]
+        now = 7200 * SECOND
+        until = known_until({1: at[-1]}, {1: 20}, {1: 2000}, sampled_at=now)[1]
+        ends = EndHistory([0, now], [100, 7300])
+        told = measure(50, 0, ends, commits=OFFSETS, commits_at=at, known_until=until)
+        assert told.status == "OK"
+        assert told.commits_known_until == until
 
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
