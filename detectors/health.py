@@ -34,8 +34,8 @@ SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
 FROM (
   SELECT group_id, record_partition, record_timestamp AS newest_at, NULL AS commit_at,
     NULL AS record,
-    IF(ended_at IS NULL, struct(unix_millis(started_at) AS since, group_type, state AS name,
-      member_count AS members), NULL) AS state
+    IF(ended_at IS NULL, struct(sequence, unix_millis(started_at) AS since, group_type,
+      state AS name, member_count AS members), NULL) AS state
   FROM gold.group_states WHERE NOT is_settled
   UNION ALL
   SELECT group_id, record_partition, coalesce(record_timestamp, committed_at),
@@ -49,7 +49,8 @@ GROUP BY group_id"""
 """SQL for how groups are: one row for each that is in a state, or has ever committed.
 
 Columns, times in epoch milliseconds: group_id; state, the one that the group is in (since,
-group_type, name, members), null if that is not known; newest_at, of the newest record that tells of
+group_type, name, members), null if that is not known: of a log without times no state has an end,
+and the last one counts; newest_at, of the newest record that tells of
 it; last_commit_at; and of the offsets that the group still holds partitions, their number, kept_at,
 of the last commit of one, and record, the last one; record_partition, of the newest record.
 """

@@ -383,7 +383,12 @@ ANOMALIES = (
 GROUP_HEALTH = (
     _GROUP,
     _TYPE,
-    column("health", "string", "ok, info, warning or critical: its worst open anomaly."),
+    column(
+        "health",
+        "string",
+        "ok, info, warning or critical: its worst open anomaly. What its lag is like is not part of"
+        " it, see worst_lag_status.",
+    ),
     column("state", "string", "State now."),
     column("since", "timestamp", "Since when."),
     column("members", "int", "Members now."),

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse
 
 STAGE = "anomalies"
+LAG_RUN = "lag_run"
+"""Detail of a run in the ledger: the newest run of gold.lag that it knew; -1 for none."""
 # Clocks of brokers and of the driver differ by less.
 _SKEW_MS = 60_000
 _READ = """
@@ -151,8 +153,13 @@ def anomalies(run: Run) -> None:
             STAGE,
             to=to,
             refresh=refresh,
+            force=True,  # without new history the lag is newer
             floor=max(kept.heads_run, kept.anomalies_run),
-            plan={"as_of": kept.as_of, "thresholds": limits.fingerprint},
+            plan={
+                "as_of": kept.as_of,
+                "thresholds": limits.fingerprint,
+                LAG_RUN: runs.last_number(LAG_RUNS),
+            },
         ) as stage,
     ):
         if stage is not None:
@@ -167,7 +174,11 @@ def _has_work(lakehouse: Lakehouse, last: LedgerRow, to: int, limits: Thresholds
     """Tell whether a run is to be ended, or something is new, or what there is cannot stay."""
     planned = lakehouse.runs.last(STAGE, PLANNED)
     is_pending = planned is not None and planned.run > last.run
-    return is_pending or to > last.to_run or _is_outdated(lakehouse, last, limits)
+    # When nobody commits any more, the history stands still, and the lag grows.
+    is_new = to > last.to_run or lakehouse.runs.last_number(LAG_RUNS) > last.details.get(
+        LAG_RUN, -1
+    )
+    return is_pending or is_new or _is_outdated(lakehouse, last, limits)
 
 
 def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> bool:

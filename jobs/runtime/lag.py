@@ -152,7 +152,7 @@ def _summarize(run: Run, lags: DataFrame) -> int:
     counted = ", ".join(f"{count:,} {status}" for status, count in by_status.items())
     troubled = [printable(g.group_id) for g in groups if g.status == ERR]
     run.out.print(f"Lag of {len(groups):,} groups: {total:,}{most}", highlight=False)
-    more = f"; in trouble: {', '.join(troubled[:_SHOWN])}" if troubled else ""
+    more = f"; groups with status ERR: {', '.join(troubled[:_SHOWN])}" if troubled else ""
     more += f" and {len(troubled) - _SHOWN:,} more" if len(troubled) > _SHOWN else ""
     run.out.print(f"{partitions:,} partitions: {counted}{more}", highlight=False)
     return partitions

@@ -270,7 +270,7 @@ def test_groups_are_judged_by_their_last_commits(
     }
     assert {r.window_commits for r in rows.values()} == {2, 10}
     assert outcome.summary["lag_by_status"] == {"OK": 1, "REWIND": 1, "STALL": 1, "STOP": 1}
-    assert "4 partitions: 1 OK, 1 REWIND, 1 STALL, 1 STOP; in trouble: " in outcome.out
+    assert "4 partitions: 1 OK, 1 REWIND, 1 STALL, 1 STOP; groups with status ERR: " in outcome.out
 
 
 def test_many_groups_take_few_requests(

@@ -18,11 +18,14 @@ import pytest
 from pyspark.sql import functions as F
 
 from detectors.model import anomaly_id
+from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
     GROUP_GENERATIONS,
+    GROUP_HEALTH,
     GROUP_STATES,
+    LAG,
     MEMBER_SESSIONS,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
@@ -33,9 +36,12 @@ from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
+OLD = RECORDINGS / "0.11.0.3-default.parquet"
 RUNS = 3
 
 
@@ -157,6 +163,49 @@ def test_the_front_page_has_each_group_once(spark: SparkSession, root: str) -> N
     generations = table(spark, root, GROUP_GENERATIONS.name, "one")
     of_storm = generations.where("group_id = 'orders-storm' AND join_started_at IS NOT NULL")
     assert storm.rebalances_1h == storm.rebalances_7d == of_storm.count()
+
+
+def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    """Also when all consumers are away, so that there is no new history."""
+    shutil.copytree(root, tmp_path / "lakehouse")
+    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
+    options = ("--lakehouse", lakehouse.root, "--cluster", "one")
+    sample = {"group_id": "healthy-ctl", "topic": "t", "topic_partition": 0, "status": "STOP"}
+    for number, lag in enumerate((7, 5_100)):
+        at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
+        row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
+        lakehouse.append(LAG, [row], RunId("lag", number))
+        lakehouse.of("one").runs.note(RunId("lag", number), rows={LAG.name: 1})
+        assert succeed("anomalies", *options)["anomalies_run"] is True
+        health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
+        told = health["healthy-ctl"]
+        assert (told.total_lag, told.worst_lag_status) == (lag, "STOP")
+        assert succeed("anomalies", *options)["anomalies_run"] is False
+    for name in (ANOMALIES.name, GROUP_STATES.name):
+        now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
+        assert now.exceptAll(table(spark, root, name, "one").drop("anomalies_run")).isEmpty()
+
+
+def test_the_front_page_of_a_log_without_times_has_the_last_state(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    records = pq.read_table(OLD)
+    for name, value in (("timestamp", -1), ("timestampType", "NoTimestampType")):
+        column = pa.array([value] * len(records), records.schema.field(name).type)
+        records = records.set_column(records.schema.get_field_index(name), name, column)
+    pq.write_table(records, tmp_path / "r.parquet")
+    root = str(tmp_path / "lakehouse")
+    succeed("silver", "--records", tmp_path / "r.parquet", "--lakehouse", root)
+    succeed("history", "--lakehouse", root)
+    succeed("anomalies", "--lakehouse", root)
+    last: dict[str, Row] = {}
+    for row in table(spark, root, GROUP_STATES.name).orderBy("sequence").collect():
+        last[row.group_id] = row
+    assert any(row.sequence > 0 and row.started_at is None for row in last.values())
+    health = table(spark, root, GROUP_HEALTH.name).collect()
+    assert sorted((h.group_id, h.state) for h in health) == sorted(
+        (group, row.state) for group, row in last.items()
+    )
 
 
 def test_other_thresholds_find_other_anomalies(
