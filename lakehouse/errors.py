@@ -7,7 +7,19 @@ from pyspark.errors import PySparkException
 
 
 class GroupledgerError(Exception):
-    """A job cannot go on; the message says why and what to do about it."""
+    """A job cannot go on; the message says why and what to do about it.
+
+    Attributes:
+        status: the exit status that it ends with.
+    """
+
+    status = 1
+
+
+class UsageError(GroupledgerError):
+    """An option names what is not there."""
+
+    status = 2
 
 
 class LakehouseError(GroupledgerError):

@@ -121,6 +121,11 @@ class Lakehouse:
             self._known.add(spec.name)
         return True
 
+    def clusters(self, spec: TableSpec) -> list[str]:
+        """Name the clusters that have rows in a table that has been made."""
+        every = self.spark.read.format("delta").load(self.path(spec))
+        return sorted(row.cluster for row in every.select("cluster").distinct().collect())
+
     def create(self, spec: TableSpec) -> None:
         """Make a table without rows, unless it is there; a write makes its table itself."""
         if not self.exists(spec):

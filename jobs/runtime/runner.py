@@ -16,7 +16,7 @@ from rich.console import Console
 from jobs.runtime import logs, options
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
-from lakehouse.errors import GroupledgerError, LakehouseError, SourceError
+from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from lakehouse.tables import Lakehouse
 from schemas.tables import RECORDS
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 # These look at all clusters.
 _WITHOUT_CLUSTER = {"sql"}
+# These do something for all clusters, also where none has the name that goes without saying.
+_FOR_ALL_CLUSTERS = {"sql", "maintain"}
+# These may bring a cluster that the lakehouse does not know.
+_BRING_CLUSTERS = {"demo", "ingest", "pipeline"}
 # These have nothing to do where nothing was ever read.
 _WITH_TABLES = {"sql", "report", "validate"}
 
@@ -52,6 +56,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 err=err,
             )
             _look_for_tables(run)
+            _look_for_cluster(run)
             # Files are of the log that is named: those of an old one must not join the new one.
             if chosen.job not in _WITHOUT_CLUSTER and chosen.records is None:
                 logs.follow(run)
@@ -82,13 +87,30 @@ def _look_for_tables(run: Run) -> None:
         )
 
 
+def _look_for_cluster(run: Run) -> None:
+    """Refuse a name that nothing was ever read under: most likely it is misspelt."""
+    chosen, lakehouse = run.options, run.lakehouse
+    is_any = chosen.job in _FOR_ALL_CLUSTERS and chosen.cluster == options.Options.cluster
+    if chosen.job in _BRING_CLUSTERS or is_any or not lakehouse.exists(RECORDS):
+        return
+    # The ledger is quicker, but does not know of a first run that was killed.
+    if lakehouse.runs.last_number("ingest") >= 0:
+        return
+    known = lakehouse.clusters(RECORDS)
+    if known and chosen.cluster not in known:
+        raise UsageError(
+            f"--cluster {chosen.cluster}: there is no such cluster in {chosen.lakehouse}, only "
+            f"{', '.join(known)}"
+        )
+
+
 def _report(error: Exception, err: Console, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
     text = str(error) if isinstance(error, GroupledgerError) else _explanation(error)
     sys.stdout.flush()
     err.print(f"groupledger: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return 1
+    return error.status if isinstance(error, GroupledgerError) else 1
 
 
 def _explanation(error: Exception) -> str:

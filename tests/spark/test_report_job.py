@@ -110,9 +110,25 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
     made_at = data_of(path)["made_at"]
     succeed("report", "--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
     assert data_of(path)["made_at"] > made_at
-    # Another cluster's page tells of nothing.
-    outcome = run("report", "--lakehouse", lakehouse_path, "--cluster", "new")
-    assert data_of(Path(lakehouse_path) / "report-new.html")["group_count"] == 0
+
+
+@pytest.mark.parametrize("job", ["report", "validate", "anomalies", "decode", "history", "lag"])
+def test_a_cluster_that_nobody_knows_is_told_with_those_there_are(storm: str, job: str) -> None:
+    """Without --cluster it is "default", which this lakehouse does not have, either."""
+    outcome = run(job, "--lakehouse", storm)
+    assert outcome.status == 2
+    line = f"--cluster default: there is no such cluster in {storm}, only one"
+    assert outcome.complaint == f"groupledger: {line}"
+
+
+@pytest.mark.parametrize(
+    ("job", "options"), [("sql", ("--query", "SELECT 1")), ("maintain", ("--dry-run",))]
+)
+def test_what_is_done_for_all_clusters_needs_no_name(
+    storm: str, job: str, options: tuple[str, ...]
+) -> None:
+    assert run(job, "--lakehouse", storm, *options).status == 0
+    assert run(job, "--lakehouse", storm, *options, "--cluster", "on").status == 2
 
 
 def test_a_file_that_cannot_be_written_is_told_in_a_line(
