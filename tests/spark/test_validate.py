@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -28,7 +29,6 @@ from tests.support.jobs import run, succeed, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -484,6 +484,25 @@ def test_tables_that_were_made_anew_are_looked_at_whole(
     again = run("validate", "--lakehouse", root)
     assert again.summary["expectations"] == 0
     assert "nothing new" in again.err
+
+
+def test_tables_that_were_removed_and_made_again_are_looked_at_whole(
+    spark: SparkSession, clean: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """As when client ids are to be hashed from now on."""
+    root = str(tmp_path / "lakehouse")
+    shutil.copytree(clean[0], root)
+    for layer in ("silver", "gold"):
+        shutil.rmtree(Path(root, layer))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    for stage in ("decode", "history", "anomalies"):
+        succeed(stage, "--lakehouse", root)
+    told = run("validate", "--lakehouse", root)
+    assert told.summary["expectations"] == clean[1]["expectations"]
+    assert " 0 expectations" not in told.err
+    rows = table(spark, root, RESULTS.name).where("table_name = 'gold.group_states'").collect()
+    first, second = ({r.rows_checked for r in rows if r.validation_run == n} for n in (0, 1))
+    assert first == second != {0}
 
 
 def test_a_run_that_wrote_nothing_is_nothing_new(
