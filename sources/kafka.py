@@ -57,8 +57,15 @@ ADVICE = {
     "TopicAuthorizationException": _NOT_AUTHORIZED,
     "ClusterAuthorizationException": _NOT_AUTHORIZED,
     "UnsupportedVersionException": "the brokers are too old for this client",
+    "UnsupportedSaslMechanismException": "the brokers do not take the sasl.mechanism in"
+    " --kafka-config: it has to be one that is enabled on this listener",
     "ConfigException": "a property in --kafka-config is wrong",
 }
+_UNRESOLVED = "none of the hosts in --bootstrap-servers has an address: check their names"
+# By Kafka's messages, which are not shown, since they may quote a property's value.
+_NO_ADDRESS = "No resolvable bootstrap urls"
+_WRONG_PROPERTY = re.compile(r"for configuration ([\w.]+)")
+_PROPERTY_NAME = re.compile(r"[a-z]\w*(?:\.\w+)+")
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,8 @@ def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
         admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
         return _describe(jvm, admin, cluster, topic)
     except Py4JJavaError as error:
-        raise SourceError(f"{cluster.bootstrap_servers}, topic {topic}: {_reason(error)}") from None
+        reason = _reason(error, cluster) + _unknown_properties(jvm, cluster)
+        raise SourceError(f"{cluster.bootstrap_servers}, topic {topic}: {reason}") from None
     finally:
         if admin is not None:
             admin.close(jvm.java.time.Duration.ZERO)
@@ -200,13 +208,31 @@ def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # n
     )
 
 
-def _reason(error: Py4JJavaError) -> str:
+def _reason(error: Py4JJavaError, cluster: Cluster) -> str:
     cause = error.java_exception
     while cause.getCause() is not None and cause.getClass().getSimpleName() not in ADVICE:
         cause = cause.getCause()
     name = cause.getClass().getSimpleName()
-    # Kafka's own message may quote a property's value, so it is not shown.
+    message = cause.getMessage() or ""
+    if _NO_ADDRESS in message:
+        return _UNRESOLVED
+    wrong = _WRONG_PROPERTY.search(message)
+    if wrong is not None and wrong[1] in cluster.properties:
+        return f"the value of {wrong[1]} in --kafka-config is wrong"
     return ADVICE.get(name, f"Kafka's client failed with {name}")
+
+
+def _unknown_properties(jvm: Any, cluster: Cluster) -> str:  # noqa: ANN401 - Java
+    """Name the properties that Kafka's clients pass over, which may be why they failed."""
+    clients = jvm.org.apache.kafka.clients
+    known = {
+        *clients.admin.AdminClientConfig.configNames(),
+        *clients.consumer.ConsumerConfig.configNames(),
+    }
+    # A line of a text that was broken wrongly may look like a property, and be a secret.
+    names = [n for n in cluster.properties if n not in known and _PROPERTY_NAME.fullmatch(n)]
+    listed = ", ".join(sorted(names))
+    return f". Kafka's clients know no property {listed} of --kafka-config" if listed else ""
 
 
 def fetch(
@@ -236,7 +262,8 @@ def fetch(
         consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties, kind(), kind())
         return _fetch(jvm, consumer, topic, offsets)
     except Py4JJavaError as error:
-        raise SourceError(f"{cluster.bootstrap_servers}, topic {topic}: {_reason(error)}") from None
+        reason = _reason(error, cluster)
+        raise SourceError(f"{cluster.bootstrap_servers}, topic {topic}: {reason}") from None
     finally:
         if consumer is not None:
             consumer.close(jvm.java.time.Duration.ZERO)

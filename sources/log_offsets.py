@@ -46,7 +46,7 @@ _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[
 # Errors of kafka-python, and the error of Kafka's own client that they mean.
 _MEANS = (
     (errors.SaslAuthenticationFailedError, "SaslAuthenticationException"),
-    (errors.UnsupportedSaslMechanismError, "SaslAuthenticationException"),
+    (errors.UnsupportedSaslMechanismError, "UnsupportedSaslMechanismException"),
     (errors.ClusterAuthorizationFailedError, "ClusterAuthorizationException"),
     (errors.UnsupportedVersionError, "UnsupportedVersionException"),
     (errors.UnrecognizedBrokerVersion, "UnsupportedVersionException"),

@@ -66,9 +66,7 @@ def _positions(lakehouse: Lakehouse) -> dict[int, int]:
     return {} if last is None else {int(p): at for p, at in last.details["positions"].items()}
 
 
-def _sample(
-    run: Run, asked: set[tuple[str, int]], positions: dict[int, int]
-) -> Sample | None:
+def _sample(run: Run, asked: set[tuple[str, int]], positions: dict[int, int]) -> Sample | None:
     options = run.options
     properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
     cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
@@ -84,7 +82,8 @@ def _sample(
     refused = sorted(topics & {log.topic for log in found.logs if log.problem == NOT_AUTHORIZED})
     if refused:
         names = ", ".join(map(printable, refused[:3]))
-        line = f"lag: not authorized: the user needs the ACL DESCRIBE on topics, for one {names}"
+        need = f"the user needs the ACL DESCRIBE on topics, for instance on {names}"
+        line = f"lag: not authorized: {need}"
         if len(refused) == len(topics):
             if options.job == STAGE:
                 raise SourceError(line)
@@ -151,8 +150,11 @@ def _summarize(run: Run, lags: DataFrame) -> int:
     most = f", most {printable(groups[0].group_id)}: {groups[0].lag:,}" if total else ""
     counted = ", ".join(f"{count:,} {status}" for status, count in by_status.items())
     troubled = [printable(g.group_id) for g in groups if g.status == ERR]
-    run.out.print(f"Lag of {len(groups):,} groups: {total:,}{most}", highlight=False)
+    run.out.print(
+        f"Lag of {len(groups):,} groups: {total:,}{most}", highlight=False, soft_wrap=True
+    )
     more = f"; groups with status ERR: {', '.join(troubled[:_SHOWN])}" if troubled else ""
     more += f" and {len(troubled) - _SHOWN:,} more" if len(troubled) > _SHOWN else ""
-    run.out.print(f"{partitions:,} partitions: {counted}{more}", highlight=False)
+    line = f"{partitions:,} partitions: {counted}{more}"
+    run.out.print(line, highlight=False, soft_wrap=True)
     return partitions

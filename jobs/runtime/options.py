@@ -551,8 +551,11 @@ def _check_source(options: Options) -> None:
             _fail("--kafka-config goes with --bootstrap-servers, not with --records")
         return
     for server in options.bootstrap_servers.split(","):
-        if not re.fullmatch(r"\s*\S+:\d{1,5}\s*", server):
+        found = re.fullmatch(r"\s*\S+:(\d{1,5})\s*", server)
+        if found is None:
             _fail(f"--bootstrap-servers: {server!r} is not of the form HOST:PORT")
+        if not 0 < int(found[1]) < _PORTS:
+            _fail(f"--bootstrap-servers: {found[1]} is no port")
     if options.kafka_config is not None and not os.access(options.kafka_config, os.R_OK):
         _fail(f"--kafka-config {options.kafka_config}: no such file, or not readable")
 

@@ -56,4 +56,4 @@ class Run:
 
     def say(self, text: str) -> None:
         """Print a line of progress on stderr."""
-        self.err.print(text, style="dim", markup=False, highlight=False)
+        self.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

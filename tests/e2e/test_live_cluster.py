@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka import TopicPartition
@@ -315,6 +315,34 @@ class TestSecurity:
         assert "refused the credentials" in outcome.complaint
         assert "wrong-canary" not in outcome.out + outcome.err
 
+    @pytest.mark.usefixtures("spark")
+    @pytest.mark.parametrize(
+        ("changed", "line"),
+        [
+            ({"sasl.mechanism": "SCRAM-SHA-512"}, "do not take the sasl.mechanism"),
+            ({"security.protocol": "canary"}, "the value of security.protocol in --kafka-config"),
+            ({"sasl.mechanisms": "canary"}, "know no property sasl.mechanisms of --kafka-config"),
+        ],
+        ids=["mechanism", "value", "name"],
+    )
+    def test_wrong_property(
+        self, broker: Broker, tmp_path: Path, changed: dict[str, str], line: str
+    ) -> None:
+        properties = broker.sasl_properties(password="wrong-canary") | changed  # noqa: S106
+        options = self.options(
+            tmp_path / "c", broker.sasl_bootstrap, properties, str(tmp_path / "l")
+        )
+        outcome = run("ingest", *options)
+        assert outcome.status == 1
+        assert line in outcome.complaint
+        assert "canary" not in outcome.out + outcome.err
+
+    def test_kafka_itself_tells_of_no_refusal(self, spark: SparkSession) -> None:
+        """It would be a second line, of another form."""
+        jvm: Any = spark._jvm
+        name = "org.apache.kafka.clients.NetworkClient"
+        assert not jvm.org.apache.logging.log4j.LogManager.getLogger(name).isErrorEnabled()
+
     @pytest.mark.usefixtures("topic")
     def test_tls(self, spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
         root = str(tmp_path / "l")
@@ -355,6 +383,7 @@ class TestNoCluster:
         outcome = run("ingest", *options)
         assert outcome.status == 1
         assert "no-such-host.invalid:9092" in outcome.complaint
+        assert "none of the hosts in --bootstrap-servers has an address" in outcome.complaint
 
     def test_no_such_topic(self, broker: Broker, lakehouse_path: str) -> None:
         outcome = run("ingest", *source(broker, lakehouse_path), "--topic", "nowhere")

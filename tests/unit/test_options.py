@@ -77,6 +77,8 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
         (["ingest", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
         (["lag", "--records", "x", "--bootstrap-servers", "a:1"], "exactly one source"),
         (["ingest", "--bootstrap-servers", "a"], "not of the form HOST:PORT"),
+        (["ingest", "--bootstrap-servers", "a:1,b:99999"], "99999 is no port"),
+        (["ingest", "--bootstrap-servers", "a:0"], "0 is no port"),
         (["ingest", "--records", "x", "--kafka-config", "y"], "goes with --bootstrap-servers"),
         (["ingest", "--bootstrap-servers", "a:1", "--kafka-config", "/no"], "no such file"),
         (["ingest", "--record", "x"], "--record"),
