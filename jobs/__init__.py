@@ -1,1 +1,33 @@
-"""The jobs: thin scripts that read tables, call transforms and write tables."""
+"""The jobs: thin scripts that read tables, call transforms and write tables.
+
+Ctrl-C ends each with a line, also while it still imports what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+INTERRUPTED = 130
+"""The exit status of a job that was interrupted, as a shell gives it."""
+
+
+def say_interrupted() -> None:
+    """Say that a job was interrupted, also within a signal handler and beside a spinner."""
+    # Of a line that is drawn again and again nothing stays, and the cursor comes back.
+    clear = "\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else ""
+    os.write(2, f"{clear}groupledger: interrupted; run again to go on\n".encode())
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        say_interrupted()
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _uncaught

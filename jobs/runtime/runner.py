@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
+from jobs import INTERRUPTED, say_interrupted
 from jobs.runtime import logs, options
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
@@ -38,7 +39,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
 
     Returns:
         The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
-        expectation.
+        expectation, 130 interrupted.
     """
     try:
         chosen = options.parse(argv)
@@ -70,8 +71,8 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
         return _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:
-        err.print("groupledger: interrupted; run again to go on", markup=False)
-        return 1
+        say_interrupted()
+        return INTERRUPTED
     if chosen.json:
         run.summary["seconds"] = run.seconds
         print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **run.summary}))

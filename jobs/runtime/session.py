@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+
+from jobs import INTERRUPTED, say_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +33,24 @@ def session(options: Options) -> Iterator[SparkSession]:
     for name in _LOUD_LOGGERS:
         logging.getLogger(name).disabled = True
     name = f"groupledger {options.job} {options.cluster}"
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    # In the background of a shell script Ctrl-C is for others.
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    handler = signal.SIG_IGN if is_ignored else _end
+    signal.signal(signal.SIGINT, handler)
+    SparkContext.getOrCreate(SparkConf().setAppName(name))
+    signal.signal(signal.SIGINT, handler)  # the context has set one that asks the JVM
+    spark = SparkSession.builder.getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _end(*_: object) -> NoReturn:
+    """End the process at once, and with it the JVM.
+
+    Of a JVM that is about to answer nothing else can be asked, not even to stop; and whenever a run
+    ends, nothing half-written counts.
+    """
+    say_interrupted()
+    os._exit(INTERRUPTED)

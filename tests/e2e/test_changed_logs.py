@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from kafka import TopicPartition
 
+from jobs import INTERRUPTED
 from jobs.runtime import ingest as ingest_job
 from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, RECORDS
@@ -215,7 +216,7 @@ class TestAnotherLog:
         log.produce(5)
         with monkeypatch.context() as patch:
             patch.setattr(ingest_job, "_account", killed)
-            assert run("ingest", *log.options).status == 1
+            assert run("ingest", *log.options).status == INTERRUPTED
         clients.delete_topic(log.bootstrap, log.name)
         log.create()
         log.produce(9, text="other")
@@ -250,7 +251,7 @@ class TestAnotherLog:
         for step in ("_write", "_account"):
             with monkeypatch.context() as patch:
                 patch.setattr(ingest_job, step, killed)
-                assert run("ingest", *log.options).status == 1
+                assert run("ingest", *log.options).status == INTERRUPTED
         assert succeed("ingest", *log.options)["records_ingested"] == 0
         assert log.continued() == [(5, 5, "default.2")]
         assert log.continued("default.2") == []

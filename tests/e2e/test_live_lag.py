@@ -158,7 +158,8 @@ def test_the_log_is_known_until_a_time_before_its_ends_were_asked(
         return describe(*arguments)
 
     monkeypatch.setattr(kafka, "describe", noted)
-    clients.commit(broker.bootstrap, "lag-known", {TopicPartition("lag-none", 0): 1})
+    clients.create_topic(broker.bootstrap, "lag-known")
+    clients.commit(broker.bootstrap, "lag-known", {TopicPartition("lag-known", 0): 0})
     succeed("ingest", "--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
     coverage = table(spark, lakehouse_path, COVERAGE.name)
     assert coverage.where(F.col("observed_at") > asked[0]).isEmpty()
@@ -345,7 +346,10 @@ class TestErrors:
         config = self.properties(tmp_path / "c", **broker.sasl_properties())
         server = ("--bootstrap-servers", broker.sasl_bootstrap)
         line = self.refused(spark, root, *server, "--kafka-config", config)
-        assert "not authorized: the user needs the ACL DESCRIBE on topics, for instance on lag-" in line
+        assert (
+            "not authorized: the user needs the ACL DESCRIBE on topics, for instance on lag-"
+            in line
+        )
 
     def test_what_kafka_python_cannot_do(
         self, spark: SparkSession, broker: Broker, root: str, tmp_path: Path

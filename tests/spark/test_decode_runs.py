@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from jobs import INTERRUPTED
 from jobs.runtime import decode as decode_job
 from jobs.runtime import options
 from jobs.runtime.run import Run
@@ -216,7 +217,7 @@ def test_an_upgrade_in_the_middle_of_a_run(
         older.setattr(decode_job, "decoder_id", lambda: OLDER)
         older.setattr(decode_job, "decoded", decoded_in_part)
         older.setattr(Lakehouse, "append", killed_before_commits)
-        assert run("decode", "--lakehouse", lakehouse_path).status == 1
+        assert run("decode", "--lakehouse", lakehouse_path).status == INTERRUPTED
     half = table(spark, lakehouse_path, "silver.group_metadata").count()
     assert 0 < half < 12
 

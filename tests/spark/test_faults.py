@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs import INTERRUPTED
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
@@ -263,7 +264,7 @@ def test_a_validation_killed_before_it_was_noted_is_done_again(
     spark: SparkSession, lakehouse: Path
 ) -> None:
     with killed_before_it_is_noted():
-        assert run("validate", "--lakehouse", lakehouse).status == 1
+        assert run("validate", "--lakehouse", lakehouse).status == INTERRUPTED
     once = table(spark, str(lakehouse), RESULTS.name).count()
     assert once > 0
     assert succeed("validate", "--lakehouse", lakehouse)["expectations"] == once

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs import INTERRUPTED
 from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, GROUP_STATES, OFFSET_MOVES
 from tests.conftest import RECORDINGS
@@ -80,7 +81,7 @@ def test_it_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(Lakehouse, "_write", killed)
-        assert run("history", "--lakehouse", root).status == 1
+        assert run("history", "--lakehouse", root).status == INTERRUPTED
     succeed("history", "--lakehouse", root)
     told, rows = whole
     assert contents(spark, str(root)) == told

@@ -12,6 +12,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
+from jobs import INTERRUPTED
 from jobs.runtime import ingest as ingest_job
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
@@ -327,7 +328,7 @@ class TestInterrupted:
         options = ("--records", STORM, "--lakehouse", lakehouse_path)
         with monkeypatch.context() as patch:
             patch.setattr(ingest_job, "_account", killed)
-            assert run("ingest", *options).status == 1
+            assert run("ingest", *options).status == INTERRUPTED
         assert table(spark, lakehouse_path, RECORDS.name).count() == 1671
         assert table(spark, lakehouse_path, COVERAGE.name).isEmpty()
         assert succeed("silver", *options)["records_ingested"] == 0
@@ -362,7 +363,7 @@ class TestInterrupted:
         succeed("ingest", "--records", first, "--lakehouse", lakehouse_path)
         with monkeypatch.context() as patch:
             patch.setattr(Lakehouse, "append", killed_at_the_third)
-            assert run("decode", "--lakehouse", lakehouse_path).status == 1
+            assert run("decode", "--lakehouse", lakehouse_path).status == INTERRUPTED
         # Bronze grows before the run is done again.
         succeed("silver", "--records", MODERN, "--lakehouse", lakehouse_path)
         succeed("decode", "--lakehouse", lakehouse_path)
@@ -416,7 +417,7 @@ def test_a_retry_killed_behind_its_last_write_is_ended_by_the_next_run(
     spark: SparkSession, lakehouse_path: str
 ) -> None:
     with killed_before_it_is_noted():
-        assert run("decode", "--lakehouse", lakehouse_path).status == 1
+        assert run("decode", "--lakehouse", lakehouse_path).status == INTERRUPTED
     summary = succeed("decode", "--lakehouse", lakehouse_path)
     assert (summary["records_read"], summary["decoded"], summary["quarantined"]) == (2, 1, 1)
     assert is_balanced(spark, lakehouse_path)

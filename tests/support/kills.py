@@ -106,6 +106,11 @@ class Job:
         self.wait()
         return was_running
 
+    def interrupt(self) -> int:
+        """Interrupt all its processes, as Ctrl-C on a terminal does; give its exit status."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self.wait(60)
+
     def kill_after(self, seconds: float) -> bool:
         """Kill it when so much time has passed from now; tell whether it still ran."""
         deadline = time.monotonic() + seconds
