@@ -139,8 +139,10 @@ COVERAGE = TableSpec(
         column(
             "last_offset_available",
             "bigint",
-            "Last offset that the source had and a reader of this isolation level may see.",
+            "Last offset that the source had; those from `next_offset` on are hidden by an open"
+            " transaction.",
         ),
+        column("partitions", "int", "How many partitions the topic had; null for files."),
         column("from_offset", "bigint", "First offset of the range that this run accounts for."),
         column("next_offset", "bigint", "Offset behind that range: where the next run starts."),
         column("record_count", "bigint", "Records of the range that this run added."),

@@ -46,6 +46,7 @@ class Range:
     """Offsets of one partition that a run accounts for, `from_offset` up to `next_offset` - 1.
 
     Attributes:
+        partitions: how many the topic had; None if the source does not tell.
         leading: reason of a hole before the first record of the source.
     """
 
@@ -59,6 +60,7 @@ class Range:
     isolation_level: str | None = None
     topic_id: str | None = None
     kafka_cluster_id: str | None = None
+    partitions: int | None = None
     leading: str = "not read"
 
 

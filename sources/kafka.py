@@ -86,10 +86,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Log:
-    """The offsets that one partition has: `first` up to `end` - 1."""
+    """The offsets that one partition has: `first` up to `end` - 1.
+
+    Attributes:
+        high: the end for all readers; of those that read committed, an open transaction hides what
+            follows `end`.
+    """
 
     first: int
     end: int
+    high: int
 
 
 @dataclass(frozen=True)
@@ -187,23 +193,24 @@ def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # n
     description = admin.describeTopics(names).allTopicNames().get().get(topic)
     clients = jvm.org.apache.kafka.clients.admin
     isolation = getattr(jvm.org.apache.kafka.common.IsolationLevel, cluster.isolation_level.upper())
-    options = clients.ListOffsetsOptions(isolation)
+    uncommitted = jvm.org.apache.kafka.common.IsolationLevel.READ_UNCOMMITTED
 
-    def offsets(spec: Any) -> dict[int, int]:  # noqa: ANN401 - Java
+    def offsets(spec: Any, level: Any) -> dict[int, int]:  # noqa: ANN401 - Java
         wanted = jvm.java.util.HashMap()
         for info in description.partitions():
             wanted.put(jvm.org.apache.kafka.common.TopicPartition(topic, info.partition()), spec)
-        found = admin.listOffsets(wanted, options).all().get()
+        found = admin.listOffsets(wanted, clients.ListOffsetsOptions(level)).all().get()
         return {entry.getKey().partition(): entry.getValue().offset() for entry in found.entrySet()}
 
-    first = offsets(clients.OffsetSpec.earliest())
-    end = offsets(clients.OffsetSpec.latest())
+    first = offsets(clients.OffsetSpec.earliest(), isolation)
+    end = offsets(clients.OffsetSpec.latest(), isolation)
+    high = offsets(clients.OffsetSpec.latest(), uncommitted)
     topic_id = description.topicId().toString()
     return Topic(
         name=topic,
         # A broker without topic ids gives one of zeros.
         topic_id=None if set(topic_id) == {"A"} else topic_id,
-        logs={partition: Log(first[partition], end[partition]) for partition in sorted(first)},
+        logs={p: Log(first[p], end[p], max(end[p], high[p])) for p in sorted(first)},
         kafka_cluster_id=admin.describeCluster().clusterId().get(),
     )
 
@@ -330,6 +337,8 @@ def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str |
 def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]) -> list[Range]:
     """Tell what to read: of each partition what lies behind the lakehouse's position.
 
+    If there is anything, partitions of which an open transaction hides the rest are told of, too.
+
     Args:
         topic: what the cluster has.
         cluster: where it was read from.
@@ -341,7 +350,7 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
     ranges = []
     for partition, log in topic.logs.items():
         start = positions.get((topic.name, partition), 0)
-        if log.end > start:
+        if log.end > start or log.high > log.end >= start:
             ranges.append(
                 Range(
                     topic=topic.name,
@@ -349,7 +358,8 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
                     from_offset=start,
                     next_offset=log.end,
                     first_offset_available=log.first,
-                    last_offset_available=log.end - 1,
+                    last_offset_available=log.high - 1,
+                    partitions=len(topic.logs),
                     source="kafka",
                     isolation_level=cluster.isolation_level,
                     topic_id=topic.topic_id,
@@ -357,7 +367,7 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
                     leading="truncated",
                 )
             )
-    return ranges
+    return ranges if any(r.next_offset > r.from_offset for r in ranges) else []
 
 
 def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFrame:
@@ -368,6 +378,8 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
     """
     by_topic: dict[str, dict[str, tuple[int, int]]] = {}
     for r in ranges:
+        if r.next_offset == r.from_offset:
+            continue
         start = max(r.from_offset, r.first_offset_available or 0)
         by_topic.setdefault(r.topic, {})[str(r.record_partition)] = (start, r.next_offset)
     options = {

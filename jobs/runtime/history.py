@@ -171,10 +171,8 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> _News:
 
 
 def _listed(covered: pa.Table) -> set[int]:
-    """Give how many partitions the topic had each time that a cluster was asked for all."""
-    of_cluster = covered.filter(pc.equal(covered["source"], "kafka"))
-    of_run = of_cluster.group_by("ingest_run").aggregate([("record_partition", "max")])
-    return {last + 1 for last in of_run["record_partition_max"].to_pylist()}
+    """Give the numbers of partitions that the topic has had, by the clusters that were asked."""
+    return set(pc.unique(covered["partitions"]).drop_null().to_pylist())
 
 
 def _by_partition(details: dict[str, dict[str, int]], name: str) -> dict[int, int]:
@@ -187,7 +185,7 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
     rows = lakehouse.read(COVERAGE).where(between("ingest_run", first, last))
     bounds = (F.col(f"holes.{end}_offset").alias(end) for end in ("start", "end"))
     position = ("record_partition", "ingest_run", "from_offset", "next_offset")
-    return rows.select(*position, "source", *bounds).toArrow().sort_by("ingest_run")
+    return rows.select(*position, "partitions", *bounds).toArrow().sort_by("ingest_run")
 
 
 def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:

@@ -13,6 +13,7 @@ from kafka import TopicPartition
 from jobs import INTERRUPTED
 from jobs.runtime import ingest as ingest_job
 from lakehouse.tables import Lakehouse
+from schemas.placement import partition_for
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka as kafka_source
 from tests.support import clients
@@ -159,6 +160,11 @@ def test_what_an_open_transaction_hides_is_read_when_it_ends(
         succeed("ingest", *options)
         assert positions() == ends(clients.READ_COMMITTED)
         assert sum(ends(clients.READ_UNCOMMITTED).values()) - sum(positions().values()) >= 2
+        rows = table(spark, lakehouse_path, COVERAGE.name).collect()
+        behind = {r.record_partition for r in rows if r.last_offset_available >= r.next_offset}
+        partitions = len(clients.end_offsets(broker.bootstrap, isolation=clients.READ_COMMITTED))
+        assert behind == {partition_for("open", partitions)}
+        assert {r.partitions for r in rows} == {partitions}
     finally:
         transaction.abort()
     clients.wait_until(

@@ -36,8 +36,6 @@ from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import Row, SparkSession
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"

@@ -11,7 +11,7 @@ POSITIONS = {(TOPIC, 0): 10, (TOPIC, 1): 4}
 
 
 def topic(*ends: int, topic_id: str | None = "one") -> Topic:
-    return Topic(TOPIC, topic_id, {p: Log(0, end) for p, end in enumerate(ends)})
+    return Topic(TOPIC, topic_id, {p: Log(0, end, end) for p, end in enumerate(ends)})
 
 
 @pytest.mark.parametrize(
