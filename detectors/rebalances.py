@@ -25,6 +25,7 @@ _CONDITIONS = ("idle_members", "orphan_topic", "assignment_skew", "mixed_subscri
 _NO_MEMBER = {
     "partitions_changed",
     "subscription_changed",
+    "topic_deleted",
     "leader_rejoined",
     "coordinator_failover_suspected",
     "unknown",

@@ -132,7 +132,7 @@ GROUP_GENERATIONS = (
         "cause",
         "string",
         "Why: group_created, new_member, member_left, member_restarted, static_member_replaced,"
-        " subscription_changed, partitions_changed, leader_rejoined, probing,"
+        " subscription_changed, topic_deleted, partitions_changed, leader_rejoined, probing,"
         " cooperative_follow_up, conversion, coordinator_failover_suspected or unknown.",
     ),
     column("cause_detail", "string", "A sentence on that."),

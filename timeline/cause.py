@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from timeline.model import partition_hash, partition_of
+
 if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import Member
@@ -20,6 +22,7 @@ LEADER_REJOINED = "leader_rejoined"
 PROBING = "probing"
 COOPERATIVE_FOLLOW_UP = "cooperative_follow_up"
 CONVERSION = "conversion"
+TOPIC_DELETED = "topic_deleted"
 FAIL_OVER = "coordinator_failover_suspected"
 UNKNOWN = "unknown"
 
@@ -51,6 +54,7 @@ class Evidence:
         vanished: partitions that were assigned before and have no owner now.
         moved: partitions with another owner than before.
         since_ms: how long the generation before had been stable, None if not known.
+        deleted: `partition_hash` of partitions that had an owner when their offsets went.
     """
 
     before: dict[str, Member]
@@ -64,6 +68,7 @@ class Evidence:
     vanished: list[str]
     moved: list[str]
     since_ms: int | None
+    deleted: list[int]
 
     def number(self, partitions: list[str]) -> str:
         """Say how many: ``3 partitions``."""
@@ -83,6 +88,8 @@ def explain(evidence: Evidence) -> tuple[str, str]:
         return NEW_MEMBER, f"{_members(evidence.changes.joined)} joined a group that was empty"
     if any(evidence.changes):
         return membership(evidence.changes)
+    if deleted := _deleted(evidence):
+        return TOPIC_DELETED, deleted
     if subscribed := resubscribed(evidence.before, evidence.after):
         return SUBSCRIPTION_CHANGED, subscribed
     return _unchanged(evidence)
@@ -147,6 +154,19 @@ def resubscribed(known: dict[str, Member], after: dict[str, Member]) -> str | No
             parts += [f"dropped {', '.join(sorted(old - new))}"] if old - new else []
             return f"{member.client_id or member_id} {' and '.join(parts)}"
     return None
+
+
+def _deleted(evidence: Evidence) -> str | None:
+    """Tell which topics are gone; None without one.
+
+    The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
+    (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).
+    """
+    gone = [p for p in evidence.vanished if partition_hash(p) in evidence.deleted]
+    topics = sorted({partition_of(p)[0] for p in gone})
+    if not topics:
+        return None
+    return f"deleted: {', '.join(topics)}; {evidence.number(gone)} without owner"
 
 
 def _is_probing(since_ms: int | None) -> bool:

@@ -295,6 +295,7 @@ def _cause(
             vanished=moved.vanished,
             moved=moved.moved,
             since_ms=since_ms,
+            deleted=state.commits.deleted,
         )
     )
 

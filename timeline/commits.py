@@ -55,6 +55,8 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
     # A rebalance comes between few commits, of which an array is no faster than a list.
     times, partitions = chunk.times.tolist(), chunk.partitions.tolist()
     for time, partition, deletes in zip(times, partitions, chunk.deletes.tolist(), strict=True):
+        if deletes and partition in owners:
+            commits.deleted.append(partition)
         if deletes or time == NO_TIME:
             continue
         if last is None or time > last:

@@ -48,12 +48,14 @@ class Commits:
         rounds: moments at which the group committed.
         longest_pause: longest time between two neighbouring commits.
         by_member: time of the last commit of a partition of each member.
+        deleted: hashes of the partitions whose offset went though a member owned them.
     """
 
     last: int | None = None
     rounds: int = 0
     longest_pause: int = 0
     by_member: dict[str, int] = field(default_factory=dict)
+    deleted: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Member:
 
     Attributes:
         topics: what it subscribes to; None if its subscription cannot be read.
+        regex: the regular expression that it subscribes by, in the new protocols.
         assigned: partitions by topic; None if its assignment cannot be read. The keys are topic ids
             in groups of the new protocol, and connectors (their tasks as partitions) in Connect.
     """
@@ -74,6 +77,7 @@ class Member:
     session_timeout_ms: int | None = None
     topics: list[str] | None = None
     assigned: dict[str, list[int]] | None = None
+    regex: str | None = None
 
     # What follows from these is worked out once: most members go from generation to generation.
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import GroupState, Output, Record, Row
 
+    Subscription = tuple[list[str] | None, str | None]
+
 COLUMNS = frozenset(
     {
         *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
@@ -257,6 +259,7 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         rebalance_timeout_ms=payload.get("rebalance_timeout_ms"),
         # What a regular expression stands for is not the member's to tell.
         topics=None if payload.get("subscribed_topic_regex") else topics,
+        regex=payload.get("subscribed_topic_regex") or None,
         assigned={} if known is None else known.assigned,
     )
     state.members[member_id] = member
@@ -443,14 +446,14 @@ def _settled(state: GroupState, at: int | None) -> None:
     row["rebalance_ms"] = elapsed(row["join_started_at"], at)
 
 
-def _subscriptions(state: GroupState) -> dict[str, list[str] | None]:
-    return {m.member_id: m.topics for m in state.members.values()}
+def _subscriptions(state: GroupState) -> dict[str, Subscription]:
+    return {m.member_id: (m.topics, m.regex) for m in state.members.values()}
 
 
 def _cause(
     state: GroupState,
     changes: Changes,
-    subscribed: dict[str, list[str] | None],
+    subscribed: dict[str, Subscription],
     *,
     goes_over: bool,
     is_new: bool,
@@ -461,9 +464,9 @@ def _cause(
         return (cause.GROUP_CREATED, _CREATED) if is_new else (cause.UNKNOWN, cause.FIRST_KNOWN)
     if any(changes):
         return cause.membership(changes)
-    for member_id, topics in subscribed.items():
+    for member_id, before in subscribed.items():
         member = state.members.get(member_id)
-        if member is not None and member.topics != topics:
+        if member is not None and (member.topics, member.regex) != before:
             name = member.client_id or member_id
             return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
     if not state.members:

@@ -224,6 +224,23 @@ def test_a_topic_that_comes_back_to_its_owner_is_no_follow_up() -> None:
     assert last["join_ms"] < SECOND
 
 
+@pytest.mark.parametrize("topics", [("t",), ("u",)], ids=["same subscription", "dropped"])
+def test_a_topic_that_is_deleted_is_the_cause(topics: tuple[str, ...]) -> None:
+    log = Records().classic(1, {"a": [0, 1]}).wait(SECOND).commit("t", 0).commit("t", 1)
+    log.wait(MINUTE).commit("t", 0, deletes=True).commit("t", 1, deletes=True)
+    log.wait(5 * SECOND).classic(2, {"a": []}, topics=topics)
+    last = generations(told_whole_and_cut(log.log()))[-1]
+    assert last["cause"] == "topic_deleted"
+    assert last["cause_detail"] == "deleted: t; 2 partitions without owner"
+
+
+def test_another_regular_expression_is_another_subscription() -> None:
+    log = Records().joins_empty("a").wait(MINUTE)
+    payload = {"client_id": "a", "client_host": "/h", "subscribed_topic_regex": "t.*"}
+    log.record("consumer_group_member_metadata", payload, "a").epoch(2).target(2)
+    assert generations(told_whole_and_cut(log.log()))[-1]["cause"] == "subscription_changed"
+
+
 def test_released_partitions_do_not_pile_up() -> None:
     log = Records()
     for day in range(1, 50):
