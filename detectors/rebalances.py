@@ -131,6 +131,10 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
     # The clock never runs back, so the oldest are the first.
     del stays[: max(len(stays) - _STAYS, bisect_left(stays, clock - HOUR_MS, key=_since))]
     number = _repetition(memory, generation, turn, clock)
+    apart: list[int] = memory.setdefault("apart", [])
+    del apart[: bisect_left(apart, clock - HOUR_MS)]
+    if number <= 1:
+        apart.append(clock)
     if number == 0:
         return
     aborted = generation.get("aborted_generations") or 0
@@ -187,6 +191,7 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
             "rebalances_in_ten_minutes": short,
             "share_of_hour": round(share, 3),
             "member_count": generation.get("member_count") or 0,
+            "explained": len(apart) - bisect_left(apart, event["series"]),
         },
     )
 
@@ -391,7 +396,11 @@ def _recreated(memory: Row, _: Values, generation: Row, __: Turn) -> Iterator[Hi
         INFO,
         generation,
         add={"times": 1},
-        note={"last_generation": last["generation"]},
+        note={
+            "last_generation": last["generation"],
+            "last_group_type": last["group_type"],
+            "group_type": generation["group_type"],
+        },
     )
 
 

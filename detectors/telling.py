@@ -54,8 +54,11 @@ def _storm(e: Row) -> str:
     because = f", by {_TRIGGERS[e['label']]}" if e["label"] in _TRIGGERS else ""
     causes = sorted(e.get("causes", {}).items(), key=lambda c: -c[1])
     told = ", ".join(f"{cause} {n:,.0f}" for cause, n in causes[:3])
+    number, explained = e["rebalances"], e.get("explained", 0)
+    of_all = f"{number:,.0f} of {count(number + explained, 'rebalance')}"
+    rebalances = of_all if explained else count(number, "rebalance")
     return (
-        f"{count(e['rebalances'], 'rebalance')} in {duration(e['ms'])} that no deployment or start"
+        f"{rebalances} in {duration(e['ms'])} that no deployment or start"
         f" explains{because} ({told})"
     )
 
@@ -97,7 +100,9 @@ def _leader(e: Row) -> str:
 
 
 def _recreated(e: Row) -> str:
-    return f"deleted or expired at generation {e['last_generation']}, and made again"
+    told = f"deleted or expired at generation {e['last_generation']}, and made again"
+    before, now = e.get("last_group_type"), e.get("group_type")
+    return told if before == now else f"{told} with the {now} protocol instead of the {before} one"
 
 
 def _protocol(e: Row) -> str:
