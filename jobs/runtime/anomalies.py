@@ -73,6 +73,8 @@ class Kept(NamedTuple):
         heads_run: the run that wrote the heads; -1 without any.
         anomalies_run: the last run of which there are anomalies; -1 without any.
         read: of each partition of the log, the newest row of coverage.
+        sampled_until: until when no commit was missing at the newest sample of the lag, in epoch
+            milliseconds; None without one.
     """
 
     groups: list[Row]
@@ -80,16 +82,19 @@ class Kept(NamedTuple):
     heads_run: int
     anomalies_run: int
     read: list[Row]
+    sampled_until: int | None
 
     @property
     def as_of(self) -> int:
         """The time of the log in epoch milliseconds: that of its newest record.
 
-        No record is younger than when it was read, whatever its broker's clock says.
+        No record is younger than when it was read, whatever its broker's clock says. When nobody
+        commits any more, a sample of the lag shows until when there was nothing to read.
         """
         newest = max((g["newest_at"] for g in self.groups if g["newest_at"] is not None), default=0)
         observed = [p["observed_at"] for p in self.read if p["observed_at"] is not None]
-        return min(newest, max(observed) + _SKEW_MS) if observed else newest
+        newest = min(newest, max(observed) + _SKEW_MS) if observed else newest
+        return max(newest, self.sampled_until or newest)
 
     @property
     def known_until(self) -> dict[int, int]:
@@ -145,7 +150,7 @@ def anomalies(run: Run) -> None:
         run.summary |= {"anomalies_run": False, "anomalies": known}
         if to < 0 or (last is not None and not _has_work(lakehouse, last, to, limits)):
             return
-        kept = _kept(lakehouse)
+        kept = _kept(lakehouse, runs.last_number(LAG_RUNS))
         refresh = _is_refresh(lakehouse, last, to, kept, limits)
     with (
         run.step("watching the groups"),
@@ -187,12 +192,23 @@ def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> b
     return not is_there or last.details["thresholds"] != limits.fingerprint
 
 
-def _kept(lakehouse: Lakehouse) -> Kept:
+def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
     own_head = "SELECT state, anomalies_run FROM gold.anomaly_heads WHERE group_id IS NULL"
     newest = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
-    groups, heads, (found,), read = answers(lakehouse, [GROUPS_NOW, own_head, newest, _READ])
+    asked = [GROUPS_NOW, own_head, newest, _READ]
+    if lag_run >= 0:
+        until = "SELECT unix_millis(max(commits_known_until)) AS at FROM gold.lag"
+        asked.append(f"{until} WHERE lag_run = {lag_run}")
+    groups, heads, (found,), read, *sampled = answers(lakehouse, asked)
     of_log, heads_run = (heads[0]["state"], heads[0]["anomalies_run"]) if heads else (None, -1)
-    return Kept(groups, of_log, heads_run, -1 if found["run"] is None else found["run"], read)
+    return Kept(
+        groups,
+        of_log,
+        heads_run,
+        -1 if found["run"] is None else found["run"],
+        read,
+        next((rows[0]["at"] for rows in sampled), None),
+    )
 
 
 def _is_refresh(

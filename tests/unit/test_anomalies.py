@@ -13,6 +13,7 @@ from detectors.model import anomaly_id
 from detectors.rows import row_of
 from detectors.telling import KINDS
 from detectors.thresholds import ThresholdsError
+from jobs.runtime.anomalies import Kept
 from schemas.placement import java_hash
 from tests.support.labels import RECORDINGS, found_in, outcomes, path_of
 from tests.support.watching import default_thresholds, watched
@@ -407,6 +408,29 @@ def test_misplaced_records_are_told_of_their_group() -> None:
     (found,) = misplaced([{**row, "expected_partition": 2, "partitions": 12}])
     assert (found.group_id, found.hit.subject) == ("astray", "3")
     assert found.hit.note == {"expected_partition": 2, "partitions": 12}
+
+
+def kept(
+    newest: list[tuple[int, int]], *read: tuple[int, int, bool], sampled: int | None = None
+) -> Kept:
+    """Give what earlier runs left: partition and time of groups' records, and what was read."""
+    groups = [{"record_partition": p, "newest_at": at} for p, at in newest]
+    rows = [{"record_partition": p, "observed_at": at, "is_behind": b} for p, at, b in read]
+    return Kept(groups, None, -1, -1, rows, sampled)
+
+
+def test_the_time_of_the_log_is_that_of_its_newest_record() -> None:
+    assert kept([(0, 5 * HOUR), (1, 4 * HOUR)]).as_of == 5 * HOUR
+    # A broker's clock that is a day ahead moves it by no more than a minute.
+    assert kept([(0, 24 * HOUR)], (0, 5 * HOUR, False)).as_of == 5 * HOUR + MINUTE_MS
+    # Nobody commits any more, and there was nothing to read.
+    assert kept([(0, 5 * HOUR)], (0, 5 * HOUR, False), sampled=8 * HOUR).as_of == 8 * HOUR
+    assert kept([]).as_of == 0
+
+
+def test_a_partition_that_is_hidden_is_known_until_its_last_record() -> None:
+    newest = [(0, 5 * HOUR), (1, 3 * HOUR), (1, 2 * HOUR)]
+    assert kept(newest, (0, 6 * HOUR, False), (1, 6 * HOUR, True)).known_until == {1: 3 * HOUR}
 
 
 # -- thresholds ------------------------------------------------------------------------------------
