@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
-from schemas.tables import COVERAGE, GROUP_STATES, MEMBER_SESSIONS, PARTITION_OWNERS, RECORDS
+from schemas.tables import (
+    COVERAGE,
+    GROUP_GENERATIONS,
+    GROUP_STATES,
+    MEMBER_SESSIONS,
+    PARTITION_OWNERS,
+    RECORDS,
+)
 from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
 from tests.support.broker import Credentials
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
     from tests.support.broker import Broker
 
 OFFSETS = "__consumer_offsets"
+AWAY_S = 4
 
 
 def source(broker: Broker, lakehouse_path: str) -> tuple[str, ...]:
@@ -153,6 +163,41 @@ def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
         assert told() == ("Stable", {m.member_id: m.partitions for m in members})
     clients.wait_until(lambda: clients.group_state(at, group) == "Empty")
     assert told() == ("Empty", {})
+
+
+def test_a_topic_that_is_deleted_and_comes_back_is_told_as_that(
+    spark: SparkSession, broker: Broker, lakehouse_path: str
+) -> None:
+    group, at, topics = "comes-back", broker.bootstrap, ("stays", "comes-and-goes")
+    for name in topics:
+        clients.create_topic(at, name, partitions=2)
+    gone = {TopicPartition(topics[1], 0), TopicPartition(topics[1], 1)}
+    options = {
+        "partition_assignment_strategy": [CooperativeStickyAssignor],
+        "metadata_max_age_ms": 1_000,
+    }
+    with clients.GroupMember(at, group, topics, **options) as member:
+
+        def owns(*, all_of_them: bool) -> bool:
+            owned = member.assignment & gone
+            return member.is_stable and (owned == gone if all_of_them else not owned)
+
+        clients.wait_until(lambda: owns(all_of_them=True), what="all partitions are assigned")
+        member.commit(dict.fromkeys(member.assignment, 0))
+        clients.delete_topic(at, topics[1])
+        clients.wait_until(lambda: owns(all_of_them=False), what="the topic is gone")
+        time.sleep(AWAY_S)
+        clients.create_topic(at, topics[1], partitions=2)
+        clients.wait_until(lambda: owns(all_of_them=True), what="the topic is back")
+    succeed("silver", *source(broker, lakehouse_path))
+    succeed("history", "--lakehouse", lakehouse_path)
+    rows = table(spark, lakehouse_path, GROUP_GENERATIONS.name).where(F.col("group_id") == group)
+    told = [r for r in rows.orderBy("record_offset").collect() if r.member_count]
+    causes = [r.cause for r in told]
+    assert "topic_deleted" in causes
+    assert causes[-1] == "partitions_changed"
+    # Its only member waited for nobody, though the partitions had no owner for longer.
+    assert told[-1].join_ms < AWAY_S * 1_000
 
 
 def test_a_run_adds_exactly_what_came_since_the_last(
