@@ -173,7 +173,7 @@ def report_path(options: Options) -> str | None:
 def local_path(text: str) -> str | None:
     """Returns the path on this machine that a path or URI names; None if it is elsewhere."""
     if text.startswith("file:"):
-        return unquote(urlsplit(text).path)
+        return text.removeprefix("file:")
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) else text
 
 
@@ -202,7 +202,12 @@ def parse(argv: list[str]) -> Options:
         for name in ("records", "bootstrap_servers", "kafka_config"):
             from_file.pop(name, None)
     spark_conf = from_file.pop("conf", {}) | dict(given.pop("conf", []))
-    options = Options(job=job, spark_conf=spark_conf, **_DEFAULTS.get(job, {}) | from_file | given)
+    chosen = _DEFAULTS.get(job, {}) | from_file | given
+    for name in ("lakehouse", "records"):
+        if str(chosen.get(name)).startswith("file:"):
+            # Hadoop takes what is escaped in a URI for the name of another folder.
+            chosen[name] = f"file:{unquote(urlsplit(chosen[name]).path)}"
+    options = Options(job=job, spark_conf=spark_conf, **chosen)
     _check(options)
     return options
 

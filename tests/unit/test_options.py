@@ -123,6 +123,12 @@ def test_a_lakehouse_is_a_path_or_a_uri(lakehouse: str) -> None:
     assert options.parse(["decode", "--lakehouse", lakehouse]).lakehouse == lakehouse
 
 
+@pytest.mark.parametrize("option", ["--lakehouse", "--records"])
+def test_what_is_escaped_in_a_uri_is_a_part_of_the_path(option: str) -> None:
+    chosen = options.parse(["ingest", "--records", "r", option, "file:///x/a%20b"])
+    assert (chosen.lakehouse, chosen.records)[option == "--records"] == "file:/x/a b"
+
+
 def test_thresholds_that_are_none_are_wrong_usage(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
