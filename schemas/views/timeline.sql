@@ -17,6 +17,7 @@ FROM gold.group_states AS states
 LEFT JOIN gold.group_generations AS generations
   ON states.cluster = generations.cluster
   AND states.group_id = generations.group_id
+  AND states.record_partition = generations.record_partition
   AND CASE
     -- A record of the classic protocol tells of the states up to its generation,
     WHEN states.group_type = 'classic' THEN states.record_offset = generations.record_offset

@@ -95,6 +95,9 @@ def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None
     assert {r["state"] for r in now} == {"Stable"}
     dead = query(root, "SELECT DISTINCT group_id FROM gold.group_states WHERE state = 'Dead'")
     assert {r["group_id"] for r in dead} == MOVED
+    (counted,) = query(root, "SELECT count(*) AS rows FROM gold.timeline")
+    (states,) = query(root, "SELECT count(*) AS rows FROM gold.group_states")
+    assert counted == states
     commits = query(root, "SELECT * FROM gold.committed_offsets")
     assert {r["committed_offset"] for r in commits} == {20}
     assert not query(root, "SELECT * FROM gold.anomalies WHERE kind = 'misplaced_record'")
