@@ -82,10 +82,18 @@ def committed_first(state: GroupState, output: Output, record: Record, *, is_exa
     enter(state, output, EMPTY, when, record, generation=0, member_count=0)
 
 
-def come_back(state: GroupState, output: Output, record: Record) -> None:
-    """Take the record by which a group of the new protocol becomes a classic one."""
+def come_back(state: GroupState, output: Output, record: Record, *, rebalances: bool) -> None:
+    """Take the record by which a group of the new protocol becomes a classic one.
+
+    Args:
+        state: the group before, changed to what it is after.
+        output: takes the rows that are complete now.
+        record: the record.
+        rebalances: whether it does so because a member left, and not because one was replaced.
+    """
     state.epochs = Epochs()
-    _converted_back(state, output, record, _members(record.payload or {}, state.members))
+    members = _members(record.payload or {}, state.members)
+    _converted_back(state, output, record, members, rebalances=rebalances)
     _noted(state, record)
 
 
@@ -389,9 +397,18 @@ def _replaced(
 
 
 def _converted_back(
-    state: GroupState, output: Output, record: Record, members: dict[str, Member]
+    state: GroupState,
+    output: Output,
+    record: Record,
+    members: dict[str, Member],
+    *,
+    rebalances: bool,
 ) -> None:
-    """Take the group's return from the new protocol: it is classic, and rebalances at once."""
+    """Take the group's return from the new protocol: it is classic, and rebalances at once.
+
+    Where a static member was replaced by one of the classic protocol, it is Stable and remains so
+    (GroupMetadataManager.convertToClassicGroup).
+    """
     number = (record.payload or {})["generation"]
     when = lives.moment(state, record)
     state.group_type = "classic"
@@ -403,7 +420,7 @@ def _converted_back(
         generation=number,
         join_started=when,
         join_completed=when,
-        stable_at=None,
+        stable_at=None if rebalances else when.at,
         missing=0,
         is_complete=True,
     )
@@ -413,8 +430,10 @@ def _converted_back(
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.tell_members(row, changes, members)
     _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
-    name = PREPARING if members else EMPTY
+    name = PREPARING if rebalances else STABLE
     enter(state, output, name, when, record, generation=number, member_count=len(members))
+    if not rebalances:
+        state.classic_since = None
     state.members = members
 
 

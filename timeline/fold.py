@@ -167,8 +167,10 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
         modern.read(state, output, new, is_complete=is_complete, goes_over=True)
         return
     if modern.comes_back(new, own):
+        # Unless another of its members has replaced the one that spoke the new protocol.
+        rebalances = not modern.tells_of_member(new)
         for record in own:
-            classic.come_back(state, output, record)
+            classic.come_back(state, output, record, rebalances=rebalances)
         return
     # The records that end a group come before those that begin another of its id.
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):

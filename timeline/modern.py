@@ -97,6 +97,11 @@ def comes_back(new: list[Record], own: list[Record]) -> bool:
     return ends and any((r.payload or {}).get("members") for r in own)
 
 
+def tells_of_member(new: list[Record]) -> bool:
+    """Tell whether a batch has a member, and not only that members are gone."""
+    return any(_is_member(r) and r.payload is not None for r in new)
+
+
 def _is_member(record: Record) -> bool:
     return record.kind.endswith("_group_member_metadata")
 

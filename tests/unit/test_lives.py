@@ -97,6 +97,17 @@ def test_an_online_migration_back_rebalances_at_once() -> None:
     assert generations(told)[-1]["cause"] == "conversion"
 
 
+def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalance() -> None:
+    # GroupMetadataManager.convertToClassicGroup with a joining member
+    log = Records().joins_empty("a").wait(MINUTE).current("a", None).member("a", gone=True)
+    log.member("b").current("b", 1, [0, 1])
+    log.current("b", None).target(None).member("b", gone=True).epoch(None).classic(1, {"b": [0, 1]})
+    told = told_whole_and_cut(log.log())
+    assert states(told) == [("consumer", "Stable"), ("classic", "Stable")]
+    last = generations(told)[-1]
+    assert (last["cause"], last["stable_at"]) == ("conversion", log.clock)
+
+
 def test_what_is_left_of_a_group_that_is_gone_begins_none() -> None:
     log = Records().joins_empty("a").wait(MINUTE).leaves_empty("a", 2).wait(MINUTE)
     log.epoch(None).wait(SECOND).member("a", gone=True).wait(SECOND).epoch(None)
