@@ -81,7 +81,7 @@ def goes_over(
         own: those of the classic one.
         is_complete: whether the group's members before are known.
     """
-    told = {r.member_id for r in new if _is_member(r) and r.payload is not None}
+    told = {r.member_id for r in new if _is_told(r)}
     if state.group_type == "classic" and told & state.members.keys():
         return True
     is_known = is_complete and lives.is_alive(state)
@@ -99,7 +99,11 @@ def comes_back(new: list[Record], own: list[Record]) -> bool:
 
 def tells_of_member(new: list[Record]) -> bool:
     """Tell whether a batch has a member, and not only that members are gone."""
-    return any(_is_member(r) and r.payload is not None for r in new)
+    return any(_is_told(r) for r in new)
+
+
+def _is_told(record: Record) -> bool:
+    return _is_member(record) and record.payload is not None
 
 
 def _is_member(record: Record) -> bool:
@@ -142,7 +146,8 @@ def read(
     if not (is_complete and is_seen):
         when = when._replace(earliest=state.clock)
     if goes_over:
-        _went_over(state, output, last, before, when)
+        told = {r.member_id for r in batch if _is_told(r)}
+        _went_over(state, output, last, when, has_left=bool(before.keys() - told))
     changes = compare({} if state.generation is None else before, state.members)
     replaced = compare(before, state.members).replaced
     if state.epochs.group not in (None, epoch):
@@ -203,14 +208,17 @@ def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> N
 
 
 def _went_over(
-    state: GroupState, output: Output, record: Record, before: dict[str, Member], when: Moment
+    state: GroupState, output: Output, record: Record, when: Moment, *, has_left: bool
 ) -> None:
-    """Note a join phase of the classic group that the conversion cut short."""
+    """Note a join phase of the classic group that the conversion cut short.
+
+    The members that the group has are converted first, also one that is replaced at once.
+    """
     interval = state.interval
     if interval is None or interval["state"] != STABLE:
         return
     state.classic_since = interval["started_at"]
-    if before.keys() - state.members.keys():
+    if has_left:
         # A member that left has started it: the others were to re-join, and one came back new.
         state.group_type, kind = "classic", state.group_type
         when = when._replace(earliest=interval["started_at"])

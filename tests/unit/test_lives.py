@@ -88,6 +88,16 @@ def test_an_online_migration_goes_on_with_the_generation() -> None:
     assert last["cause"] == "conversion"
 
 
+def test_a_static_member_that_brings_the_new_protocol_starts_no_classic_rebalance() -> None:
+    log = Records().classic(3, {"a": [0, 1]}).wait(MINUTE)
+    log.deleted().member("a").epoch(3).target(3, a=[0, 1]).current("a", 3, [0, 1])
+    log.current("a", None).member("a", gone=True).member("b").current("b", 3, [0, 1])
+    assert states(told_whole_and_cut(log.log()))[-2:] == [
+        ("classic", "Stable"),
+        ("consumer", "Stable"),
+    ]
+
+
 def test_an_online_migration_back_rebalances_at_once() -> None:
     log = Records().joins_empty("a").wait(MINUTE)
     log.current("a", None).target(None).member("a", gone=True).epoch(None)
