@@ -66,7 +66,10 @@ def deleted(state: GroupState, output: Output, record: Record, group_type: str) 
     """Let the group be gone, as its tombstone says; a type that is not known yet is given."""
     if current(state) == DEAD:
         return
-    state.group_type = state.group_type or group_type
+    if state.group_type not in (None, group_type):
+        vanished(state, output, record)  # the tombstone is of another that came after it
+        return
+    state.group_type = group_type
     _end(state, output, record, moment(state, record))
 
 

@@ -143,6 +143,15 @@ def test_a_classic_record_amid_a_consumer_group_ends_that() -> None:
     assert dead["evidence"] == "bounded"
 
 
+def test_the_tombstone_of_another_type_is_that_of_a_later_group() -> None:
+    log = Records().joins_empty("a").wait(HOUR, hole=True).deleted()
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    dead = rows[-1]
+    assert (dead["group_type"], dead["state"]) == ("consumer", "Dead")
+    assert dead["started_at_min"] == rows[0]["started_at"]
+    assert dead["started_at_max"] == log.clock
+
+
 def test_a_consumer_group_behind_a_dead_classic_group_is_a_new_one() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2).wait(MINUTE).deleted()
     log.wait(24 * HOUR).joins_empty("b")
