@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 COLUMNS = frozenset(
     {
         *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
+        "previous_member_epoch",
         *("instance_id", "client_id", "client_host", "rebalance_timeout_ms"),
         *("subscribed_topic_names", "subscribed_topic_regex"),
         *("topic_partitions", "assigned_partitions", "partitions_pending_revocation"),
@@ -73,7 +74,10 @@ def goes_over(
     """Tell whether a batch turns a classic group with members into one of a new protocol.
 
     The coordinator then writes what its members are in the new protocol under the ids that they
-    have (ConsumerGroup.createConsumerGroupRecords). A group that it makes anew begins with one.
+    have (ConsumerGroup.createConsumerGroupRecords). A group that it makes anew begins with one,
+    and with that member's epoch. Members that had joined the classic group, but not synced, are
+    told of for the first time; they have the group's generation as their former epoch, too
+    (ConsumerGroup.fromClassicGroup), where new ones have none.
 
     Args:
         state: the group before.
@@ -84,8 +88,14 @@ def goes_over(
     told = {r.member_id for r in new if _is_told(r)}
     if state.group_type == "classic" and told & state.members.keys():
         return True
+    if not any(r.payload is None for r in own):
+        return False
+    first = next((r.payload for r in new if _is_current(r) and r.payload is not None), {})
+    epoch = first.get("member_epoch")
+    if epoch is not None and epoch == first.get("previous_member_epoch"):
+        return True
     is_known = is_complete and lives.is_alive(state)
-    return not is_known and len(told) > 1 and any(r.payload is None for r in own)
+    return not is_known and len(told) > 1
 
 
 def comes_back(new: list[Record], own: list[Record]) -> bool:
@@ -100,6 +110,10 @@ def comes_back(new: list[Record], own: list[Record]) -> bool:
 def tells_of_member(new: list[Record]) -> bool:
     """Tell whether a batch has a member, and not only that members are gone."""
     return any(_is_told(r) for r in new)
+
+
+def _is_current(record: Record) -> bool:
+    return record.kind.endswith("_group_current_member_assignment")
 
 
 def _is_told(record: Record) -> bool:

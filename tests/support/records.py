@@ -112,11 +112,17 @@ class Records:
         return self.record("consumer_group_target_assignment_metadata", payload)
 
     def current(
-        self, name: str, epoch: int | None, owned: list[int] | None = None, *revoking: int
+        self,
+        name: str,
+        epoch: int | None,
+        owned: list[int] | None = None,
+        *revoking: int,
+        previous: int = 0,
     ) -> Records:
         """Write a member's current assignment; it is stable unless it has to give something up."""
         payload = {
             "member_epoch": epoch,
+            "previous_member_epoch": previous,
             "state": 1 if revoking else 0,
             "assigned_partitions": _of_topic(owned or []),
             "partitions_pending_revocation": _of_topic(list(revoking)),

@@ -88,6 +88,15 @@ def test_an_online_migration_goes_on_with_the_generation() -> None:
     assert last["cause"] == "conversion"
 
 
+def test_members_that_had_only_joined_are_converted_too() -> None:
+    log = Records().created().wait(SECOND)
+    log.deleted().member("a").epoch(0).target(0, a=[]).current("a", 0, previous=0)
+    log.member("b").epoch(1).target(1, a=[0], b=[1]).current("b", 1, [1])
+    told = told_whole_and_cut(log.log())
+    assert states(told) == [("classic", "Empty"), ("consumer", "Reconciling")]
+    assert generations(told)[-1]["cause"] == "conversion"
+
+
 def test_a_static_member_that_brings_the_new_protocol_starts_no_classic_rebalance() -> None:
     log = Records().classic(3, {"a": [0, 1]}).wait(MINUTE)
     log.deleted().member("a").epoch(3).target(3, a=[0, 1]).current("a", 3, [0, 1])
