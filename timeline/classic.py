@@ -30,6 +30,7 @@ from timeline.timeline import (
     elapsed,
     enter,
     exactly,
+    held,
 )
 
 if TYPE_CHECKING:
@@ -108,8 +109,9 @@ class _Step(NamedTuple):
         known: generation in force before; None if it is not known.
         was: state before; None if it is not known.
         missing: generations in between that no record tells of; None if that is not known.
-        when: time of the record.
+        when: time of the record, when the group was Stable if it has members.
         completed: when the join phase ended.
+        is_first: whether it is certain to be the generation's first record.
     """
 
     record: Record
@@ -120,6 +122,7 @@ class _Step(NamedTuple):
     missing: int | None
     when: Moment
     completed: Moment
+    is_first: bool
 
 
 def _generation(
@@ -145,7 +148,12 @@ def _generation(
     when, skew = lives.moment(state, record), lives.skew(state, record)
     missing = _missing(known, number, was, is_complete=is_complete)
     completed = _join_completed(state, record, members, when)
-    step = _Step(record, members, number, known, was, missing, when, completed)
+    is_first = is_complete or not any(m.group_instance_id for m in members.values())
+    if not is_first:
+        # It may be that of a static member that came back, and tell when the group became Stable.
+        when = when._replace(earliest=completed.earliest)
+        completed = completed._replace(earliest=state.clock)
+    step = _Step(record, members, number, known, was, missing, when, completed, is_first)
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
     started = _started(state, step, changes, moved)
@@ -239,6 +247,8 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     )
     started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
     started = _apart(started, began["started_at"] if began is not None else None, end)
+    if not step.is_first:
+        started = started._replace(earliest=held(began))
     if not missing:
         estimate.learn(state, end, step.members)
     return started

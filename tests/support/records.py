@@ -61,6 +61,7 @@ class Records:
         protocol: str | None = "range",
         took: int = 10,
         topics: tuple[str, ...] = ("t",),
+        instance: str | None = None,
     ) -> Records:
         """Write a generation with the partitions of each member, or one without members.
 
@@ -70,8 +71,11 @@ class Records:
             protocol: the assignor.
             took: for how long the group was in the state before the record was written.
             topics: what all of them subscribe to.
+            instance: the group instance id of its only member.
         """
         told = [classic_member(name, owned, topics) for name, owned in (members or {}).items()]
+        if instance is not None:
+            told[0]["group_instance_id"] = instance
         payload = {
             "protocol_type": "consumer",
             "generation": generation,

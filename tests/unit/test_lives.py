@@ -196,6 +196,17 @@ def test_a_consumer_group_that_begins_behind_a_hole_is_new(epoch: int) -> None:
     assert row["cause"] == "group_created"
 
 
+def test_a_static_member_may_have_come_back_where_the_log_has_a_hole() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(HOUR, hole=True)
+    log.classic(2, {"a": [0]}, took=2 * MINUTE, instance="i")
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    preparing, completing, stable = rows[-3:]
+    claimed = log.clock - 2 * MINUTE
+    assert preparing["started_at_min"] == completing["started_at_min"] == rows[-4]["started_at"]
+    assert completing["started_at_max"] == stable["started_at_min"] == claimed
+    assert stable["started_at"] == stable["started_at_max"] == log.clock
+
+
 def test_offsets_of_a_consumer_group_make_no_other_group_of_it() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(HOUR, hole=True).joins_empty("a", 5)
     log.wait(SECOND).commit()
