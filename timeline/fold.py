@@ -37,10 +37,12 @@ class Batch(NamedTuple):
     Attributes:
         records: in the order of the log.
         is_complete: whether no offset is missing between the group's record before and the first.
+        is_cut: whether the offset behind the last is missing, so that there may have been more.
     """
 
     records: list[Record]
     is_complete: bool
+    is_cut: bool = False
 
 
 class Fold:
@@ -115,15 +117,23 @@ class Fold:
 
     def _settle(self, next_at: int | None) -> None:
         if self.pending is not None:
-            judge(self.state, self.output, _not_ahead(self.pending, next_at))
+            batch = self.pending._replace(is_cut=self._is_cut(self.pending))
+            judge(self.state, self.output, _not_ahead(batch, next_at))
             self.pending = None
+
+    def _is_cut(self, batch: Batch) -> bool:
+        last = batch.records[-1].offset
+        # A hole before the offset behind it is one that the run before found further on: that run
+        # has seen for itself whether the batch is cut.
+        is_told = self._has_hole(last, last + 1)
+        return batch.is_cut or (not is_told and self._has_hole(last, last + 2))
 
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Give the rows that are settled, and those that a later record may change."""
         state, output = self.state, Output()
         if self.pending is not None:
             state = GroupState.from_json(state.to_json())
-            judge(state, output, self.pending)
+            judge(state, output, self.pending._replace(is_cut=self._is_cut(self.pending)))
         name_topics(state)
         still_open = output.take()
         if state.interval is not None:
@@ -140,6 +150,7 @@ class Fold:
         if self.pending is not None:
             head["pending"] = [list(record) for record in self.pending.records]
             head["is_complete"] = self.pending.is_complete
+            head["is_cut"] = self._is_cut(self.pending)
         # Left alone, orjson writes down of a member what was worked out of it, too.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(head, default=Member.plain, option=option).decode()
@@ -150,8 +161,8 @@ def resumed(head: str) -> tuple[GroupState, Batch | None]:
     given = orjson.loads(head)
     records = [Record(*fields) for fields in given.get("pending", ())]
     # A head of an older release does not tell whether its last batch is complete.
-    pending = Batch(records, given.get("is_complete", False)) if records else None
-    return GroupState.from_json(given["state"]), pending
+    known = given.get("is_complete", False), given.get("is_cut", False)
+    return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
 
 
 def judge(state: GroupState, output: Output, batch: Batch) -> None:
@@ -162,9 +173,11 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     """
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
-    is_complete = batch.is_complete
+    is_complete, is_cut = batch.is_complete, batch.is_cut
     if modern.goes_over(state, new, own, is_complete=is_complete):
-        modern.read(state, output, new, is_complete=is_complete, goes_over=True)
+        modern.read(
+            state, output, new, is_complete=is_complete, is_cut=is_cut, goes_over=True
+        )
         return
     if modern.comes_back(new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
@@ -176,7 +189,9 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):
         if kind is not None:
             records = list(part)
-            modern.read(state, output, records, is_complete=is_complete, goes_over=False)
+            modern.read(
+                state, output, records, is_complete=is_complete, is_cut=is_cut, goes_over=False
+            )
             continue
         for record in part:
             classic.read(state, output, record, is_complete=is_complete)
@@ -192,4 +207,4 @@ def _not_ahead(batch: Batch, next_at: int | None) -> Batch:
     at = batch.records[-1].timestamp
     if at is None or next_at is None or at - next_at <= _SKEW_MS:
         return batch
-    return Batch([r._replace(until=next_at) for r in batch.records], batch.is_complete)
+    return batch._replace(records=[r._replace(until=next_at) for r in batch.records])

@@ -130,6 +130,7 @@ def read(
     batch: list[Record],
     *,
     is_complete: bool,
+    is_cut: bool,
     goes_over: bool,
 ) -> None:
     """Take a batch of records that the coordinator wrote together.
@@ -139,6 +140,7 @@ def read(
         output: takes the rows that are complete now.
         batch: the records, of one type of group.
         is_complete: whether no offset is missing between the group's last record and these.
+        is_cut: whether more of them may be missing.
         goes_over: whether the batch converts a classic group.
     """
     was_alive = lives.is_alive(state)
@@ -157,8 +159,9 @@ def read(
     state.commits, state.live = Commits(), []
     when = lives.moment(state, last)
     is_seen = is_complete if begins else was_alive
-    if not (is_complete and is_seen):
-        when = when._replace(earliest=state.clock)
+    if is_cut or not (is_complete and is_seen):
+        # Of the same time is but the former part of what the hole took something of.
+        when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if goes_over:
         told = {r.member_id for r in batch if _is_told(r)}
         _went_over(state, output, last, when, has_left=bool(before.keys() - told))

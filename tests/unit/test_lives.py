@@ -189,6 +189,15 @@ def test_a_consumer_group_in_a_compacted_log_is_not_told_to_begin() -> None:
     assert [r["cause"] for r in generations(told)] == ["unknown"]
 
 
+def test_a_batch_that_compaction_took_something_of_tells_no_exact_time() -> None:
+    log = Records().joins_empty("a").wait(MINUTE)
+    log.member("b").wait(0, hole=True).target(2, a=[0], b=[1]).wait(0, hole=True)
+    log.current("a", 3, [0]).wait(MINUTE).epoch(3).target(3)
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert [r["evidence"] for r in rows[:2]] == ["exact", "bounded"]
+    assert {r["evidence"] for r in rows if r["started_at"] < log.clock} == {"exact", "bounded"}
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_consumer_group_that_begins_behind_a_hole_is_new(epoch: int) -> None:
     log = Records().wait(SECOND, hole=True).joins_empty("a", epoch)
