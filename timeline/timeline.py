@@ -97,6 +97,9 @@ def held(interval: Row | None) -> int | None:
     """Give a time before which the group has not left the state that it is in."""
     if interval is None:
         return None
+    if interval["state"] == DEAD:
+        earliest: int | None = interval["started_at_min"]
+        return earliest  # its record may be the first of the group that came after
     at, own = interval["started_at"], interval["record_timestamp"]
     # The record shows that the group was in it then; if clocks differ, that is less certain.
     certain: int | None = at if own in (None, at) else interval["started_at_min"]

@@ -168,6 +168,15 @@ def test_a_consumer_group_behind_a_dead_classic_group_is_a_new_one() -> None:
     assert (last["cause"], last["previous_generation"]) == ("group_created", None)
 
 
+def test_a_group_that_is_gone_unseen_may_have_begun_again_long_ago() -> None:
+    log = Records().classic(5, {"a": [0]}).wait(HOUR).classic(1, {"b": [0]}, took=2 * SECOND)
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    dead, empty = rows[-5:-3]
+    assert (dead["state"], empty["state"]) == ("Dead", "Empty")
+    assert empty["started_at_min"] == dead["started_at_min"] < empty["started_at_max"]
+    assert empty["evidence"] == "bounded"
+
+
 def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(SECOND).commit(deletes=True)
     log.wait(SECOND).commit().wait(HOUR, hole=True).classic(7, {"a": [0]})
