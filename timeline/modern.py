@@ -254,10 +254,16 @@ def _is_creation(state: GroupState, batch: list[Record]) -> bool:
 
 
 def _is_known(state: GroupState) -> bool:
-    """Tell whether enough of a group's records were read for its state to follow from them."""
+    """Tell whether enough of a group's records were read for its state to follow from them.
+
+    That no member is known does not make a group Empty; that a target assignment has none does.
+    """
     epochs = state.epochs
+    if not state.members:
+        is_last = epochs.group is not None and epochs.assignment == epochs.group
+        return is_last and not epochs.member and not epochs.target
     return epochs.group is not None and (
-        epochs.assignment is not None or state.group_type == "share" or not state.members
+        epochs.assignment is not None or state.group_type == "share"
     )
 
 

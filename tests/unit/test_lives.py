@@ -207,6 +207,18 @@ def test_a_batch_that_compaction_took_something_of_tells_no_exact_time() -> None
     assert {r["evidence"] for r in rows if r["started_at"] < log.clock} == {"exact", "bounded"}
 
 
+def test_a_consumer_group_of_which_no_member_is_known_is_not_told_to_be_empty() -> None:
+    log = Records().wait(SECOND, hole=True)
+    log.current("a", None).member("a", gone=True).epoch(8).wait(SECOND)
+    log.target(8, b=[0, 1]).current("b", 8, [0, 1])
+    assert states(told_whole_and_cut(log.log())) == []
+
+
+def test_a_consumer_group_that_the_last_member_leaves_is_told_to_be_empty() -> None:
+    log = Records().wait(SECOND, hole=True).leaves_empty("a", 8)
+    assert states(told_whole_and_cut(log.log())) == [("consumer", "Empty")]
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_consumer_group_that_begins_behind_a_hole_is_new(epoch: int) -> None:
     log = Records().wait(SECOND, hole=True).joins_empty("a", epoch)
