@@ -148,11 +148,16 @@ def _generation(
     when, skew = lives.moment(state, record), lives.skew(state, record)
     missing = _missing(known, number, was, is_complete=is_complete)
     completed = _join_completed(state, record, members, when)
-    is_first = is_complete or not any(m.group_instance_id for m in members.values())
+    claimed = payload.get("current_state_timestamp")
+    is_first = is_complete or not (
+        claimed == record.timestamp or any(m.group_instance_id for m in members.values())
+    )
     if not is_first:
-        # It may be that of a static member that came back, and tell when the group became Stable.
-        when = when._replace(earliest=completed.earliest)
-        completed = completed._replace(earliest=state.clock)
+        # It may be that of a static member that came back, and tell when the group became Stable;
+        # or that of a conversion, which tells its own time.
+        before = held(state.interval)
+        when = when._replace(earliest=before if claimed == record.timestamp else completed.earliest)
+        completed = completed._replace(earliest=before)
     step = _Step(record, members, number, known, was, missing, when, completed, is_first)
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))

@@ -237,6 +237,12 @@ def test_a_static_member_may_have_come_back_where_the_log_has_a_hole() -> None:
     assert stable["started_at"] == stable["started_at_max"] == log.clock
 
 
+def test_a_record_of_its_own_time_behind_a_hole_may_be_that_of_a_conversion() -> None:
+    log = Records().joins_empty("a").wait(HOUR, hole=True).classic(2, {"b": [0]}, took=0)
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert [r["evidence"] for r in rows if r["started_at"] == log.clock] == ["bounded"] * 5
+
+
 def test_offsets_of_a_consumer_group_make_no_other_group_of_it() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(HOUR, hole=True).joins_empty("a", 5)
     log.wait(SECOND).commit()
