@@ -83,7 +83,9 @@ def committed_first(state: GroupState, output: Output, record: Record, *, is_exa
     enter(state, output, EMPTY, when, record, generation=0, member_count=0)
 
 
-def come_back(state: GroupState, output: Output, record: Record, *, rebalances: bool) -> None:
+def come_back(
+    state: GroupState, output: Output, record: Record, *, rebalances: bool, is_whole: bool
+) -> None:
     """Take the record by which a group of the new protocol becomes a classic one.
 
     Args:
@@ -91,10 +93,14 @@ def come_back(state: GroupState, output: Output, record: Record, *, rebalances: 
         output: takes the rows that are complete now.
         record: the record.
         rebalances: whether it does so because a member left, and not because one was replaced.
+        is_whole: whether no record may be missing that shows which.
     """
     state.epochs = Epochs()
     members = _members(record.payload or {}, state.members)
-    _converted_back(state, output, record, members, rebalances=rebalances)
+    when = lives.moment(state, record)
+    if not is_whole:
+        when = when._replace(earliest=held(state.interval))
+    _converted_back(state, output, record, members, when, rebalances=rebalances)
     _noted(state, record)
 
 
@@ -416,6 +422,7 @@ def _converted_back(
     output: Output,
     record: Record,
     members: dict[str, Member],
+    when: Moment,
     *,
     rebalances: bool,
 ) -> None:
@@ -425,7 +432,6 @@ def _converted_back(
     (GroupMetadataManager.convertToClassicGroup).
     """
     number = (record.payload or {})["generation"]
-    when = lives.moment(state, record)
     state.group_type = "classic"
     changes = compare(state.members, members)
     row = generations.begin(

@@ -183,7 +183,8 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
         # Unless another of its members has replaced the one that spoke the new protocol.
         rebalances = not modern.tells_of_member(new)
         for record in own:
-            classic.come_back(state, output, record, rebalances=rebalances)
+            is_whole = is_complete or not rebalances
+            classic.come_back(state, output, record, rebalances=rebalances, is_whole=is_whole)
         return
     # The records that end a group come before those that begin another of its id.
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):

@@ -127,6 +127,14 @@ def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalan
     assert (last["cause"], last["stable_at"]) == ("conversion", log.clock)
 
 
+def test_what_is_left_of_a_conversion_back_does_not_show_whether_it_rebalances() -> None:
+    log = Records().joins_empty("a").wait(MINUTE, hole=True)
+    log.target(None).epoch(None).classic(1, {"b": [0, 1]})
+    told = told_whole_and_cut(log.log())
+    (classic,) = (r for r in told[STATES] if r["group_type"] == "classic")
+    assert classic["evidence"] == "bounded"
+
+
 def test_what_is_left_of_a_group_that_is_gone_begins_none() -> None:
     log = Records().joins_empty("a").wait(MINUTE).leaves_empty("a", 2).wait(MINUTE)
     log.epoch(None).wait(SECOND).member("a", gone=True).wait(SECOND).epoch(None)
