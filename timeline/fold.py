@@ -94,8 +94,7 @@ class Fold:
     def move(
         self,
         partition: int,
-        offset: int,
-        at: int | None,
+        record: Record,
         *,
         has_hole: Callable[[int, int], bool],
     ) -> None:
@@ -106,14 +105,13 @@ class Fold:
 
         Args:
             partition: the new place.
-            offset: the first record there.
-            at: its time.
+            record: the first one there, which is yet to be taken.
             has_hole: what is missing there.
         """
-        self._settle(at)
+        self._settle(record.timestamp)
         self.state.partition, self.state.record_offset = partition, None
         self._has_hole = has_hole
-        lives.vanished(self.state, self.output, Record(offset, at, GROUP_METADATA, None, None))
+        lives.vanished(self.state, self.output, record)
 
     def _settle(self, next_at: int | None) -> None:
         if self.pending is not None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from schemas import gold
 from schemas.columns import Column, array_of_millis
 from schemas.placement import partition_for
-from timeline.commits import NO_TIME, CommitChunk
+from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
 
@@ -240,20 +240,17 @@ class _Group:
         if partition < 0:
             return  # the head
         fold = self._begin(partition)
-        if fold.state.partition != partition:
-            if self._partitions is None or partition != partition_for(
-                self.group_id, self._partitions
-            ):
-                return  # a record that is not where its group belongs is not its history
-            fold.move(
-                partition,
-                int(events.offsets[start]),
-                _time(events, start),
-                has_hole=self._has_hole(partition),
-            )
+        is_moved = fold.state.partition != partition
+        if is_moved and (
+            self._partitions is None or partition != partition_for(self.group_id, self._partitions)
+        ):
+            return  # a record that is not where its group belongs is not its history
         self._offset = int(events.offsets[end - 1])
-        kind = events.kind(start)
+        time, kind = _time(events, start), events.kind(start)
         if kind is None:
+            if is_moved:
+                first = Record(int(events.offsets[start]), time, COMMITS, None, None)
+                fold.move(partition, first, has_hole=self._has_hole(partition))
             for topic_id, name in events.topics(start, end):
                 fold.name_topic(topic_id, name)
             part = slice(start, end)
@@ -272,8 +269,10 @@ class _Group:
         self._members = given["members"] if given is not None and events.goes_on(start) else []
         if self._members:
             return
-        time = _time(events, start)
-        fold.record(Record(self._offset, time, kind, events.member_id(start), given))
+        record = Record(self._offset, time, kind, events.member_id(start), given)
+        if is_moved:
+            fold.move(partition, record, has_hole=self._has_hole(partition))
+        fold.record(record)
         if fold.output.count >= _GROUP_ROWS:
             _settle(rows, fold.output.take())
 

@@ -74,11 +74,17 @@ def deleted(state: GroupState, output: Output, record: Record, group_type: str) 
 
 
 def vanished(state: GroupState, output: Output, record: Record) -> None:
-    """Let the group have been deleted before a record, though that of its end is missing."""
+    """Let the group have been deleted before a record, though that of its end is missing.
+
+    One that tells when a join phase ended is of a group that was there by then.
+    """
     if not is_alive(state):
         return
     since = state.interval["started_at"] if state.interval is not None else None
     at = moment(state, record).at
+    claimed = (record.payload or {}).get("current_state_timestamp")
+    if None not in (at, claimed):
+        at = not_before(state.clock, min(at, claimed))
     _end(state, output, record, Moment(at, since, at))
 
 

@@ -7,7 +7,8 @@ import itertools
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from timeline.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -47,17 +48,26 @@ class Commit(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The events of one group in the order of its partition, and what is missing there."""
+    """The events of one group in the order of its partition, and what is missing there.
+
+    Attributes:
+        places: where the topic grew: the partition that the group's events are in from one on.
+        missing_there: what is missing in those.
+    """
 
     group_id: str
     partition: int
     events: list[Record | Commit]
     missing: tuple[int, ...] = ()
+    places: Mapping[int, int] = MappingProxyType({})
+    missing_there: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
-    def has_hole(self, after: int, until: int) -> bool:
+    def has_hole(self, after: int, until: int, partition: int | None = None) -> bool:
         """Tell whether an offset in between is missing."""
-        behind = bisect_right(self.missing, after)
-        return behind < len(self.missing) and self.missing[behind] < until
+        there = partition not in (None, self.partition)
+        missing = self.missing_there[partition or 0] if there else self.missing
+        behind = bisect_right(missing, after)
+        return behind < len(missing) and missing[behind] < until
 
 
 def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
@@ -76,11 +86,15 @@ def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
         if start == end:
             continue
         fold = _resumed(log, head)
-        for event in _chunks(log.events[start:end]):
-            if isinstance(event, Record):
-                fold.record(event)
-            else:
-                fold.commits(event)
+        places = [start, *(i for i in sorted(log.places) if start < i < end), end]
+        for first, last in itertools.pairwise(places):
+            if first in log.places:
+                _move(fold, log, first)
+            for event in _chunks(log.events[first:last]):
+                if isinstance(event, Record):
+                    fold.record(event)
+                else:
+                    fold.commits(event)
         closed, still_open = fold.finish()
         # Through JSON, as between two runs.
         for table in TABLES:
@@ -92,7 +106,16 @@ def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
 def _resumed(log: Log, head: str | None) -> Fold:
     if head is None:
         return Fold(GroupState(log.group_id, log.partition), has_hole=log.has_hole)
-    return Fold(*resumed(head), has_hole=log.has_hole)
+    state, pending = resumed(head)
+    return Fold(state, pending, has_hole=partial(log.has_hole, partition=state.partition))
+
+
+def _move(fold: Fold, log: Log, number: int) -> None:
+    """Let the group's events be in another partition from one on, as `groups.fold` does."""
+    place, event = log.places[number], log.events[number]
+    if isinstance(event, Commit):
+        event = Record(event.offset, event.timestamp, COMMITS, None, None)
+    fold.move(place, event, has_hole=partial(log.has_hole, partition=place))
 
 
 def _chunks(events: list[Record | Commit]) -> Iterable[Record | CommitChunk]:

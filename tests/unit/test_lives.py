@@ -185,6 +185,13 @@ def test_a_group_that_is_gone_unseen_may_have_begun_again_long_ago() -> None:
     assert empty["evidence"] == "bounded"
 
 
+def test_a_group_that_began_again_unseen_has_its_join_phase() -> None:
+    log = Records().classic(5, {"a": [0]}).wait(HOUR).classic(1, {"b": [0]}, took=2 * SECOND)
+    last = generations(told_whole_and_cut(log.log()))[-1]
+    assert (last["sync_ms"], last["clock_skew_ms"]) == (2 * SECOND, None)
+    assert last["join_completed_at_min"] == last["join_completed_at_max"]
+
+
 def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(SECOND).commit(deletes=True)
     log.wait(SECOND).commit().wait(HOUR, hole=True).classic(7, {"a": [0]})
@@ -388,7 +395,7 @@ def test_sessions_end_when_the_group_is_somewhere_else() -> None:
     new = Records(partition=25).wait(HOUR).classic(1, {"b": [0]}).events
     fold = Fold(GroupState("g", 0), has_hole=lambda *_: False)
     fold.record(old[0])  # type: ignore[arg-type]
-    fold.move(25, new[0].offset, new[0].timestamp, has_hole=lambda *_: False)
+    fold.move(25, new[0], has_hole=lambda *_: False)  # type: ignore[arg-type]
     fold.record(new[0])  # type: ignore[arg-type]
     settled, still_open = fold.finish()
     assert [r["end_cause"] for r in settled[SESSIONS]] == ["group_deleted"]
