@@ -155,15 +155,15 @@ def _generation(
     missing = _missing(known, number, was, is_complete=is_complete)
     completed = _join_completed(state, record, members, when)
     claimed = payload.get("current_state_timestamp")
-    is_first = is_complete or not (
-        claimed == record.timestamp or any(m.group_instance_id for m in members.values())
-    )
+    is_own = claimed == record.timestamp
+    is_static = any(m.group_instance_id for m in members.values())
+    is_first = is_complete or not members or not (is_own or is_static)
     if not is_first:
         # It may be that of a static member that came back, and tell when the group became Stable;
         # or that of a conversion, which tells its own time.
-        before = held(state.interval)
-        when = when._replace(earliest=before if claimed == record.timestamp else completed.earliest)
-        completed = completed._replace(earliest=before)
+        since = held(state.interval)
+        when = when._replace(earliest=since if is_own else completed.earliest)
+        completed = completed._replace(earliest=since)
     step = _Step(record, members, number, known, was, missing, when, completed, is_first)
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))

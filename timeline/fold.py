@@ -173,9 +173,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     new = [r for r in batch.records if modern.family(r.kind) is not None]
     is_complete, is_cut = batch.is_complete, batch.is_cut
     if modern.goes_over(state, new, own, is_complete=is_complete):
-        modern.read(
-            state, output, new, is_complete=is_complete, is_cut=is_cut, goes_over=True
-        )
+        modern.read(state, output, new, is_complete=is_complete, is_cut=is_cut, goes_over=True)
         return
     if modern.comes_back(new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.

@@ -83,7 +83,7 @@ def vanished(state: GroupState, output: Output, record: Record) -> None:
     since = state.interval["started_at"] if state.interval is not None else None
     at = moment(state, record).at
     claimed = (record.payload or {}).get("current_state_timestamp")
-    if None not in (at, claimed):
+    if at is not None and claimed is not None:
         at = not_before(state.clock, min(at, claimed))
     _end(state, output, record, Moment(at, since, at))
 

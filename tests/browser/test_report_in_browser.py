@@ -112,7 +112,9 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
     assert "orders-storm" in storm.text("#headline")
     assert "133 rebalances" in storm.text(f"{_STORM} summary")
     found = storm.texts(f"{_STORM} .found > li")
-    assert found[0].startswith("critical rebalance storm (short lived members): 134 of 141 rebalances")
+    assert found[0].startswith(
+        "critical rebalance storm (short lived members): 134 of 141 rebalances"
+    )
     shown = {
         figure.get_attribute("data-chart"): figure.text
         for figure in storm.driver.find_elements(By.CSS_SELECTOR, f"{_STORM} figure")
