@@ -12,6 +12,7 @@ import re
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaAdminClient, TopicPartition, errors
@@ -26,6 +27,8 @@ from sources.kafka import ADVICE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from kafka.net.connection import KafkaConnection
+
     from sources.kafka import Cluster
 
 NO_LOG = "the cluster has no such topic or partition"
@@ -39,6 +42,8 @@ _TIMEOUTS = {
     "reconnect_backoff_ms": 50,
     "reconnect_backoff_max_ms": 200,
 }
+# A broker that goes down hangs up once or twice.
+_HUNG_UP = 10
 # Partitions may move, or topics go, between two requests.
 _TRIES = 3
 _SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -175,25 +180,37 @@ def _pem_file(properties: Mapping[str, str], store: str) -> str | None:
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """Connections that give up when a broker refuses the credentials or a certificate is wrong.
 
-    kafka-python tries again until time is up, then tells of the time alone.
+    kafka-python tries again until time is up, then tells of the time alone. Of a refusal, which a
+    broker sends as it hangs up, it may hear nothing on a busy machine: its connection is closed
+    before it has looked at what came. Then a broker that has told its versions, and hangs up on
+    each attempt to log in, has refused.
     """
 
     refusal: Exception | None = None
+    hung_up = 0
 
     def get_connection(self, node_id: int, *args: Any, **options: Any) -> Any:  # noqa: ANN401
         if self.refusal is not None:
             raise self.refusal
         connection = super().get_connection(node_id, *args, **options)
-        connection.init_future.add_errback(self._note)
+        connection.init_future.add_errback(partial(self._note, connection))
         return connection
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, connection: KafkaConnection, error: Exception) -> None:
         if isinstance(
             error, errors.SaslAuthenticationFailedError | errors.UnsupportedSaslMechanismError
         ):
             self.refusal = error
         elif "certificate" in str(error).lower():
             self.refusal = ssl.SSLError()
+        elif _is_hang_up(error) and connection.sasl_enabled and connection.broker_version:
+            self.hung_up += 1
+            if self.hung_up >= _HUNG_UP:
+                self.refusal = errors.SaslAuthenticationFailedError()
+
+
+def _is_hang_up(error: Exception) -> bool:
+    return isinstance(error, errors.KafkaConnectionError) and "socket disconnected" in str(error)
 
 
 @contextmanager
