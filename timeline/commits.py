@@ -13,7 +13,7 @@ from timeline.model import Record
 from timeline.timeline import DEAD, current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     import numpy as np
 
@@ -40,6 +40,11 @@ class CommitChunk(NamedTuple):
     times: np.ndarray
     partitions: np.ndarray
     deletes: np.ndarray
+
+
+def part(chunk: CommitChunk, start: int, end: int) -> CommitChunk:
+    """Give some of the commits."""
+    return CommitChunk(*(column[start:end] for column in chunk))
 
 
 def first_time(chunk: CommitChunk) -> int | None:
@@ -76,33 +81,42 @@ def is_simple(state: GroupState) -> bool:
     return state.group_type is None or bool(state.live)
 
 
-def follow_simple(
-    state: GroupState,
-    output: Output,
-    chunk: CommitChunk,
-    *,
-    has_hole: Callable[[int, int], bool],
-) -> None:
-    """Let the group begin with its first offset, and end with its last."""
+def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]:
+    """Find the commits with which a group begins that has but offsets, and ends.
+
+    Args:
+        state: the group, which has to be what a commit makes of it before the next is asked for.
+        chunk: commits of it.
+
+    Yields:
+        The number of such a commit, and a record of it; a tombstone if the group ends.
+    """
     live = set(state.live)
-    for offset, time, partition, deletes in zip(
-        *(column.tolist() for column in chunk), strict=True
+    for i, (offset, time, partition, deletes) in enumerate(
+        zip(*(column.tolist() for column in chunk), strict=True)
     ):
-        record = Record(offset, None if time == NO_TIME else time, COMMITS, None, None)
+        is_alive = current(state) not in (None, DEAD)
         if not deletes:
             live.add(partition)
-            if current(state) in (None, DEAD):
-                after = -1 if state.record_offset is None else state.record_offset
-                is_exact = not has_hole(after, offset)
-                classic.committed_first(state, output, record, is_exact=is_exact)
-                if is_exact:
-                    state.record_offset = offset
-        elif partition in live:
-            live.remove(partition)
-            if not live:
-                lives.deleted(state, output, record, "classic")
-                state.record_offset = offset
+        is_last = deletes and live == {partition}
+        if deletes:
+            live.discard(partition)
+        if is_last or not (is_alive or deletes):
+            state.live = sorted(live)
+            at = None if time == NO_TIME else time
+            yield i, Record(offset, at, COMMITS, None, None if deletes else {})
     state.live = sorted(live)
+
+
+def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
+    """Let a group begin with its first offset, or end with its last; see `steps`."""
+    if record.payload is None:
+        lives.deleted(state, output, record, "classic")
+        state.record_offset = record.offset
+        return
+    classic.committed_first(state, output, record, is_exact=is_complete)
+    if is_complete:
+        state.record_offset = record.offset
 
 
 def _owners(state: GroupState) -> dict[int, str]:

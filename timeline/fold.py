@@ -76,16 +76,23 @@ class Fold:
             self.pending.records.append(record)
             return
         self._settle(record.timestamp)
+        self.pending = self._batch(record)
+
+    def _batch(self, record: Record) -> Batch:
         # Later runs may find other holes, but none of them lies before this record.
         after = -1 if self.state.record_offset is None else self.state.record_offset
-        self.pending = Batch([record], not self._has_hole(after, record.offset))
+        return Batch([record], not self._has_hole(after, record.offset))
 
     def commits(self, chunk: CommitChunk) -> None:
         """Take offset commits of the group, as they follow each other in the log."""
         self._settle(commits.first_time(chunk))
-        if commits.is_simple(self.state):
-            commits.follow_simple(self.state, self.output, chunk, has_hole=self._has_hole)
-        commits.note(self.state, chunk)
+        noted, count = 0, len(chunk.offsets)
+        for i, record in commits.steps(self.state, chunk) if commits.is_simple(self.state) else ():
+            commits.note(self.state, commits.part(chunk, noted, i + 1))
+            self.pending, noted = self._batch(record), i + 1
+            if noted < count:
+                self._settle(commits.first_time(commits.part(chunk, noted, count)))
+        commits.note(self.state, commits.part(chunk, noted, count))
 
     def name_topic(self, topic_id: str, name: str) -> None:
         """Take the name of a topic that the log had an id of."""
@@ -191,7 +198,8 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
             )
             continue
         for record in part:
-            classic.read(state, output, record, is_complete=is_complete)
+            of_kind = commits if record.kind == commits.COMMITS else classic
+            of_kind.read(state, output, record, is_complete=is_complete)
 
 
 def _together(last: Record, record: Record) -> bool:

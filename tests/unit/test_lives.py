@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.history import tell
+from tests.support.history import _chunk, tell
 from tests.support.records import HOUR, MINUTE, SECOND, Records
 from tests.unit.test_history_truth import as_text, assert_same
 from timeline.fold import Fold
@@ -385,6 +385,27 @@ def test_a_clock_that_was_ahead_heals() -> None:
     begun = [r["stable_at"] for r in generations(told)]
     assert begun[3] - begun[2] == 3 * HOUR
     assert {r["evidence"] for r in told[STATES] if r["generation"] == 2} == {"bounded"}
+
+
+def test_a_commit_of_a_clock_that_was_ahead_heals() -> None:
+    log = Records().wait(24 * HOUR).commit().wait(-24 * HOUR).commit(partition=1)
+    log.wait(HOUR).commit(deletes=True).commit(partition=1, deletes=True).wait(HOUR).commit()
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert [(r["state"], r["evidence"]) for r in rows] == [
+        ("Empty", "bounded"),
+        ("Dead", "exact"),
+        ("Empty", "exact"),
+    ]
+    assert [r["duration_ms"] for r in rows[:2]] == [HOUR, HOUR]
+
+
+def test_commits_of_a_group_that_died_are_no_rhythm_of_the_next() -> None:
+    log = Records().commit().wait(SECOND).commit().wait(SECOND).commit().wait(SECOND)
+    log.commit(deletes=True).wait(HOUR)
+    fold = Fold(GroupState("g", 0), has_hole=lambda *_: False)
+    fold.commits(_chunk(log.events))  # type: ignore[arg-type]
+    fold.record(Records().wait(HOUR).created().events[0])  # type: ignore[arg-type]
+    assert fold.state.commits.rounds == 0
 
 
 # -- another place ---------------------------------------------------------------------------------
