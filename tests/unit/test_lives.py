@@ -258,6 +258,12 @@ def test_a_record_of_its_own_time_behind_a_hole_may_be_that_of_a_conversion() ->
     assert [r["evidence"] for r in rows if r["started_at"] == log.clock] == ["bounded"] * 5
 
 
+def test_a_group_that_became_empty_behind_a_hole_did_so_when_its_record_says() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(HOUR, hole=True).classic(2, took=0)
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert (rows[-1]["state"], rows[-1]["evidence"]) == ("Empty", "exact")
+
+
 def test_offsets_of_a_consumer_group_make_no_other_group_of_it() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(HOUR, hole=True).joins_empty("a", 5)
     log.wait(SECOND).commit()
