@@ -78,7 +78,7 @@ def vanished(state: GroupState, output: Output, record: Record) -> None:
 
     One that tells when a join phase ended is of a group that was there by then.
     """
-    if not is_alive(state):
+    if state.group_type is None:
         return
     since = state.interval["started_at"] if state.interval is not None else None
     at = moment(state, record).at

@@ -192,6 +192,13 @@ def test_a_group_that_began_again_unseen_has_its_join_phase() -> None:
     assert last["join_completed_at_min"] == last["join_completed_at_max"]
 
 
+def test_a_group_of_which_no_state_was_known_leaves_nothing_to_the_next() -> None:
+    log = Records().wait(SECOND, hole=True).member("a").epoch(1).wait(HOUR, hole=True).classic(1)
+    told = told_whole_and_cut(log.log())
+    assert [r["end_cause"] for r in told[SESSIONS]] == ["group_deleted"]
+    assert all(r["started_at"] is not None for r in told[STATES])
+
+
 def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(SECOND).commit(deletes=True)
     log.wait(SECOND).commit().wait(HOUR, hole=True).classic(7, {"a": [0]})
