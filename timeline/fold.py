@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from timeline import classic, commits, lives, modern
+from timeline.lives import is_dead
 from timeline.members import name_topics
 from timeline.model import (
     GENERATIONS,
@@ -182,7 +183,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     if modern.goes_over(state, new, own, is_complete=is_complete):
         modern.read(state, output, new, is_complete=is_complete, is_cut=is_cut, goes_over=True)
         return
-    if modern.comes_back(new, own):
+    if modern.comes_back(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
         rebalances = not modern.tells_of_member(new)
         for record in own:
@@ -193,8 +194,10 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):
         if kind is not None:
             records = list(part)
+            # What ends in the same batch leaves nothing that may be missing.
+            is_known = is_complete or (records[0] is not batch.records[0] and is_dead(state))
             modern.read(
-                state, output, records, is_complete=is_complete, is_cut=is_cut, goes_over=False
+                state, output, records, is_complete=is_known, is_cut=is_cut, goes_over=False
             )
             continue
         for record in part:

@@ -53,6 +53,11 @@ def is_alive(state: GroupState) -> bool:
     return current(state) not in (None, DEAD)
 
 
+def is_dead(state: GroupState) -> bool:
+    """Tell whether the group is known to be gone."""
+    return current(state) == DEAD
+
+
 def forget_guess(state: GroupState) -> None:
     """Take back that the group was a simple one: the records of what it was are gone.
 
@@ -64,7 +69,7 @@ def forget_guess(state: GroupState) -> None:
 
 def deleted(state: GroupState, output: Output, record: Record, group_type: str) -> None:
     """Let the group be gone, as its tombstone says; a type that is not known yet is given."""
-    if current(state) == DEAD:
+    if is_dead(state):
         return
     if state.group_type not in (None, group_type):
         vanished(state, output, record)  # the tombstone is of another that came after it

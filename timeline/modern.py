@@ -98,11 +98,14 @@ def goes_over(
     return not is_known and len(told) > 1
 
 
-def comes_back(new: list[Record], own: list[Record]) -> bool:
+def comes_back(state: GroupState, new: list[Record], own: list[Record]) -> bool:
     """Tell whether a batch turns a group of a new protocol into a classic one with members.
 
-    One without members is deleted, and a new one is made without members, too.
+    One without members is deleted, and a new one is made without members, too. If the group that
+    is known is another, nothing is known of the one that is converted.
     """
+    if state.group_type == "classic" or lives.is_dead(state):
+        return False
     ends = any(is_metadata(r) and r.payload is None for r in new)
     return ends and any((r.payload or {}).get("members") for r in own)
 

@@ -169,6 +169,27 @@ def test_the_tombstone_of_another_type_is_that_of_a_later_group() -> None:
     assert dead["started_at_max"] == log.clock
 
 
+def test_a_conversion_back_of_a_group_that_is_not_known_makes_no_illegal_step() -> None:
+    log = Records().commit().wait(HOUR, hole=True)
+    log.current("a", None).target(None).member("a", gone=True).epoch(None)
+    log.classic(2, {"b": [0, 1]}, took=0)
+    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert [r["state"] for r in rows] == [
+        *("Empty", "Dead", "Empty"),
+        *("PreparingRebalance", "CompletingRebalance", "Stable"),
+    ]
+    assert {r["evidence"] for r in rows[1:]} == {"bounded"}
+
+
+def test_an_offline_migration_behind_a_hole_begins_a_group_that_is_known() -> None:
+    log = Records().wait(SECOND, hole=True).commit().wait(SECOND)
+    log.deleted().member("b").epoch(1)
+    assert states(told_whole_and_cut(log.log()))[-2:] == [
+        ("classic", "Dead"),
+        ("consumer", "Assigning"),
+    ]
+
+
 def test_a_consumer_group_behind_a_dead_classic_group_is_a_new_one() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2).wait(MINUTE).deleted()
     log.wait(24 * HOUR).joins_empty("b")
