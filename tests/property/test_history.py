@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +11,9 @@ from tests.support.coordinator import DEAD, EMPTY, STABLE, Coordinator
 from tests.support.history import Commit, check_timeline, tell
 from tests.unit.test_history_truth import assert_same, check_owners, is_legal
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
+
+if TYPE_CHECKING:
+    from tests.support.journal import Generation
 
 INSTANCES = st.sampled_from([None, None, None, "instance-1", "instance-2"])
 JOIN = st.tuples(st.just("join"), INSTANCES)
@@ -36,11 +41,15 @@ LIVES = st.lists(st.tuples(EPISODES, PAUSES), min_size=3, max_size=30).map(
 
 
 def lived(life: list[tuple[tuple[object, ...], int]], *, writes_creation: bool) -> Coordinator:
-    coordinator = Coordinator(writes_creation=writes_creation)
+    coordinator = Coordinator(is_java=writes_creation)
     for (step, *arguments), pause in life:
         getattr(coordinator, str(step))(*arguments)
         coordinator.pass_time(pause)
     return coordinator
+
+
+def stable_generations(group: Coordinator) -> list[Generation]:
+    return [g for g in group.truth.generations if g.stable is not None]
 
 
 @settings(deadline=None)
@@ -57,13 +66,13 @@ def test_the_timeline_holds_together(life: list[object], writes_creation: bool) 
 def test_what_the_log_has_is_told_exactly(life: list[object], writes_creation: bool) -> None:  # noqa: FBT001
     group = lived(life, writes_creation=writes_creation)  # type: ignore[arg-type]
     rows = {(r["generation"], r["stable_at"]): r for r in tell(group.log())[GENERATIONS]}
-    for number, started, completed, stable, members in group.generations:
-        row = rows[number, stable]
-        assert row["join_completed_at"] == completed
-        assert row["aborted_generations"] == group.aborted[number, stable]
+    for true in stable_generations(group):
+        row = rows[true.number, true.stable]
+        assert row["join_completed_at"] == true.completed
+        assert row["aborted_generations"] == true.aborted
         assert row["aborted_evidence"] == "complete"
-        assert (row["join_started_at_min"] or 0) <= started <= row["join_started_at_max"]
-        assert row["member_count"] == len(members)
+        assert (row["join_started_at_min"] or 0) <= true.started <= row["join_started_at_max"]
+        assert row["member_count"] == len(true.members)
 
 
 @settings(deadline=None)
@@ -73,7 +82,7 @@ def test_the_state_is_the_brokers_where_it_is_exact(
     writes_creation: bool,  # noqa: FBT001
 ) -> None:
     group = lived(life, writes_creation=writes_creation)  # type: ignore[arg-type]
-    entered = set(group.states)
+    entered = {(s.at, s.state) for s in group.truth.states}
     for row in tell(group.log())[STATES]:
         if row["evidence"] == "exact" and row["state"] in (EMPTY, STABLE, DEAD):
             assert (row["started_at"], row["state"]) in entered
@@ -84,13 +93,14 @@ def test_the_state_is_the_brokers_where_it_is_exact(
 def test_who_is_told_to_be_a_member_is_one(life: list[object]) -> None:
     group = lived(life, writes_creation=True)  # type: ignore[arg-type]
     told = tell(group.log())
-    for number, _, _, stable, members in group.generations:
+    for true in stable_generations(group):
+        at = true.stable or 0
         in_force = {
             r["member_id"]
             for r in told[SESSIONS]
-            if r["joined_at"] <= stable and (r["left_at"] is None or r["left_at"] > stable)
+            if r["joined_at"] <= at and (r["left_at"] is None or r["left_at"] > at)
         }
-        assert in_force == members, number
+        assert in_force == true.members, true
 
 
 @settings(deadline=None)
@@ -111,10 +121,10 @@ def test_after_a_hole_nothing_is_claimed(
     before: list[object], lost: int, after: list[object]
 ) -> None:
     group = lived(before, writes_creation=True)  # type: ignore[arg-type]
-    if not group.generations or group.state == DEAD:
+    if not stable_generations(group) or group.state == DEAD:
         return
     group.lose(lost)
-    known = len(group.generations)
+    known = len(stable_generations(group))
     for (step, *arguments), pause in after:  # type: ignore[misc]
         if step == "delete":
             continue
@@ -122,15 +132,18 @@ def test_after_a_hole_nothing_is_claimed(
         group.pass_time(pause)
     told = tell(group.log())
     check_timeline(told[STATES], is_legal)
-    behind = [r for r in told[GENERATIONS] if r["record_offset"] > group.missing[0]]
+    log = group.log()
+    hole = log.missing[0]
+    behind = [r for r in told[GENERATIONS] if r["record_offset"] > hole]
     # A static member's return repeats its generation: no other can hide in the hole before it.
-    first = next((e.offset for e in group.events if is_record_behind(e, group.missing[0])), None)
+    first = next((e.offset for e in log.events if is_record_behind(e, hole)), None)
     for row in behind:
         expected = "unknown" if row["record_offset"] == first else "complete"
         assert row["aborted_evidence"] == expected
-    for number, started, _, stable, _ in group.generations[known:]:
-        (row,) = (r for r in behind if (r["generation"], r["stable_at"]) == (number, stable))
-        assert (row["join_started_at_min"] or 0) <= started <= row["join_started_at_max"]
+    for true in stable_generations(group)[known:]:
+        told_as = true.number, true.stable
+        (row,) = (r for r in behind if (r["generation"], r["stable_at"]) == told_as)
+        assert (row["join_started_at_min"] or 0) <= true.started <= row["join_started_at_max"]
 
 
 def is_record_behind(event: Record | Commit, offset: int) -> bool:

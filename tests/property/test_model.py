@@ -1,0 +1,54 @@
+"""Groups of all types, whatever becomes of them and of their records, have the history they had."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.coordinator import Coordinator
+from tests.support.lives import Life, check, failure, of_seed, random_life, shrunk, told_of
+from timeline.model import STATES
+
+SEED, LIVES, PARTS = 20, 2_000, 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_lives_are_told_as_they_were(part: int) -> None:
+    for number in range(part, LIVES, PARTS):
+        life = of_seed(SEED, number)
+        if failure(life) is not None:
+            check(shrunk(life))
+            check(life)
+
+
+def test_lives_see_all_that_a_group_can_be_in() -> None:
+    seen: set[tuple[str, str]] = set()
+    for number in range(200):
+        _, told = told_of(of_seed(SEED, number))
+        seen |= {(row["group_type"], row["state"]) for row in told[STATES]}
+    classic = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
+    modern = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+    assert seen == {
+        *(("classic", state) for state in classic),
+        *(("consumer", state) for state in modern),
+        *(("streams", state) for state in ("NotReady", *modern)),
+        *(("share", state) for state in ("Empty", "Stable", "Dead")),
+    }
+
+
+def test_a_life_is_the_same_each_time() -> None:
+    first, second = (random_life(random.Random("a")) for _ in range(2))  # noqa: S311 - no secret
+    assert first == second
+
+
+def test_what_breaks_is_shrunk_to_the_steps_that_break_it() -> None:
+    def has_two_members(life: Life) -> None:
+        group = Coordinator()
+        for _, step, arguments in life.steps:
+            getattr(group, step)(*arguments)
+        assert len(group.members) < 2
+
+    join, commit = ("join", (None, "classic")), ("commit", (0,))
+    life = Life({}, [(9, *step) for step in (commit, join, commit, join, commit, commit)])
+    assert shrunk(life, has_two_members).steps == [(1, *join), (1, *join)]
