@@ -246,12 +246,14 @@ class Coordinator:
         before = self._skew
         self._skew = skew
         self.is_skewed |= skew != before
-        if self.group_type != CLASSIC or self._goes_on:
+        if self.group_type != CLASSIC:
             return
         self._unsee()
         stored = copy.deepcopy(self._stored) or (0, {}, None, self.clock)
         self.generation, self.members, self.leader, since = stored
         state = STABLE if self.members else EMPTY
+        if self._goes_on:
+            state = PREPARING  # its members were told to re-join, and do so at once
         if self._stored is None and not self.offsets:
             # Nobody has ever heard of it.
             state = DEAD

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support import coordinator
@@ -152,7 +153,7 @@ def check(life: Life) -> None:
     """Hold that a life's history is what it should be."""
     group, told = told_of(life)
     log = group.log()
-    check_timeline(told[STATES], is_legal)
+    check_timeline(told[STATES], partial(is_legal, is_complete=group.journal.is_complete))
     check_keys(told)
     assert_same(tell(log, group.journal.cuts), told, log)
     if group.is_skewed and group.journal.is_complete:
@@ -168,8 +169,11 @@ def check(life: Life) -> None:
             check_generations(group, told)
 
 
-def is_legal(before: Row, after: Row) -> bool:
-    """Tell whether Kafka allows a step from one state to another."""
+def is_legal(before: Row, after: Row, *, is_complete: bool) -> bool:
+    """Tell whether Kafka allows a step from one state to another.
+
+    A group of which not all members were known may have seemed to be Empty.
+    """
     types = before["group_type"], after["group_type"]
     states = before["state"], after["state"]
     if before["state"] == DEAD:
@@ -188,7 +192,8 @@ def is_legal(before: Row, after: Row) -> bool:
         return is_other and set(states) <= known
     if types == (CLASSIC, CONSUMER):
         return states[1] != EMPTY  # what had joined an Empty one is told of with its conversion
-    return types == (CONSUMER, CLASSIC) and states[0] != EMPTY and states[1] in (PREPARING, STABLE)
+    had_members = states[0] != EMPTY or not is_complete
+    return types == (CONSUMER, CLASSIC) and had_members and states[1] in (PREPARING, STABLE)
 
 
 def check_keys(told: Told) -> None:
