@@ -7,7 +7,17 @@ import random
 import pytest
 
 from tests.support.coordinator import Coordinator
-from tests.support.lives import Life, check, failure, of_seed, random_life, shrunk, told_of
+from tests.support.lives import (
+    Life,
+    check,
+    failure,
+    of_seed,
+    quiet_life,
+    random_life,
+    shrunk,
+    told_of,
+)
+from tests.support.watching import watched_history
 from timeline.model import STATES
 
 SEED, LIVES, PARTS = 20, 2_000, 8
@@ -20,6 +30,25 @@ def test_lives_are_told_as_they_were(part: int) -> None:
         if failure(life) is not None:
             check(shrunk(life))
             check(life)
+
+
+def warnings(life: Life) -> set[str]:
+    group, told = told_of(life)
+    found = watched_history(told, group.clock + 3_600_000)
+    return {row["kind"] for row in found if row["severity"] != "info"}
+
+
+def test_lives_in_which_nothing_goes_wrong_have_no_anomaly() -> None:
+    for number in range(100):
+        life = quiet_life(random.Random(f"quiet {number}"))  # noqa: S311 - no secret
+        assert warnings(life) == set(), life
+
+
+def test_a_storm_is_an_anomaly() -> None:
+    calm = quiet_life(random.Random("quiet"))  # noqa: S311 - no secret
+    join, ends = ("join", (None, "classic")), [("all_rejoin", ()), ("sync", ())]
+    episode = [(2_000, *step) for step in (join, *ends, ("leave", (0,)), *ends)]
+    assert warnings(Life(calm.broker, episode * 200))
 
 
 def test_lives_see_all_that_a_group_can_be_in() -> None:

@@ -131,6 +131,21 @@ def _episode(
     return list(chance.choice(episodes))
 
 
+def quiet_life(chance: random.Random) -> Life:
+    """Make up a life in which nothing goes wrong: a few members, and one change a day at most."""
+    protocol = chance.choice([CLASSIC, CONSUMER, SHARE, STREAMS])
+    settled = [("all_rejoin", ()), ("sync", ()), *(("heartbeat", (n,)) for n in (0, 1, 2, 3) * 3)]
+    first, join = ("join", ("instance-1", protocol)), ("join", (None, protocol))
+    steps: list[Step] = [(1, *first), (100, *join), (3 * _SECOND, *settled[0])]
+    steps += [(50, *step) for step in settled[1:]]
+    for _ in range(chance.randint(1, 6)):
+        change = chance.choice([join, ("leave", (1,)), ("more_partitions", ()), ("read", ())])
+        change = chance.choice([change, ("fail_over", (0,)), ("other_group", (2,))])
+        steps.append((chance.randint(30, 50) * _HOUR, *change))
+        steps += [(chance.randint(50, 900), *step) for step in settled]
+    return Life({"is_java": True, "assigns_later": chance.random() < 0.5}, steps)
+
+
 def played(life: Life) -> Coordinator:
     """Let a life happen."""
     group = Coordinator(**life.broker)

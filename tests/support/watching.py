@@ -58,6 +58,11 @@ def watched(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
+def watched_history(told: dict[str, list[Row]], now: int) -> list[Row]:
+    """Give the rows of gold.anomalies of a group's history, its commits left aside."""
+    return _watch("g", _by_kind(told, []), default_thresholds(), now, 1)
+
+
 def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list[Row]]:
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(tables[GENERATIONS], key=lambda r: r["record_offset"]):
