@@ -186,9 +186,16 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     if modern.comes_back(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
         rebalances = not modern.tells_of_member(new)
-        for record in own:
-            is_whole = is_complete or not rebalances
-            classic.come_back(state, output, record, rebalances=rebalances, is_whole=is_whole)
+        is_whole = is_complete or not rebalances
+        back = next(
+            i for i, r in enumerate(batch.records) if r.kind == GROUP_METADATA and r.payload
+        )
+        classic.come_back(
+            state, output, batch.records[back], rebalances=rebalances, is_whole=is_whole
+        )
+        later = batch.records[back + 1 :]  # what else happened in the same millisecond
+        if later:
+            judge(state, output, batch._replace(records=later, is_complete=True))
         return
     # The records that end a group come before those that begin another of its id.
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):

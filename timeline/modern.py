@@ -107,7 +107,8 @@ def comes_back(state: GroupState, new: list[Record], own: list[Record]) -> bool:
     if state.group_type == "classic" or lives.is_dead(state):
         return False
     ends = any(is_metadata(r) and r.payload is None for r in new)
-    return ends and any((r.payload or {}).get("members") for r in own)
+    first = next((r.payload for r in own if r.payload is not None), {})
+    return ends and bool(first.get("members"))
 
 
 def tells_of_member(new: list[Record]) -> bool:

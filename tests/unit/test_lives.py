@@ -127,6 +127,16 @@ def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalan
     assert (last["cause"], last["stable_at"]) == ("conversion", log.clock)
 
 
+def test_what_comes_in_the_millisecond_of_a_conversion_back_is_told_too() -> None:
+    log = Records().joins_empty("a").wait(MINUTE).current("a", None).target(None)
+    log.member("a", gone=True).epoch(None).classic(1, {"b": [0, 1]}).classic(2, took=0).deleted()
+    told = told_whole_and_cut(log.log())
+    assert [state for _, state in states(told)] == [
+        *("Stable", "PreparingRebalance", "Empty", "Dead"),
+    ]
+    assert [r["generation"] for r in generations(told)] == [1, 1, 2]
+
+
 def test_what_is_left_of_a_conversion_back_does_not_show_whether_it_rebalances() -> None:
     log = Records().joins_empty("a").wait(MINUTE, hole=True)
     log.target(None).epoch(None).classic(1, {"b": [0, 1]})
