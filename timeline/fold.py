@@ -156,7 +156,8 @@ class Fold:
         if self.pending is not None:
             head["pending"] = [list(record) for record in self.pending.records]
             head["is_complete"] = self.pending.is_complete
-            head["is_cut"] = self._is_cut(self.pending)
+            if self._is_cut(self.pending):
+                head["is_cut"] = True
         # Left alone, orjson writes down of a member what was worked out of it, too.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(head, default=Member.plain, option=option).decode()
