@@ -85,6 +85,8 @@ def goes_over(
         own: those of the classic one.
         is_complete: whether the group's members before are known.
     """
+    if any(family(r.kind) != "consumer" for r in new):
+        return False  # Kafka converts groups of consumers, no others
     told = {r.member_id for r in new if _is_told(r)}
     if state.group_type == "classic" and told & state.members.keys():
         return True

@@ -88,6 +88,13 @@ def test_an_online_migration_goes_on_with_the_generation() -> None:
     assert last["cause"] == "conversion"
 
 
+def test_no_classic_group_is_converted_to_a_share_group() -> None:
+    log = Records().wait(SECOND, hole=True).classic(2).wait(HOUR, hole=True)
+    log.deleted().member("a", kind="share").member("b", kind="share")
+    log.record("share_group_metadata", {"epoch": 2})
+    assert states(told_whole_and_cut(log.log()))[-2:] == [("classic", "Dead"), ("share", "Stable")]
+
+
 def test_members_that_had_only_joined_are_converted_too() -> None:
     log = Records().created().wait(SECOND)
     log.deleted().member("a").epoch(0).target(0, a=[]).current("a", 0, previous=0)
