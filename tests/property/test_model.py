@@ -10,6 +10,7 @@ from tests.support.coordinator import Coordinator
 from tests.support.lives import (
     Life,
     check,
+    check_runs,
     failure,
     of_seed,
     quiet_life,
@@ -30,6 +31,15 @@ def test_lives_are_told_as_they_were(part: int) -> None:
         if failure(life) is not None:
             check(shrunk(life))
             check(life)
+
+
+def test_what_happens_in_one_millisecond_is_told_the_same_in_many_runs() -> None:
+    # Records of several writes are taken for one then, so that states in between are not told.
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    for number in range(500):
+        life = of_seed(SEED, number)
+        steps = [(0 if chance.random() < 0.5 else pause, *step) for pause, *step in life.steps]
+        check_runs(Life(life.broker, steps))
 
 
 def warnings(life: Life) -> set[str]:
