@@ -182,6 +182,8 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     new = [r for r in batch.records if modern.family(r.kind) is not None]
     is_complete, is_cut = batch.is_complete, batch.is_cut
     if modern.goes_over(state, new, own, is_complete=is_complete):
+        if state.group_type != "classic":
+            lives.vanished(state, output, new[0])  # the classic group came after it
         modern.read(state, output, new, is_complete=is_complete, is_cut=is_cut, goes_over=True)
         return
     if modern.comes_back(state, new, own):

@@ -88,6 +88,17 @@ def test_an_online_migration_goes_on_with_the_generation() -> None:
     assert last["cause"] == "conversion"
 
 
+def test_a_conversion_behind_a_hole_is_none_of_the_group_that_was_there_before() -> None:
+    log = Records().joins_empty("x").wait(HOUR, hole=True)
+    log.deleted().member("a").epoch(3).target(3, a=[0]).current("a", 3, [0], previous=3)
+    log.member("b").epoch(4)
+    told = told_whole_and_cut(log.log())
+    assert states(told) == [
+        *(("consumer", "Stable"), ("consumer", "Dead"), ("consumer", "Assigning")),
+    ]
+    assert {r["member_id"] for r in told[SESSIONS] if r["left_at"] is None} == {"a", "b"}
+
+
 def test_no_classic_group_is_converted_to_a_share_group() -> None:
     log = Records().wait(SECOND, hole=True).classic(2).wait(HOUR, hole=True)
     log.deleted().member("a", kind="share").member("b", kind="share")
