@@ -31,6 +31,7 @@ from timeline.timeline import (
     enter,
     exactly,
     held,
+    not_before,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def _noted(state: GroupState, record: Record) -> None:
     state.commits = Commits()
     state.live = []
     state.record_offset = record.offset
+    state.clock = not_before(state.clock, lives.moment(state, record).at)
 
 
 def committed_first(state: GroupState, output: Output, record: Record, *, is_exact: bool) -> None:

@@ -25,6 +25,7 @@ from timeline.timeline import (
     Moment,
     elapsed,
     enter,
+    not_before,
 )
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ def read(
         replaced=replaced,
     )
     follow_owners(state, output, state.members, last, at=when.at, generation=number)
+    if lives.is_alive(state):
+        state.clock = not_before(state.clock, when.at)
 
 
 def _entered(

@@ -440,6 +440,18 @@ def test_a_record_behind_the_clock_is_bounded() -> None:
     assert generations(told)[2]["clock_skew_ms"] == 5 * SECOND
 
 
+def test_no_time_runs_back_behind_a_record_that_changed_no_state() -> None:
+    log = Records().classic(1, {"a": [0]}, instance="i").wait(MINUTE)
+    log.classic(1, {"b": [0]}, instance="i").wait(-5 * SECOND)
+    log.classic(1, {"c": [0]}, instance="i")
+    told = told_whole_and_cut(log.log())
+    for table, since, until in (
+        (SESSIONS, "joined_at", "left_at"),
+        (OWNERS, "valid_from", "valid_to"),
+    ):
+        assert all(r[until] is None or r[since] <= r[until] for r in told[table])
+
+
 def test_a_clock_that_was_ahead_heals() -> None:
     log = Records().classic(1, {"a": [0]}).wait(24 * HOUR).classic(2, {"a": [0], "b": [1]})
     log.wait(-21 * HOUR).classic(3, {"a": [0]}).wait(3 * HOUR).classic(4, {"a": [0], "b": [1]})
