@@ -184,19 +184,33 @@ def read(
         _assigned(state, when.at)
     if is_seen or goes_over or _is_known(state):
         _enter(state, output, last, when)
+    end_cause = CONVERTED if goes_over else LEFT
+    _follow(state, output, last, when, end_cause=end_cause, replaced=replaced)
+
+
+def _follow(
+    state: GroupState,
+    output: Output,
+    record: Record,
+    when: Moment,
+    *,
+    end_cause: str,
+    replaced: list[tuple[Member, Member]],
+) -> None:
+    """Follow who is a member, and who owns what."""
     number = state.epochs.group
     follow_sessions(
         state,
         output,
         state.members,
-        last,
+        record,
         at=when.at,
         earliest=when.earliest,
         generation=number,
-        end_cause=CONVERTED if goes_over else LEFT,
+        end_cause=end_cause,
         replaced=replaced,
     )
-    follow_owners(state, output, state.members, last, at=when.at, generation=number)
+    follow_owners(state, output, state.members, record, at=when.at, generation=number)
     if lives.is_alive(state):
         state.clock = not_before(state.clock, when.at)
 
