@@ -342,7 +342,7 @@ def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Hit |
 def lagged(memory: Row, sample: Row) -> None:
     """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
     samples: list[list[int]] = memory.setdefault("samples", [])
-    if sample["lag"] is not None and sample["at"] not in {at for at, _ in samples}:
+    if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
 
 

@@ -108,7 +108,7 @@ class Watch:
     def _look_ahead(self, now: int, known_until: Mapping[int, int]) -> None:
         """Take the open rows, and the time of the log."""
         limits, findings, memory = self._limits, self._findings, self._memory
-        now = min(now, known_until.get(self._partition(), now))
+        now = self.time(now, known_until)
         for row in self._open[OPEN_GENERATION]:
             newest = now if row["ended_at"] is None else None
             rebalances.examine(memory["generations"], limits, findings["generations"], row, newest)
@@ -124,6 +124,10 @@ class Watch:
         stall = commits.silent(memory["minutes"], limits, who, now)
         if stall is not None:
             findings["minutes"].hit(stall)
+
+    def time(self, now: int, known_until: Mapping[int, int]) -> int:
+        """Give the time of the log for the group, see `still_open`."""
+        return min(now, known_until.get(self._partition(), now))
 
     def _partition(self) -> int:
         """Give the partition of the group's newest rows."""

@@ -37,12 +37,13 @@ class Batch(NamedTuple):
 
     Attributes:
         records: in the order of the log.
-        is_complete: whether no offset is missing between the group's record before and the first.
+        is_complete: whether no offset is missing between the group's record before and the first;
+            None of a batch that an older release has kept.
         is_cut: whether the offset behind the last is missing, so that there may have been more.
     """
 
     records: list[Record]
-    is_complete: bool
+    is_complete: bool | None
     is_cut: bool = False
 
 
@@ -70,6 +71,8 @@ class Fold:
         self.pending = pending
         self.output = Output()
         self._has_hole = has_hole
+        if pending is not None and pending.is_complete is None:
+            self.pending = pending._replace(is_complete=self._batch(pending.records[0]).is_complete)
 
     def record(self, record: Record) -> None:
         """Take the next record of the group."""
@@ -167,8 +170,7 @@ def resumed(head: str) -> tuple[GroupState, Batch | None]:
     """Give the state of a group, and the last batch, that `Fold.to_json` wrote down."""
     given = orjson.loads(head)
     records = [Record(*fields) for fields in given.get("pending", ())]
-    # A head of an older release does not tell whether its last batch is complete.
-    known = given.get("is_complete", False), given.get("is_cut", False)
+    known = given.get("is_complete"), given.get("is_cut", False)
     return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
 
 
@@ -180,7 +182,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     """
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
-    is_complete, is_cut = batch.is_complete, batch.is_cut
+    is_complete, is_cut = bool(batch.is_complete), batch.is_cut
     if modern.goes_over(state, new, own, is_complete=is_complete):
         if state.group_type != "classic":
             lives.vanished(state, output, new[0])  # the classic group came after it

@@ -175,7 +175,7 @@ def read(
     changes = compare({} if state.generation is None else before, state.members)
     replaced = compare(before, state.members).replaced
     if state.epochs.group not in (None, epoch):
-        is_new = is_complete or _is_creation(state, batch)
+        is_new = (is_complete and begins) or _is_creation(state, batch)
         why = _cause(state, changes, subscribed, goes_over=goes_over, is_new=is_new)
         _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
     elif state.generation is not None and any(changes):

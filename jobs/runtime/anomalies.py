@@ -197,7 +197,8 @@ def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
     newest = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
     asked = [GROUPS_NOW, own_head, newest, _READ]
     if lag_run >= 0:
-        until = "SELECT unix_millis(max(commits_known_until)) AS at FROM gold.lag"
+        # The log was read to its end where the last of its partitions was.
+        until = "SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag"
         asked.append(f"{until} WHERE lag_run = {lag_run}")
     groups, heads, (found,), read, *sampled = answers(lakehouse, asked)
     of_log, heads_run = (heads[0]["state"], heads[0]["anomalies_run"]) if heads else (None, -1)
@@ -321,7 +322,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         known = lakehouse.read(ANOMALY_HEADS).select("group_id")
         replayed = [row.group_id for row in told.join(known, "group_id", how="left_semi").collect()]
     since, before = _since(lakehouse, history, decodes), stage.former.get("as_of")
-    is_backfill = since is not None and before is not None and since < before - 2 * HOUR_MS
+    is_backfill = since is not None and before is not None and since < before - HOUR_MS
     return News(
         ingest_runs=_range(decode),
         decode_runs=decodes,
