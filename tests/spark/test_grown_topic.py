@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.generate import SCHEMA
 from schemas.placement import partition_for
 from tests import factories
 from tests.support.jobs import query, succeed
@@ -19,17 +20,6 @@ START = 1_700_000_000_000
 DAY = 24 * 3_600_000
 GROUPS = [f"group-{n}" for n in range(12)]
 MOVED = {g for g in GROUPS if partition_for(g, 25) != partition_for(g, 50)}
-_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("timestampType", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
 
 
 class _Topic:
@@ -59,8 +49,8 @@ class _Topic:
 
     def write(self, path: Path) -> Path:
         """Write the records since the last time."""
-        rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in self._rows]
-        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), path)
+        rows = [dict(zip(SCHEMA.names, row, strict=True)) for row in self._rows]
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
         self._rows = []
         return path
 
