@@ -89,26 +89,21 @@ class Watch:
         ]
         return [e for e in found if self._is_told(e)]
 
-    def still_open(self, now: int, known_until: Mapping[int, int]) -> list[Episode]:
-        """Give the other episodes as they are at the time of the log; call it after `settled`.
+    def still_open(self, now: int) -> list[Episode]:
+        """Give the other episodes as they are at a `time`; call it after `settled`.
 
         What follows from rows that a later run may change is not kept.
-
-        Args:
-            now: time of the log.
-            known_until: that of partitions that could not be read to their end.
         """
         then = Watch(self._limits, self.to_json())
         then._presences, then._open = self._presences, self._open
-        then._look_ahead(now, known_until)
+        then._look_ahead(now)
         found = then._findings
         episodes = [e for s in _SOURCES for e in (*found[s].done, *found[s].open())]
         return [e for e in episodes if self._is_told(e)]
 
-    def _look_ahead(self, now: int, known_until: Mapping[int, int]) -> None:
+    def _look_ahead(self, now: int) -> None:
         """Take the open rows, and the time of the log."""
         limits, findings, memory = self._limits, self._findings, self._memory
-        now = self.time(now, known_until)
         for row in self._open[OPEN_GENERATION]:
             newest = now if row["ended_at"] is None else None
             rebalances.examine(memory["generations"], limits, findings["generations"], row, newest)
@@ -126,7 +121,12 @@ class Watch:
             findings["minutes"].hit(stall)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
-        """Give the time of the log for the group, see `still_open`."""
+        """Give the time of the log for the group.
+
+        Args:
+            now: that of the whole log.
+            known_until: that of partitions that could not be read to their end.
+        """
         return min(now, known_until.get(self._partition(), now))
 
     def _partition(self) -> int:

@@ -177,8 +177,8 @@ class _Group:
         """Give the group's anomalies, and its head."""
         if self._watch is None:
             return
-        settled, still_open = self._watch.settled(), self._watch.still_open(now, known_until)
         now = self._watch.time(now, known_until)
+        settled, still_open = self._watch.settled(), self._watch.still_open(now)
         yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
         yield {"group_id": self.group_id, "state": self._watch.to_json()}
 

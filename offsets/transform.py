@@ -14,6 +14,7 @@ from offsets.burrow import SEVERITY
 from offsets.ends import EndHistory
 from offsets.measure import Lag, measure
 from schemas.gold import ERR, OK, WARN
+from schemas.placement import placed
 from schemas.tagged import ddl, tagged, tagged_columns
 
 if TYPE_CHECKING:
@@ -48,15 +49,15 @@ def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
     """Tell how offsets went on.
 
     Args:
-        commits: rows of offset_commits. A column `is_home` tells, where it is there, whether a row
-            is where its group belongs; those that are not come first.
+        commits: rows of offset_commits. Those that are not where their group belongs, as the column
+            `placement.HOME` tells, come first.
         former: rows of committed_offsets as of before them; None if there is none.
 
     Returns:
         Rows of the tables of `progress.TABLES`, for `rows_of`: the moves of the commits and their
         hours, and the last commit of each partition, of those in `former`, too.
     """
-    at_home = [name for name in ("is_home",) if name in commits.columns]
+    at_home = placed(commits.columns)
     parts = [commits.select(_number(progress.COMMIT), *progress.COMMIT_COLUMNS, *at_home)]
     if former is not None:
         parts.append(_of_table(progress.LATEST, progress.LAST_COMMIT, former))
@@ -86,7 +87,7 @@ def _number(kind: int) -> Column:
 
 
 def _followed(rows: DataFrame) -> DataFrame:
-    at_home = [name for name in ("is_home",) if name in rows.columns]
+    at_home = placed(rows.columns)
     position = (progress.KIND, *at_home, "record_partition", "record_offset")
     by_partition = rows.repartition(*progress.PARTITION)
     ordered = by_partition.sortWithinPartitions(*progress.PARTITION, *position)

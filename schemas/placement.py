@@ -9,6 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+HOME = "is_home"
+"""Column that tells, where it is there, whether a record is where its group belongs."""
 _MOST_PARTITIONS = 1_000
 _DEFAULT_PARTITIONS = 50
 
@@ -16,6 +18,11 @@ _DEFAULT_PARTITIONS = 50
 def partition_for(group_id: str, partitions: int) -> int:
     """Give the partition that holds a group's records (GroupMetadataManager.partitionFor)."""
     return abs(java_hash(group_id)) % partitions
+
+
+def placed(columns: Iterable[str]) -> list[str]:
+    """Give `HOME` if it is among some columns."""
+    return [name for name in columns if name == HOME]
 
 
 def partitions_of(places: Iterable[tuple[str, int]]) -> int | None:

@@ -204,7 +204,9 @@ def _describe(jvm: Any, admin: Any, cluster: Cluster, topic: str) -> Topic:  # n
 
     first = offsets(clients.OffsetSpec.earliest(), isolation)
     end = offsets(clients.OffsetSpec.latest(), isolation)
-    high = offsets(clients.OffsetSpec.latest(), uncommitted)
+    high = end
+    if not isolation.equals(uncommitted):
+        high = offsets(clients.OffsetSpec.latest(), uncommitted)
     topic_id = description.topicId().toString()
     return Topic(
         name=topic,

@@ -15,6 +15,7 @@ from timeline.members import (
     LEFT,
     REPLACED,
     compare,
+    follow,
     follow_owners,
     follow_sessions,
 )
@@ -369,18 +370,16 @@ def _follow_at_once(
 ) -> None:
     """Follow both through a record that tells of other members, and no join phase before it."""
     when, number = lives.moment(state, record), (record.payload or {})["generation"]
-    follow_sessions(
+    follow(
         state,
         output,
         members,
         record,
-        at=when.at,
-        earliest=when.earliest,
+        when,
         generation=number,
         end_cause=end_cause,
         replaced=changes.replaced,
     )
-    follow_owners(state, output, members, record, at=when.at, generation=number)
 
 
 def _created(state: GroupState, output: Output, record: Record) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from timeline import classic, lives
 from timeline.model import Record
-from timeline.timeline import DEAD, current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +94,7 @@ def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]
     for i, (offset, time, partition, deletes) in enumerate(
         zip(*(column.tolist() for column in chunk), strict=True)
     ):
-        is_alive = current(state) not in (None, DEAD)
+        is_alive = lives.is_alive(state)
         if not deletes:
             live.add(partition)
         is_last = deletes and live == {partition}

@@ -126,23 +126,24 @@ class Fold:
 
     def _settle(self, next_at: int | None) -> None:
         if self.pending is not None:
-            batch = self.pending._replace(is_cut=self._is_cut(self.pending))
-            judge(self.state, self.output, _not_ahead(batch, next_at))
+            judge(self.state, self.output, _not_ahead(self._seen(self.pending), next_at))
             self.pending = None
 
-    def _is_cut(self, batch: Batch) -> bool:
+    def _seen(self, batch: Batch) -> Batch:
+        """Note whether a batch is cut, as far as is known now."""
         last = batch.records[-1].offset
         # A hole before the offset behind it is one that the run before found further on: that run
         # has seen for itself whether the batch is cut.
         is_told = self._has_hole(last, last + 1)
-        return batch.is_cut or (not is_told and self._has_hole(last, last + 2))
+        is_cut = batch.is_cut or (not is_told and self._has_hole(last, last + 2))
+        return batch._replace(is_cut=is_cut)
 
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Give the rows that are settled, and those that a later record may change."""
         state, output = self.state, Output()
         if self.pending is not None:
             state = GroupState.from_json(state.to_json())
-            judge(state, output, self.pending._replace(is_cut=self._is_cut(self.pending)))
+            judge(state, output, self._seen(self.pending))
         name_topics(state)
         still_open = output.take()
         if state.interval is not None:
@@ -159,7 +160,7 @@ class Fold:
         if self.pending is not None:
             head["pending"] = [list(record) for record in self.pending.records]
             head["is_complete"] = self.pending.is_complete
-            if self._is_cut(self.pending):
+            if self._seen(self.pending).is_cut:
                 head["is_cut"] = True
         # Left alone, orjson writes down of a member what was worked out of it, too.
         option = orjson.OPT_PASSTHROUGH_DATACLASS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timeline import generations
-from timeline.members import DELETED, follow_owners, follow_sessions
+from timeline.members import DELETED, follow
 from timeline.model import Commits, Epochs
 from timeline.timeline import DEAD, EMPTY, Moment, current, enter, exactly, not_before
 
@@ -95,17 +95,7 @@ def vanished(state: GroupState, output: Output, record: Record) -> None:
 
 def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
     """End all that is open of a group; it is Dead from then on."""
-    follow_sessions(
-        state,
-        output,
-        {},
-        record,
-        at=when.at,
-        earliest=when.earliest,
-        generation=None,
-        end_cause=DELETED,
-    )
-    follow_owners(state, output, {}, record, at=when.at, generation=None)
+    follow(state, output, {}, record, when, generation=None, end_cause=DELETED)
     generations.end(state, output, when.at)
     enter(state, output, DEAD, when, record, generation=None, member_count=0)
     state.group_type, state.members, state.last_owners = None, {}, {}

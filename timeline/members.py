@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from timeline.model import GroupState, Member, Output, Record, Row
+    from timeline.timeline import Moment
 
 LEFT = "left_or_failed"
 REPLACED = "static_member_replaced"
@@ -134,6 +135,32 @@ def follow_sessions(
             stay["last_generation"] = generation
             if stay["first_generation"] is None:
                 stay["first_generation"] = generation
+
+
+def follow(
+    state: GroupState,
+    output: Output,
+    after: dict[str, Member],
+    record: Record,
+    when: Moment,
+    *,
+    generation: int | None,
+    end_cause: str,
+    replaced: Sequence[tuple[Member, Member]] = (),
+) -> None:
+    """Follow sessions and ownerships through a record that tells of both at one moment."""
+    follow_sessions(
+        state,
+        output,
+        after,
+        record,
+        at=when.at,
+        earliest=when.earliest,
+        generation=generation,
+        end_cause=end_cause,
+        replaced=replaced,
+    )
+    follow_owners(state, output, after, record, at=when.at, generation=generation)
 
 
 def follow_owners(

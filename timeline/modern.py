@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timeline import cause, generations, lives
-from timeline.members import CONVERTED, LEFT, compare, follow_owners, follow_sessions
+from timeline.members import CONVERTED, LEFT, compare, follow
 from timeline.model import Commits, Epochs, Member, partition_key, partition_of
 from timeline.timeline import (
     ASSIGNING,
@@ -184,33 +184,21 @@ def read(
         _assigned(state, when.at)
     if is_seen or goes_over or _is_known(state):
         _enter(state, output, last, when)
-    end_cause = CONVERTED if goes_over else LEFT
-    _follow(state, output, last, when, end_cause=end_cause, replaced=replaced)
-
-
-def _follow(
-    state: GroupState,
-    output: Output,
-    record: Record,
-    when: Moment,
-    *,
-    end_cause: str,
-    replaced: list[tuple[Member, Member]],
-) -> None:
-    """Follow who is a member, and who owns what."""
-    number = state.epochs.group
-    follow_sessions(
+    follow(
         state,
         output,
         state.members,
-        record,
-        at=when.at,
-        earliest=when.earliest,
-        generation=number,
-        end_cause=end_cause,
+        last,
+        when,
+        generation=state.epochs.group,
+        end_cause=CONVERTED if goes_over else LEFT,
         replaced=replaced,
     )
-    follow_owners(state, output, state.members, record, at=when.at, generation=number)
+    _passed(state, when)
+
+
+def _passed(state: GroupState, when: Moment) -> None:
+    """Let no time of a group that is there run back behind a record, also if it changed nothing."""
     if lives.is_alive(state):
         state.clock = not_before(state.clock, when.at)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from schemas.placement import placed
 from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, modern
 from timeline.commits import COMMITS, NO_TIME
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = tagged_columns(groups.OUTPUT)
 _POSITION = ("record_partition", "record_offset")
-HOME = "is_home"
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 
 
@@ -34,8 +34,8 @@ def timeline(
     """Tell what the records of some groups make known.
 
     Args:
-        silver: rows of the silver tables by name, those to be folded. A column `HOME` tells, where
-            it is there, whether a row is where its group belongs; those that are not come first.
+        silver: rows of the silver tables by name, those to be folded. Those that are not where
+            their group belongs, as the column `placement.HOME` tells, come first.
         heads: rows of group_heads, of the groups that go on; None if none does.
         holes: what is missing, by partition of the records.
         partitions: how many the topic has; None if that is not known.
@@ -49,8 +49,8 @@ def timeline(
         kind, state = F.lit(HEADS).alias("kind"), F.col("state").alias("payload")
         parts.append(_shaped(heads.select(kind, "group_id", state, "told_since")))
     events = reduce(_union, parts).repartition("group_id")
-    at_home = [HOME] if HOME in events.columns else []
-    ordered = events.sortWithinPartitions("group_id", *at_home, *_POSITION, F.col("more").desc())
+    place = ("group_id", *placed(events.columns), *_POSITION)
+    ordered = events.sortWithinPartitions(*place, F.col("more").desc())
     return ordered.mapInArrow(partial(_timeline, dict(holes), partitions), ddl(_COLUMNS))
 
 
@@ -86,8 +86,7 @@ def _events(name: str, rows: DataFrame) -> DataFrame:
     own["at"] = F.coalesce(at, F.lit(NO_TIME))
     columns = (expression.alias(column) for column, expression in own.items())
     kind = F.lit(None if name == COMMITS else name).alias("kind")
-    at_home = [HOME] if HOME in rows.columns else []
-    return _shaped(rows.select("group_id", *_POSITION, kind, *columns, *at_home))
+    return _shaped(rows.select("group_id", *_POSITION, kind, *columns, *placed(rows.columns)))
 
 
 def _by_members(rows: DataFrame) -> DataFrame:
@@ -96,7 +95,7 @@ def _by_members(rows: DataFrame) -> DataFrame:
     members = {name: name for name in (*arrow.SCALARS, *arrow.BYTES)} | arrow.DECODED
     lists = rows.select(
         *("group_id", *_POSITION, "record_timestamp", "is_tombstone"),
-        *(name for name in (HOME,) if name in rows.columns),
+        *placed(rows.columns),
         *(name for name in arrow.OWN if name != "current_state_timestamp"),
         F.unix_millis("current_state_timestamp").alias("current_state_timestamp"),
         *(F.col(f"members.{path}").alias(name) for name, path in members.items()),

@@ -150,7 +150,8 @@ def anomalies(run: Run) -> None:
         run.summary |= {"anomalies_run": False, "anomalies": known}
         if to < 0 or (last is not None and not _has_work(lakehouse, last, to, limits)):
             return
-        kept = _kept(lakehouse, runs.last_number(LAG_RUNS))
+        lag_run = runs.last_number(LAG_RUNS)
+        kept = _kept(lakehouse, lag_run)
         refresh = _is_refresh(lakehouse, last, to, kept, limits)
     with (
         run.step("watching the groups"),
@@ -163,7 +164,7 @@ def anomalies(run: Run) -> None:
             plan={
                 "as_of": kept.as_of,
                 "thresholds": limits.fingerprint,
-                LAG_RUN: runs.last_number(LAG_RUNS),
+                LAG_RUN: lag_run,
             },
         ) as stage,
     ):
@@ -245,7 +246,7 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
-    stage.details = {"as_of": now, "anomalies": {row["kind"]: row["known"] for row in kinds}}
+    stage.details = {"anomalies": {row["kind"]: row["known"] for row in kinds}}
 
 
 def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
@@ -271,7 +272,8 @@ def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds
         where = EVERY_ROW
     else:
         # What the log as a whole is asked for again may be settled, and found again.
-        ids = [row["anomaly_id"] for row in of_log if "anomaly_id" in row]
+        found_again = [r for r in of_log if "anomaly_id" in r and r["kind"] not in log.PASSING]
+        ids = [row["anomaly_id"] for row in found_again]
         where = f"{where} OR {among('anomaly_id', ids)}" if ids else where
         if news.is_backfill:
             where = f"{where} OR {among('kind', log.OF_HOURS)}"

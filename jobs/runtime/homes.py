@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.tables import of_groups
-from schemas.placement import partition_for, partitions_of
-from timeline.transform import HOME
+from schemas.placement import HOME, partition_for, partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,7 +151,7 @@ def at_home(silver: dict[str, DataFrame], places: Places) -> dict[str, DataFrame
         places: where the records of their groups are.
 
     Returns:
-        The others, with a column `HOME` if some are not where they belong.
+        The others, with a column `placement.HOME` if some are not where they belong.
     """
     if not places.elsewhere or not silver:
         return silver

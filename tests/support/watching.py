@@ -93,7 +93,7 @@ def _watch(
             for row in by_kind[kind]:
                 watch.take(kind, row)
         found = [(episode, True) for episode in watch.settled()]
-        found += [(episode, False) for episode in watch.still_open(now, {})] if is_last else []
+        found += [(episode, False) for episode in watch.still_open(now)] if is_last else []
         rows += [
             row_of(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
             for e, is_settled in found

@@ -110,7 +110,7 @@ class Story:
         for kind, row in others:
             watch.take(kind, row)
         now = self._at + round(lasts * SECOND)
-        episodes = [*watch.settled(), *watch.still_open(now, {})]
+        episodes = [*watch.settled(), *watch.still_open(now)]
         return [row_of(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes]
 
 
@@ -319,7 +319,7 @@ def simple(*others: tuple[str, Row]) -> list[Row]:
     watch = Watch(LIMITS.of("g"))
     for kind, row in others:
         watch.take(kind, row)
-    episodes = [*watch.settled(), *watch.still_open(HOUR, {})]
+    episodes = [*watch.settled(), *watch.still_open(HOUR)]
     return [row_of(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
 
 
@@ -368,7 +368,7 @@ def test_a_finding_behind_the_clock_goes_on_with_nothing_that_is_over() -> None:
                 watch.take(kind, row)
             rows += watch.settled()
             head = watch.to_json()
-        rows += watch.still_open(2 * HOUR, {})
+        rows += watch.still_open(2 * HOUR)
         return [f"{e.kind} {e.started_at} {e.ended_at}" for e in rows]
 
     reset = {"committed_offset": 5, "step": -5, "previous_at": None}
@@ -386,9 +386,9 @@ def test_an_open_transaction_is_no_stall() -> None:
     watch.take(OPEN_GENERATION, started().generations[-1])
     for kind, row in commits:
         watch.take(kind, row)
-    assert [e.kind for e in watch.still_open(HOUR, {})] == ["commit_stall"]
+    assert [e.kind for e in watch.still_open(HOUR)] == ["commit_stall"]
     # What follows in the partition is hidden since the last commit.
-    assert not watch.still_open(HOUR, {0: 4 * MINUTE_MS})
+    assert not watch.still_open(watch.time(HOUR, {0: 4 * MINUTE_MS}))
 
 
 # -- the log ---------------------------------------------------------------------------------------
