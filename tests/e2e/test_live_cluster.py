@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 OFFSETS = "__consumer_offsets"
 AWAY_S = 4
+LONG_POLL_MS = 3_000
 
 
 def source(broker: Broker, lakehouse_path: str) -> tuple[str, ...]:
@@ -179,6 +180,8 @@ def test_a_topic_that_is_deleted_and_comes_back_is_told_as_that(
     with clients.GroupMember(at, group, topics, **options) as member:
 
         def owns(*, all_of_them: bool) -> bool:
+            # kafka-python 3.0.12 may lose a join into which the end of a poll falls.
+            member.call(lambda consumer: consumer.poll(timeout_ms=LONG_POLL_MS))
             owned = member.assignment & gone
             return member.is_stable and (owned == gone if all_of_them else not owned)
 
@@ -193,9 +196,18 @@ def test_a_topic_that_is_deleted_and_comes_back_is_told_as_that(
     succeed("history", "--lakehouse", lakehouse_path)
     rows = table(spark, lakehouse_path, GROUP_GENERATIONS.name).where(F.col("group_id") == group)
     told = [r for r in rows.orderBy("record_offset").collect() if r.member_count]
-    causes = [r.cause for r in told]
-    assert "topic_deleted" in causes
-    assert causes[-1] == "partitions_changed"
+    commits = table(spark, lakehouse_path, "silver.offset_commits").where(
+        (F.col("group_id") == group) & (F.col("topic") == topics[1]) & F.col("is_tombstone")
+    )
+    (went,) = commits.agg(
+        F.count("*").alias("offsets"), F.max("record_offset").alias("at")
+    ).collect()
+    assert went.offsets == len(gone)
+    dropped = next(r for r in told if r.assigned_partitions == len(gone))
+    # The member may look at its topics before the coordinator has deleted their offsets.
+    is_told = went.at < dropped.record_offset
+    assert dropped.cause == ("topic_deleted" if is_told else "partitions_changed")
+    assert told[-1].cause == "partitions_changed"
     # Its only member waited for nobody, though the partitions had no owner for longer.
     assert told[-1].join_ms < AWAY_S * 1_000
 
