@@ -22,8 +22,8 @@ _EPISODE_MS = 10 * MINUTE_MS
 _REMEMBERED_PAUSES = 20
 REMEMBERED_SAMPLES = 20
 """Samples of the lag that a later run may still need."""
-# A partition committed so often in a minute has a consumer.
-_OFTEN = 3
+# Clocks of brokers that differ by more are wrong.
+_SKEW_MS = MINUTE_MS
 
 
 MINUTE_COLUMNS = (
@@ -99,15 +99,7 @@ def _place(presence: Presence) -> Place:
 # -- single commits --------------------------------------------------------------------------------
 
 
-def moved(
-    memory: Row,
-    limits: Values,
-    findings: Findings,
-    move: Row,
-    presences: Presences,
-    *,
-    minutes: Row,
-) -> None:
+def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences: Presences) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
     Args:
@@ -116,7 +108,6 @@ def moved(
         findings: takes what is found.
         move: the row, its times in epoch milliseconds.
         presences: who was in the group when.
-        minutes: what `minute` keeps.
     """
     at = move["at"]
     if at is None:
@@ -131,7 +122,7 @@ def moved(
     elif group is not None and group.members:
         is_after = group.timestamp is not None and at - group.timestamp <= _SOON_MS
         hit = _skipped(limits, move, "after_rebalance" if is_after else None)
-    elif _is_steady(move, group, minutes):
+    elif _is_in_rhythm(move, group):
         # Nobody but a member, or a consumer that was assigned its partitions, commits like that.
         hit = _skipped(limits, move, "no_members")
     else:
@@ -170,19 +161,18 @@ def _reset(move: Row) -> Hit:
     )
 
 
-def _is_steady(move: Row, group: Presence | None, minutes: Row) -> bool:
-    """Tell whether a partition is committed again and again while the group has no members.
+def _is_in_rhythm(move: Row, group: Presence | None) -> bool:
+    """Tell whether a commit without members is of a consumer that commits again and again.
 
     Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
-    one goes on from where it was, the other comes once.
+    one goes on from where it was, the other comes once, or a few times.
     """
-    before, last = move["previous_at"], minutes.get("minute")
-    if before is None or last is None or move["at"] - before > _EPISODE_MS:
+    before, since = move["previous_at"], move["rhythm_since"]
+    if before is None or since is None or move["at"] - since > _EPISODE_MS:
         return False
-    if group is not None and (group.timestamp is None or before <= group.timestamp):
-        return False  # the commit before was a member's
-    is_often = last["commits"] >= _OFTEN * max(1, last["partitions"])
-    return is_often or len(minutes.get("pauses", ())) > 1
+    if group is not None and (group.timestamp is None or since <= group.timestamp):
+        return False  # some of the commits before were members'
+    return bool(move["at"] - before <= before - since)
 
 
 def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
@@ -263,30 +253,52 @@ def minute(
 ) -> None:
     """Take the commits of one minute, or of a part of it that a run cut off.
 
+    The next minute shows whether the clock that a minute was told by is right: the last one waits
+    for it beside the one before.
+
     Args:
         memory: what is kept of the minutes before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        part: minute, commits, partitions, keys, which tell them apart, first_at, last_at,
-            first_offset, last_offset.
+        part: `MINUTE_COLUMNS`: keys tell the partitions apart; times are epoch milliseconds.
         presences: who was in the group when.
     """
-    memory["clock"] = max(part["first_at"], memory.get("clock", part["first_at"]))
-    last = memory.get("minute")
-    if last is not None and last["minute"] == part["minute"]:
-        last["commits"] += part["commits"]
-        last["keys"] = sorted({*last.get("keys", ()), *part["keys"]})
-        last["partitions"] = max(last["partitions"], len(last["keys"]))
-        last["last_at"] = max(last["last_at"], part["last_at"])
-        last["last_offset"] = part["last_offset"]
+    for known in (memory.get("next"), memory.get("minute")):
+        if known is not None and _minute_of(known) == _minute_of(part):
+            known["commits"] += part["commits"]
+            known["keys"] = sorted({*known.get("keys", ()), *part["keys"]})
+            known["partitions"] = max(known["partitions"], len(known["keys"]))
+            known["last_at"] = max(known["last_at"], part["last_at"])
+            known["last_offset"] = max(known["last_offset"], part["last_offset"])
+            return
+    take_next(memory, limits, findings, presences, part["first_at"])
+    memory["next"] = {n: part[n] for n in MINUTE_COLUMNS}
+
+
+def _minute_of(part: Row) -> tuple[int, int]:
+    return part["record_partition"], part["minute"]
+
+
+def take_next(
+    memory: Row, limits: Values, findings: Findings, presences: Presences, then: int
+) -> None:
+    """Take the minute that has waited for the time of what follows it, in epoch milliseconds."""
+    last, following = memory.get("minute"), memory.pop("next", None)
+    if following is None:
         return
+    at = following["first_at"]
+    earliest = (min(at, then) if last is None else last["first_at"]) - _SKEW_MS
+    if then >= earliest and not earliest <= at <= then + _SKEW_MS:
+        return  # a clock far ahead or behind, whose time says nothing
+    memory["clock"] = max(at, memory.get("clock", at))
     if last is not None:
         full_minute(limits, findings, last, presences)
-        hit = _paused(memory, limits, part, presences)
-        if hit is not None:
-            findings.hit(hit)
-            findings.end_others({"commit_stall": ()})
-    memory["minute"] = {n: part[n] for n in MINUTE_COLUMNS}
+        if last["record_partition"] == following["record_partition"]:
+            hit = _paused(memory, limits, following, presences)
+            if hit is not None:
+                findings.hit(hit)
+                findings.end_others({"commit_stall": ()})
+    memory["minute"] = following
 
 
 def full_minute(limits: Values, findings: Findings, last: Row, presences: Presences) -> None:

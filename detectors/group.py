@@ -66,10 +66,7 @@ class Watch:
             commits.lagged(self._memory["minutes"], row)
         elif kind == MOVE:
             self._last_commit = (row["record_partition"], row["record_offset"])
-            minutes = self._memory["minutes"]
-            commits.moved(
-                self._memory["moves"], limits, findings["moves"], row, self._who(), minutes=minutes
-            )
+            commits.moved(self._memory["moves"], limits, findings["moves"], row, self._who())
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
             commits.minute(self._memory["minutes"], limits, findings["minutes"], row, self._who())
@@ -113,7 +110,9 @@ class Watch:
                 findings["generations"].hit(hit)
         for row in self._open[OPEN_STAY]:
             commits.fenced(memory["stays"], limits, findings["stays"], row)
-        last, who = memory["minutes"].get("minute"), self._who()
+        who = self._who()
+        commits.take_next(memory["minutes"], limits, findings["minutes"], who, now)
+        last = memory["minutes"].get("minute")
         if last is not None:
             commits.full_minute(limits, findings["minutes"], last, who)
         stall = commits.silent(memory["minutes"], limits, who, now)
@@ -132,7 +131,8 @@ class Watch:
     def _partition(self) -> int:
         """Give the partition of the group's newest rows."""
         rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
-        newest = rows[-1:] or [self._memory["minutes"].get("minute") or {}]
+        minutes = self._memory["minutes"]
+        newest = rows[-1:] or [minutes.get("next") or minutes.get("minute") or {}]
         return int(newest[0].get("record_partition", -1))
 
     def _is_told(self, episode: Episode) -> bool:
@@ -153,7 +153,10 @@ class Watch:
                 "samples": samples[-commits.REMEMBERED_SAMPLES :],
             }
         kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
-        kept["presences"] = [list(p) for p in Presences(self._presences).since(self._last_commit)]
+        place = self._last_commit
+        if last := self._memory["minutes"].get("minute"):  # it may be judged yet
+            place = min(place, (last["record_partition"], last["last_offset"]))
+        kept["presences"] = [list(p) for p in Presences(self._presences).since(place)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
 

@@ -121,7 +121,7 @@ def undecodable(is_new: str) -> Question:
     """Ask for records that nobody could decode.
 
     Args:
-        is_new: the condition of rows of bronze.coverage: a record counts when it was read, and not
+        is_new: the condition of rows of bronze.records: a record counts when it was read, and not
             again when another release has tried it.
     """
     return Question(
@@ -132,9 +132,9 @@ FROM (
   SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
   FROM silver.quarantine AS refused
   WHERE EXISTS (
-    SELECT 1 FROM bronze.coverage AS new WHERE {is_new}
+    SELECT 1 FROM bronze.records AS new WHERE {is_new}
       AND new.record_partition = refused.record_partition
-      AND refused.record_offset BETWEEN new.from_offset AND new.next_offset - 1)
+      AND new.record_offset = refused.record_offset)
   GROUP BY record_partition, error
 )
 GROUP BY record_partition""",

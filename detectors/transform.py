@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
-_ORDER = ("turn", "place", "second_place", "kind", "tie")
+_ORDER = ("turn", "life", "place", "second_place", "kind", "tie")
 
 
 class Sources(NamedTuple):
@@ -45,6 +45,7 @@ class Sources(NamedTuple):
         commits: the rows of offset_commits that are new.
         lag: the rows of lag of the newest run, and of groups that are watched from their start all.
         heads: rows of anomaly_heads: those of groups.
+        homes: group_id and the partition that its records are in now, if some were in another.
     """
 
     generations: DataFrame
@@ -54,6 +55,7 @@ class Sources(NamedTuple):
     commits: DataFrame | None
     lag: DataFrame | None
     heads: DataFrame | None
+    homes: DataFrame | None
 
 
 def watch(
@@ -104,10 +106,10 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         ended, STAY, OPEN_STAY, place="left_at", second_place="record_offset", tie="member_id"
     )
     yield _part(sources.states, OPEN_STATE)
-    yield _part(sources.moves, MOVE, place="record_offset", second_place="record_partition")
+    yield _part(_in_lives(sources.moves, sources.homes), MOVE, place="record_offset")
     if sources.commits is not None:
-        minutes = _minutes(sources.commits)
-        yield _part(minutes, MINUTE, place="first_offset", second_place="record_partition")
+        minutes = _in_lives(_minutes(sources.commits), sources.homes)
+        yield _part(minutes, MINUTE, place="first_offset")
     if sources.lag is not None:
         of_run = sources.lag.groupBy("group_id", "lag_run")
         lags = of_run.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag"))
@@ -143,11 +145,21 @@ def _part(
         "group_id",
         of_kind(str).alias("kind"),
         of_kind(TURNS.__getitem__).alias("turn"),
+        (F.col("life") if "life" in types else F.lit(0)).alias("life"),
         order(place).cast("bigint").alias("place"),
         order(second_place).cast("bigint").alias("second_place"),
         order(tie).cast("string").alias("tie"),
         *(column(name).alias(name) for name in COLUMNS[kind]),
     )
+
+
+def _in_lives(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
+    """Number the lives of groups whose records are in two partitions: the former comes first."""
+    if homes is None:
+        return rows
+    home = homes.select("group_id", F.col("record_partition").alias("home"))
+    is_now = F.coalesce(F.col("record_partition") == F.col("home"), F.lit(True))  # noqa: FBT003
+    return rows.join(home, "group_id", "left").withColumn("life", is_now.cast("int")).drop("home")
 
 
 def _minutes(commits: DataFrame) -> DataFrame:

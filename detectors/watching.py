@@ -68,7 +68,7 @@ STAY_COLUMNS = (
 LAG_COLUMNS = ("at", "lag")
 MOVE_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("committed_offset", "step", "largest_step_before"),
+    *("committed_offset", "step", "largest_step_before", "rhythm_since"),
     *("record_partition", "record_offset", "record_timestamp"),
 )
 

@@ -36,6 +36,8 @@ JUMP_FACTOR = 10
 JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
+RHYTHM_COMMITS = 5
+"""Commits before a move that tell whether a consumer commits the partition again and again."""
 
 PARTITION = ("group_id", "topic", "topic_partition")
 """Columns that name a partition that a group commits."""
@@ -335,8 +337,32 @@ class _Steps:
             "previous_at": self._previous_at.at(chosen).arrow(_TIME),
             "step": step.at(chosen).arrow(pa.int64()),
             "largest_step_before": before.at(chosen).arrow(pa.int64()),
+            "rhythm_since": self._rhythm_since(chosen).arrow(_TIME),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
+
+    def _rhythm_since(self, chosen: np.ndarray) -> Numbers:
+        """Give the time of the commit that is `RHYTHM_COMMITS` before each of some."""
+        index = np.arange(len(self._keys))
+        run = np.cumsum(self._is_first) - 1
+        deletions = np.maximum.accumulate(np.where(self._deleted, index, -1))
+        deletion = np.concatenate(([-1], deletions[:-1]))[chosen]
+        start = self._starts[run[chosen]]
+        place = chosen - RHYTHM_COMMITS
+        own = self._committed_at.at(np.where((place >= start) & (deletion < place), place, -1))
+        # The rest of them are among those that earlier runs have kept.
+        former = self._former_of_key[run[chosen]]
+        lists = self._former["recent_commits"].combine_chunks()
+        ends = lists.offsets.to_numpy().astype(np.int64)
+        has_former = (place < start) & (deletion < start) & (former >= 0)
+        safe = np.where(has_former, former, 0)
+        if not self._former.num_rows:
+            return own
+        of_former = ends[safe + 1] - (start - place)
+        has_former &= of_former >= ends[safe]
+        kept = pa.table({"at": lists.values.field("committed_at")})
+        earlier = _numbers(kept, "at").at(np.where(has_former, of_former, -1))
+        return _either(own, earlier)
 
     def hours(self) -> tuple[np.ndarray, pa.Table]:
         """Sum up the commits of each partition by the hour; tell its number."""

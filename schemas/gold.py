@@ -229,6 +229,11 @@ OFFSET_MOVES = (
     column("committed_offset", "bigint", "Offset committed now; null if it was deleted."),
     column("step", "bigint", "Offsets from the one to the other."),
     column("largest_step_before", "bigint", "Largest step of the partition before; null if none."),
+    column(
+        "rhythm_since",
+        "timestamp",
+        "Time of the fifth commit before this one; null if there were fewer since its deletion.",
+    ),
     *_record("is the commit"),
     HISTORY_RUN,
 )

@@ -289,8 +289,8 @@ class _Group:
 
     def finish(self, rows: _Rows) -> None:
         """Give the group's rows, and what the next run needs."""
-        if self._fold is None:
-            return
+        if self._fold is None or self._offset < 0:
+            return  # none of the records is of its history
         settled, still_open = self._fold.finish()
         _settle(rows, settled)
         for table in TABLES:

@@ -21,7 +21,7 @@ from detectors.rows import rows_of
 from detectors.transform import Sources, watch
 from detectors.watching import OUTPUT, batch_of
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.history import FIRST_HOUR, MISPLACED
+from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED
 from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
@@ -120,6 +120,7 @@ class News(NamedTuple):
         rows: how many rows came into which silver table.
         replayed: groups of which the history was told anew.
         misplaced: records that are not where their group belongs.
+        has_moved: some groups have records in two partitions of the log.
         is_backfill: some of the hours with new commits lie before those that were looked at.
         since: the earliest time of a new commit, or the start of its hour, in epoch milliseconds;
             None if no commit is new, or they have no times.
@@ -130,6 +131,7 @@ class News(NamedTuple):
     rows: Counter[str]
     replayed: list[str]
     misplaced: list[Row]
+    has_moved: bool
     since: int | None
     is_backfill: bool
 
@@ -307,6 +309,7 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, news: News) -> Sources:
         commits=commits,
         lag=lag,
         heads=heads,
+        homes=lakehouse.read(GROUP_HEADS) if news.has_moved else None,
     )
 
 
@@ -317,6 +320,8 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
     runs = lakehouse.runs
     history = runs.done(HISTORY, stage.after, stage.to)
     decodes = _range(history)
+    # What was told before a full refresh of the history is told by it again.
+    current = history[max((n for n, run in enumerate(history) if run.is_refresh), default=0) :]
     decode = runs.done(DECODE, *decodes)
     replayed: list[str] = []
     if stage.after >= 0 and any(row.details.get("groups_replayed", True) for row in history):
@@ -330,7 +335,8 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         decode_runs=decodes,
         rows=sum((Counter(row.rows) for row in decode), Counter()),
         replayed=replayed,
-        misplaced=[row for run in history for row in run.details.get(MISPLACED, ())],
+        misplaced=[row for run in current for row in run.details.get(MISPLACED, ())],
+        has_moved=any(run.details.get(HAS_MOVED) for run in current),
         since=since,
         is_backfill=is_backfill,
     )

@@ -43,11 +43,14 @@ if TYPE_CHECKING:
 STAGE = "history"
 FIRST_HOUR = "first_hour"
 """Details of a run in the ledger: the first hour with commits, in epoch milliseconds."""
-PARTITIONS, MISPLACED = "partitions", "misplaced"
-"""Details of a run: the number of the topic's partitions, and the records that are not where their
-group belongs, see `jobs.runtime.homes`."""
+PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
+"""Details of a run: the numbers of partitions that the topic has had; the records that are not
+where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
 OWNED_SINCE = "owned_since"
 """Details of a run: the time from which on it tells who owned partitions, in milliseconds."""
+_REVISION = "revision"
+# To be raised when the same records make other rows: those of earlier releases are then made anew.
+_RULES = 2
 _TABLES_AT_ONCE = 4
 _SPECS = {table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, HEADS)}
 _RUN = HISTORY_RUN.name
@@ -86,7 +89,13 @@ def _last_run_of(lakehouse: Lakehouse) -> int:
 
 
 def _is_lost(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
-    """Tell whether a table is gone, or an old copy is in its place; or silver was made anew."""
+    """Tell whether what there is does not count.
+
+    A table is gone, or an old copy is in its place; silver was made anew; or a release with other
+    rules has written it.
+    """
+    if last.details.get(_REVISION) != _RULES:
+        return True
     written: dict[str, int] = last.details.get("written", {HEADS: 0})
     if not all(lakehouse.exists(_SPECS[table]) for table in written):
         return True
@@ -246,8 +255,10 @@ def _tell(run: Run, stage: StageRun) -> None:
         "positions": {str(partition): offset for partition, offset in news.positions.items()},
         PARTITIONS: given.places.counts,
         MISPLACED: given.places.misplaced,
+        HAS_MOVED: bool(given.places.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
+        _REVISION: _RULES,
     }
 
 
@@ -297,7 +308,7 @@ def _given(lakehouse: Lakehouse, stage: StageRun, news: _News) -> _Given:
         heads, committed = (
             None if rows is None else _without(rows, names) for rows in (heads, committed)
         )
-    places = places_of(silver, heads, news.counts)
+    places = places_of(silver, heads, news.counts, is_new)
     return _Given(at_home(silver, places), heads, committed, replayed, places)
 
 

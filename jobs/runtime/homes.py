@@ -31,9 +31,9 @@ class Found(NamedTuple):
     """Records of a group in one partition.
 
     Attributes:
-        records: how many they are.
-        first: time of the first in epoch milliseconds; None if none has one.
-        last: that of the last.
+        records: how many of them are new.
+        first: time of the first of all in epoch milliseconds; None if none has one.
+        last: that of the last new one.
     """
 
     group: str
@@ -65,7 +65,7 @@ class Places(NamedTuple):
 
 
 def places_of(
-    silver: Mapping[str, DataFrame], heads: DataFrame | None, counts: Sequence[int]
+    silver: Mapping[str, DataFrame], heads: DataFrame | None, counts: Sequence[int], is_new: str
 ) -> Places:
     """Look where the records of some groups are.
 
@@ -73,11 +73,18 @@ def places_of(
         silver: rows of the silver tables.
         heads: rows of group_heads of before; None if there is none.
         counts: how many partitions the topic has had, as far as is known.
+        is_new: the condition of rows that no run has looked at before.
     """
     at = F.unix_millis("record_timestamp")
-    every = (rows.select(*_PLACE, "record_timestamp") for rows in silver.values())
-    by_place = reduce(DataFrame.unionByName, every).groupBy(*_PLACE)
-    told = by_place.agg(F.count("*").alias("n"), F.min(at).alias("first"), F.max(at).alias("last"))
+    every = (
+        rows.select(*_PLACE, "record_timestamp", F.expr(is_new).alias("is_new"))
+        for rows in silver.values()
+    )
+    told = (
+        reduce(DataFrame.unionByName, every)
+        .groupBy(*_PLACE)
+        .agg(F.count_if("is_new"), F.min(at), F.max(F.when(F.col("is_new"), at)))
+    )
     found = [Found(*row) for row in told.collect()]
     known: dict[str, int] = {}
     if not counts or any(row.partition >= counts[-1] for row in found):
@@ -120,7 +127,8 @@ def sorted_out(found: Sequence[Found], known: Mapping[str, int], counts: Sequenc
             "partitions": counts[-1],
         }
         for row in strays
-        if row.last is not None
+        if row.records
+        and row.last is not None
         and not _is_explained(row, counts)
         and row.last >= (since.get(row.group) or 0)
     ]

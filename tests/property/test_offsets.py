@@ -112,7 +112,10 @@ class Model:
         step = None if own is None or before is None else held(own - before)
         move = self._move(row, last, step, largest)
         if move is not None:
-            self.moves.append((*of, row["record_offset"], move, step, largest))
+            recent = self.recent[of][-offsets.RHYTHM_COMMITS :]
+            is_full = len(recent) == offsets.RHYTHM_COMMITS
+            since = recent[0]["committed_at"] if is_full else None
+            self.moves.append((*of, row["record_offset"], move, step, largest, since))
         self._sum_up(row, at, step, largest)
         if step is not None and step > 0:
             self.largest[of] = max(step, largest or 0)
@@ -214,9 +217,9 @@ def test_moves_and_last_commits_whatever_the_runs(
     model = Model()
     for row in rows:
         model.take(row)
-    named = ("record_offset", "move", "step", "largest_step_before")
+    named = ("record_offset", "move", "step", "largest_step_before", "rhythm_since")
     moves = [(*key(m), *(m[n] for n in named)) for m in found[offsets.MOVES]]
-    assert sorted(moves) == sorted(model.moves)
+    assert sorted(moves, key=str) == sorted(model.moves, key=str)
     latest = {key(row): row for row in found[offsets.LATEST]}
     assert len(latest) == len(found[offsets.LATEST])
     assert {of: row["recent_commits"] for of, row in latest.items()} == {

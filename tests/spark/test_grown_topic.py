@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.generate import SCHEMA
 from schemas.placement import partition_for
-from tests import factories
 from tests.support.jobs import query, succeed
+from tests.support.topic import MINUTE, Topic
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 START = 1_700_000_000_000
-DAY = 24 * 3_600_000
+DAY = 24 * 60 * MINUTE
 GROUPS = [f"group-{n}" for n in range(12)]
 MOVED = {g for g in GROUPS if partition_for(g, 25) != partition_for(g, 50)}
-
-
-class _Topic:
-    def __init__(self) -> None:
-        self._rows: list[tuple[object, ...]] = []
-        self._next = [0] * 50
-
-    def add(self, partition: int, at: int, encoded: tuple[bytes, bytes | None]) -> None:
-        offset, self._next[partition] = self._next[partition], self._next[partition] + 1
-        row = ("__consumer_offsets", partition, offset, at, "CreateTime", *encoded)
-        self._rows.append(row)
-
-    def lives(self, group: str, partition: int, at: int, offset: int) -> None:
-        """Let a member join, and commit."""
-        member = factories.member(
-            subscription=factories.subscription(), assignment=factories.assignment()
-        )
-        told = {"generation": 1, "currentStateTimestamp": at - 10}
-        self.add(partition, at, factories.group_metadata(member, group=group, **told))
-        key = {"group": group, "topic": "orders", "partition": 0}
-        commit = factories.offset_commit(key=key, offset=offset, commitTimestamp=at + 1_000)
-        self.add(partition, at + 1_000, commit)
-
-    def expire(self, group: str, partition: int, at: int) -> None:
-        key = {"group": group, "topic": "orders", "partition": 0}
-        self.add(partition, at, (factories.offset_commit(key=key)[0], None))
-
-    def write(self, path: Path) -> Path:
-        """Write the records since the last time."""
-        rows = [dict(zip(SCHEMA.names, row, strict=True)) for row in self._rows]
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
-        self._rows = []
-        return path
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None:
-    root, topic, files = tmp_path / "lakehouse", _Topic(), 0
+    root, topic, files = tmp_path / "lakehouse", Topic(), 0
 
     def ingest(*, is_last: bool = False) -> None:
         nonlocal files
@@ -69,7 +37,7 @@ def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None
             files += 1
 
     for n, group in enumerate(GROUPS):
-        topic.lives(group, partition_for(group, 25), START + n, 10)
+        topic.lives(group, partition_for(group, 25), START + n, 10, minutes=20)
     ingest()
     for n, group in enumerate(GROUPS):
         topic.lives(group, partition_for(group, 50), START + DAY + n, 20)
@@ -92,3 +60,44 @@ def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None
     assert {r["committed_offset"] for r in commits} == {20}
     assert not query(root, "SELECT * FROM gold.anomalies WHERE kind = 'misplaced_record'")
     assert not query(root, "SELECT * FROM gold.anomalies WHERE kind = 'offsets_expired'")
+    # Those that had to begin anew have not stopped to commit.
+    stalled = query(root, "SELECT group_id FROM gold.anomalies WHERE kind = 'commit_stall'")
+    assert {r["group_id"] for r in stalled} == {*GROUPS} - MOVED
+
+
+@pytest.mark.usefixtures("spark")
+def test_records_that_are_astray_or_refused_count_once(tmp_path: Path) -> None:
+    root, topic = tmp_path / "lakehouse", Topic()
+
+    def ingest(path: Path) -> None:
+        succeed("silver", "--records", path, "--lakehouse", root)
+
+    def counted() -> dict[str, int]:
+        for job in ("history", "anomalies"):
+            succeed(job, "--lakehouse", root)
+        kinds = "kind IN ('misplaced_record', 'undecodable_records')"
+        found = query(root, f"SELECT kind, evidence FROM gold.anomalies WHERE {kinds}")
+        assert len(found) == len({r["kind"] for r in found})
+        return {r["kind"]: json.loads(r["evidence"])["records"] for r in found}
+
+    for n, group in enumerate(GROUPS):
+        topic.lives(group, partition_for(group, 50), START + n, 10)
+    astray = (partition_for(GROUPS[0], 50) + 1) % 50
+    topic.lives(GROUPS[0], astray, START + MINUTE, 10)
+    topic.add(astray, START + MINUTE, (b"\x7f", b"?"))
+    first = topic.write(tmp_path / "1.parquet")
+    ingest(first)
+    once = {"misplaced_record": 2, "undecodable_records": 1}
+    assert counted() == once
+    # A file that has them again, and more that is astray.
+    topic.lives(GROUPS[0], astray, START + 2 * MINUTE, 10)
+    both = pa.concat_tables(
+        [pq.read_table(first), pq.read_table(topic.write(tmp_path / "2.parquet"))]
+    )
+    pq.write_table(both, tmp_path / "both.parquet")
+    ingest(tmp_path / "both.parquet")
+    once["misplaced_record"] = 4
+    assert counted() == once
+    for lost in ("anomaly_heads", "group_heads"):
+        shutil.rmtree(root / "gold" / lost)
+        assert counted() == once

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CLUSTER = "default"
 _MINUTE_MS = 60_000
-_JUMP_LEAST, _JUMP_FACTOR = 1_000, 10
+_JUMP_LEAST, _JUMP_FACTOR, _RHYTHM = 1_000, 10, 5
 
 
 def default_thresholds(own: str | None = None) -> Thresholds:
@@ -113,17 +113,22 @@ def _moves(commits: list[Row]) -> list[Row]:
     for commit in commits:
         key = commit["topic"], commit["topic_partition"]
         former = last.get(key, {"offset": None, "at": None, "deleted": False, "largest": None})
+        recent: list[int] = former.get("recent", [])
         offset, largest = commit["committed_offset"], former["largest"]
         known = former["offset"] is not None and offset is not None
         step = offset - former["offset"] if known else None
         move = _move(former, step, largest, is_tombstone=commit["is_tombstone"])
         if move is not None:
             told = {"previous_offset": former["offset"], "previous_at": former["at"], "step": step}
-            moves.append({**commit, **told, "move": move, "largest_step_before": largest})
+            told |= {"largest_step_before": largest, "move": move}
+            moves.append(
+                {**commit, **told, "rhythm_since": recent[0] if len(recent) == _RHYTHM else None}
+            )
         last[key] = {
             "offset": offset,
             "at": commit["at"],
             "deleted": commit["is_tombstone"],
+            "recent": [] if commit["is_tombstone"] else [*recent, commit["at"]][-_RHYTHM:],
             "largest": max(largest or 0, step) if step is not None and step > 0 else largest,
         }
     return moves

@@ -285,6 +285,7 @@ def move(name: str, at: int, **given: object) -> tuple[str, Row]:
         "committed_offset": None,
         "step": None,
         "largest_step_before": 5,
+        "rhythm_since": None,
         "record_partition": 0,
         "record_offset": 100,
         "record_timestamp": at,
@@ -325,15 +326,40 @@ def simple(*others: tuple[str, Row]) -> list[Row]:
 
 def test_a_consumer_that_was_assigned_its_partitions_may_go_back() -> None:
     back = {"previous_at": 3 * MINUTE_MS, "committed_offset": 5, "step": -5}
-    rewind = move("rewind", 3 * MINUTE_MS + 5 * SECOND, **back)
-    steady = [minute(n, 90 + n, commits=12) for n in range(1, 4)]
-    (row,) = simple(*steady, rewind)
+    in_rhythm = {"rhythm_since": 3 * MINUTE_MS - 20 * SECOND}
+    rewind = move("rewind", 3 * MINUTE_MS + 5 * SECOND, **back, **in_rhythm)
+    (row,) = simple(rewind)
     assert (row["kind"], row["label"], row["severity"]) == ("offset_rewind", "no_members", "info")
-    # Somebody sets offsets that have been quiet.
-    quiet = move("rewind", 40 * MINUTE_MS, **back)
-    assert [r["kind"] for r in simple(*steady, quiet)] == ["offset_reset"]
-    once = minute(3, 93, commits=1)
-    assert [r["kind"] for r in simple(once, rewind)] == ["offset_reset"]
+    # Somebody sets offsets that have been quiet, were committed a few times, or by members.
+    for at, since in ((40 * MINUTE_MS, in_rhythm), (3 * MINUTE_MS + 30 * SECOND, in_rhythm)):
+        assert [r["kind"] for r in simple(move("rewind", at, **back, **since))] == ["offset_reset"]
+    few = move("rewind", 3 * MINUTE_MS + 5 * SECOND, **back)
+    assert [r["kind"] for r in simple(few)] == ["offset_reset"]
+    gone = started("a").then(170, "member_left", left=["a"])
+    assert kinds(gone.found(rewind)) == {"offset_reset"}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_one_clock_that_is_wrong_is_no_stall(hours: int, cut: bool) -> None:  # noqa: FBT001
+    minutes = [minute(n, 2 * n, 3) for n in range(100, 130)]
+    wrong = minute(115 + hours * 60, 231)
+    rows = [*minutes[:16], wrong, *minutes[16:]]
+    if cut:  # the run ended with that commit, within the minute
+        rest = minutes[15][1] | {"commits": 1, "first_offset": 232, "last_offset": 232}
+        rows = [*minutes[:15], (MINUTE, minutes[15][1] | {"commits": 2}), wrong, (MINUTE, rest)]
+        rows += minutes[16:]
+    assert not kinds(started().found(*rows, lasts=130 * 60))
+    # A clock that goes on from there is one.
+    ahead = [*minutes[:16], *(minute(n + 24 * 60, 2 * n) for n in range(116, 120))]
+    assert kinds(started().found(*ahead, lasts=26 * 3600)) == {"commit_stall"}
+
+
+def test_a_topic_that_grew_is_no_stall() -> None:
+    before = [minute(n, 1_000 + n) for n in range(1, 30)]
+    after = [minute(n, n) for n in range(90, 120)]
+    moved = [(MINUTE, row | {"record_partition": 1}) for _, row in after]
+    assert not kinds(started().found(*before, *moved, lasts=120 * 60))
 
 
 @pytest.mark.parametrize("cut", [False, True])
