@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from detectors.model import anomaly_id
-from detectors.telling import summary
+from detectors.telling import name, summary, window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,6 +56,8 @@ def row_of(
         "subject": episode.subject,
         "label": episode.label,
         "ms": episode.ended_at - episode.started_at,
+        "of": name(group_id or ""),
+        "when": window(episode.started_at, episode.ended_at),
     }
     first_partition, first_offset, first_at = episode.first
     last_partition, last_offset, last_at = episode.last
@@ -87,10 +89,10 @@ def row_of(
 def nested(evidence: Row) -> Row:
     """Give names with a dot an object of their own: ``causes.new_member``."""
     told: Row = {}
-    for name, value in evidence.items():
-        outer, dot, inner = name.partition(".")
+    for key, value in evidence.items():
+        outer, dot, inner = key.partition(".")
         if dot:
             told.setdefault(outer, {})[inner] = value
         else:
-            told[name] = value
+            told[key] = value
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,10 +12,21 @@ if TYPE_CHECKING:
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _TRIGGERS = {
-    "slow_members": "members that take longer than their max.poll.interval.ms",
+    "slow_members": "members that exceed their max.poll.interval.ms",
     "crash_loop": "members that die and are replaced",
-    "short_lived_members": "members that stay but for moments",
+    "short_lived_members": "members that join and leave within ten minutes",
 }
+_CAUSES = {
+    "group_created": "the first members joined",
+    "new_member": "a new member joined",
+    "member_left": "a member left",
+    "member_restarted": "a member restarted",
+    "static_member_replaced": "a static member was replaced",
+    "subscription_changed": "a member changed its subscription",
+    "partitions_changed": "the partitions of a topic changed",
+    "leader_rejoined": "the leader rejoined",
+}
+_LONGEST_NAME = 80
 
 
 def summary(kind: str, told: Row) -> str:
@@ -22,9 +34,26 @@ def summary(kind: str, told: Row) -> str:
 
     Args:
         kind: the kind of the anomaly.
-        told: its evidence, with `subject`, `label` and `ms`, how long it lasted.
+        told: its evidence, with `subject`, `label`, `ms`, how long it lasted, `of`, the group's
+            `name`, and `when`, its `window`.
     """
     return _SENTENCES[kind](told)
+
+
+def name(text: str) -> str:
+    """Give a name that anyone may have chosen so that it fits into a sentence."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
+
+
+def window(start: int, end: int) -> str:
+    """Give a time span in UTC, from times in epoch milliseconds; with dates if it has two."""
+    first, last = (dt.datetime.fromtimestamp(t / 1000, dt.timezone.utc) for t in (start, end))
+    if first.date() != last.date():
+        return f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
+    if f"{first:%H%M%S}" == f"{last:%H%M%S}":
+        return f"{first:%H:%M:%S} UTC"
+    return f"{first:%H:%M:%S} to {last:%H:%M:%S} UTC"
 
 
 def duration(ms: float) -> str:
@@ -47,188 +76,212 @@ def count(number: float, noun: str) -> str:
 
 def _some(names: list[str]) -> str:
     rest = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(name, names[:3])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _storm(e: Row) -> str:
-    because = f", by {_TRIGGERS[e['label']]}" if e["label"] in _TRIGGERS else ""
     causes = sorted(e.get("causes", {}).items(), key=lambda c: -c[1])
-    told = ", ".join(f"{cause} {n:,.0f}" for cause, n in causes[:3])
-    number, explained = e["rebalances"], e.get("explained", 0)
-    of_all = f"{number:,.0f} of {count(number + explained, 'rebalance')}"
-    rebalances = of_all if explained else count(number, "rebalance")
+    seen = ", ".join(f"{_CAUSES.get(c, c)} {count(n, 'time')}" for c, n in causes[:3])
+    cause = f"{_TRIGGERS[e['label']]} ({seen})" if e["label"] in _TRIGGERS else seen
+    explained = e.get("explained", 0)
+    rest = f"; {count(explained, 'other rebalance')} had such a reason" if explained else ""
     return (
-        f"{rebalances} in {duration(e['ms'])} that no deployment or start"
-        f" explains{because} ({told})"
+        f"{e['of']} rebalanced {count(e['rebalances'], 'time')} in {duration(e['ms'])}"
+        f" ({e['when']}). Cause: {cause}. No deployment or scale-out explains these{rest}."
     )
 
 
 def _aborted(e: Row) -> str:
-    return f"{count(e['aborted'], 'rebalance')} began again before the members were done"
+    return (
+        f"{e['of']} started {count(e['aborted'], 'rebalance')} again before all members had"
+        f" finished ({e['when']})."
+    )
 
 
 def _slow(e: Row) -> str:
     return (
-        f"{count(e['rebalances'], 'slow rebalance')}: at most {duration(e['join_ms'])} to join and"
-        f" {duration(e['sync_ms'])} to get an assignment"
+        f"{e['of']} had {count(e['rebalances'], 'slow rebalance')} ({e['when']}): members took up"
+        f" to {duration(e['join_ms'])} to join, and the assignment up to {duration(e['sync_ms'])}."
     )
 
 
 def _stuck(e: Row) -> str:
-    still = f"in {e['state']} for" if e["label"] == "still_rebalancing" else "rebalanced for"
-    return (
-        f"{still} {duration(e['rebalance_ms'])}, while members may take {duration(e['allowed_ms'])}"
-    )
+    allowed = f"its members may take {duration(e['allowed_ms'])} to rejoin"
+    if e["label"] == "still_rebalancing":
+        took = f"has been in {e['state']} for {duration(e['rebalance_ms'])}"
+    else:
+        took = f"rebalanced for {duration(e['rebalance_ms'])}"
+    return f"{e['of']} {took} ({e['when']}); {allowed}."
 
 
 def _flapping(e: Row) -> str:
-    return f"{e['subject']} left and came back {count(e['returns'], 'time')} in {duration(e['ms'])}"
+    return (
+        f"Member {name(e['subject'])} of {e['of']} left and rejoined {count(e['returns'], 'time')}"
+        f" in {duration(e['ms'])} ({e['when']})."
+    )
 
 
 def _fencing(e: Row) -> str:
     return (
-        f"instance {e['subject']} was taken over {count(e['replacements'], 'time')} in"
-        f" {duration(e['ms'])}: two clients may have the same group.instance.id"
+        f"Two clients of {e['of']} may share group.instance.id {name(e['subject'])}: it was taken"
+        f" over {count(e['replacements'], 'time')} in {duration(e['ms'])} ({e['when']})."
     )
 
 
 def _leader(e: Row) -> str:
     return (
-        f"the leader {e['subject']} began {count(e['rejoins'], 'rebalance')} though nobody came or"
-        " went"
+        f"The leader of {e['of']}, {name(e['subject'])}, started {count(e['rejoins'], 'rebalance')}"
+        f" although no member joined or left ({e['when']})."
     )
 
 
 def _recreated(e: Row) -> str:
-    told = f"deleted or expired at generation {e['last_generation']}, and made again"
     before, now = e.get("last_group_type"), e.get("group_type")
-    return told if before == now else f"{told} with the {now} protocol instead of the {before} one"
+    protocol = "" if before == now else f" with the {now} protocol instead of the {before} protocol"
+    return (
+        f"{e['of']} was deleted or expired at generation {e['last_generation']}, and was created"
+        f" again{protocol} ({e['when']})."
+    )
 
 
 def _protocol(e: Row) -> str:
-    what = "the protocol" if e["label"] == "conversion" else "the assignor"
-    return f"{what} went from {_some(e['changes_told'])}"
+    what = "protocol" if e["label"] == "conversion" else "assignor"
+    changes = ", then from ".join(map(name, e["changes_told"][:3]))
+    return f"The {what} of {e['of']} changed from {changes} ({e['when']})."
 
 
 def _idle(e: Row) -> str:
     return (
-        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} had no partition for"
-        f" {duration(e['ms'])}"
+        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} of {e['of']} had no partition"
+        f" for {duration(e['ms'])} ({e['when']})."
     )
 
 
 def _orphan(e: Row) -> str:
     return (
-        f"subscribed to {e['subject']}, but no partition of it was assigned for {duration(e['ms'])}"
+        f"{e['of']} subscribes to {name(e['subject'])}, but no member was assigned a partition of"
+        f" it for {duration(e['ms'])} ({e['when']})."
     )
 
 
 def _skew(e: Row) -> str:
     return (
-        f"one member had {count(e['most_partitions'], 'partition')}, the mean of"
-        f" {count(e['member_count'], 'member')} is {e['mean_partitions']}"
+        f"One member of {e['of']} owned {count(e['most_partitions'], 'partition')}; the mean of its"
+        f" {count(e['member_count'], 'member')} is {e['mean_partitions']} ({e['when']})."
     )
 
 
 def _mixed(e: Row) -> str:
-    return f"members subscribed to {e['subscriptions']} different sets of topics"
+    return (
+        f"Members of {e['of']} subscribed to {e['subscriptions']} different sets of topics"
+        f" ({e['when']})."
+    )
 
 
 def _rewind(e: Row) -> str:
     after = " after a rebalance" if e["label"] == "after_rebalance" else ""
     return (
-        f"{count(e['rewinds'], 'commit')} went back{after}, by {count(e['offsets'], 'offset')}"
-        f" together: {_some(e['moves'])}"
+        f"{e['of']} committed a smaller offset {count(e['rewinds'], 'time')}{after} ({e['when']}),"
+        f" {count(e['offsets'], 'offset')} in all: {_some(e['moves'])}. These records are read"
+        " again."
     )
 
 
 def _jump(e: Row) -> str:
     return (
-        f"{count(e['jumps'], 'commit')} skipped {count(e['offsets'], 'offset')}:"
-        f" {_some(e['moves'])}"
+        f"{e['of']} skipped {count(e['offsets'], 'offset')} in {count(e['jumps'], 'commit')}"
+        f" ({e['when']}): {_some(e['moves'])}."
     )
 
 
 def _reset(e: Row) -> str:
     return (
-        f"offsets of {count(e['partitions'], 'partition')} were set {e['label']} while the group"
-        f" had no members: {_some(e['resets'])}"
+        f"Somebody set offsets of {count(e['partitions'], 'partition')} of {e['of']} {e['label']}"
+        f" while it had no members ({e['when']}): {_some(e['resets'])}."
     )
 
 
 def _stall(e: Row) -> str:
     known = {
-        "records_wait": f", and {count(e['lag'], 'record')} waited",
-        "nothing_to_read": "; there was nothing to read",
+        "records_wait": f"{count(e['lag'], 'record')} waited.",
+        "nothing_to_read": "There was nothing to read.",
     }
-    told = known.get(e["label"], "; whether records waited is not known")
-    return f"members were there, but nothing was committed for {duration(e['pause_ms'])}{told}"
+    waited = known.get(e["label"], "Whether records waited is not known.")
+    return (
+        f"{e['of']} had members, but committed nothing for {duration(e['pause_ms'])}"
+        f" ({e['when']}). {waited}"
+    )
 
 
 def _no_progress(e: Row) -> str:
     return (
-        f"{e['subject']}: committed {e['committed_offset']:,} {count(e['commits'], 'time')}, while"
-        f" another group was at {e['other_offset']:,}"
+        f"{e['of']} committed offset {e['committed_offset']:,} of {name(e['subject'])}"
+        f" {count(e['commits'], 'time')} ({e['when']}), while another group was at"
+        f" {e['other_offset']:,}."
     )
 
 
 def _commit_storm(e: Row) -> str:
     return (
-        f"{count(e['commits'], 'commit')} in {duration(e['ms'])}, up to"
-        f" {e['commits_a_partition_and_minute']:,} a partition and minute"
+        f"{e['of']} committed {count(e['commits'], 'time')} in {duration(e['ms'])} ({e['when']}),"
+        f" up to {e['commits_a_partition_and_minute']:,} times per partition and minute."
     )
 
 
 def _hot(e: Row) -> str:
     return (
-        f"{e['share']:.0%} of all commits in an hour went to partition {e['subject']} of the log,"
-        f" most of them of {e['group']}"
+        f"Partition {e['subject']} of the offsets topic took {e['share']:.0%} of all commits of an"
+        f" hour ({e['when']}), most of them from {name(e['group'])}."
     )
 
 
 def _stale(e: Row) -> str:
     return (
-        f"no member and no commit for {duration(e['idle_ms'])};"
-        f" {count(e['partitions'], 'offset')} kept"
+        f"{e['of']} has had no member and no commit for {duration(e['idle_ms'])}; it still holds"
+        f" {count(e['partitions'], 'offset')}."
     )
 
 
 def _expired(e: Row) -> str:
-    text = f"offsets of {count(e.get('partitions', 0), 'partition')} expired"
+    text = f"{count(e.get('partitions', 0), 'offset')} of {e['of']} expired"
     if e["label"] == "still_needed":
-        return f"{text}, and the group came back: {_some(e['began_again'])}"
-    used = " while the group had members" if e["label"] == "group_in_use" else ""
-    return f"{text}{used}, {duration(e['idle_ms'])} after the last commit"
+        return f"{text}, and the group came back ({e['when']}): {_some(e['began_again'])}."
+    used = " while it had members" if e["label"] == "group_in_use" else ""
+    return f"{text}{used}, {duration(e['idle_ms'])} after the last commit ({e['when']})."
 
 
 def _coverage(e: Row) -> str:
+    why = "deleted from the log" if e["label"] == "truncated" else e["label"]
     return (
-        f"{count(e['offsets'], 'offset')} of partition {e['subject']} were {e['label']} before they"
-        " could be read"
+        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic were"
+        f" {why} before they could be ingested."
     )
 
 
 def _cleaner(e: Row) -> str:
     return (
-        f"{e['superseded_share']:.0%} of {count(e['records'], 'record')} of partition"
-        f" {e['subject']} that were over a day old had been superseded: the log cleaner has not"
-        " removed them"
+        f"The log cleaner leaves old records in partition {e['subject']} of the offsets topic:"
+        f" {e['superseded_share']:.0%} of {count(e['records'], 'record')} that are over a day old"
+        " are superseded."
     )
 
 
 def _oversized(e: Row) -> str:
-    return f"a {e['record_type']} record of {e['bytes']:,} bytes"
+    return f"{e['of']} wrote a {e['record_type']} record of {e['bytes']:,} bytes ({e['when']})."
 
 
 def _misplaced(e: Row) -> str:
     return (
-        f"{count(e['records'], 'record')} in partition {e['subject']}, where the group does not"
-        f" belong: it hashes to {e['expected_partition']}"
+        f"{count(e['records'], 'record')} of {e['of']} in partition {e['subject']} of the offsets"
+        f" topic, while the group's id hashes to partition {e['expected_partition']}."
     )
 
 
 def _undecodable(e: Row) -> str:
-    return f"{count(e['records'], 'record')} of partition {e['subject']}: {e['error']}"
+    return (
+        f"{count(e['records'], 'record')} in partition {e['subject']} of the offsets topic cannot"
+        f" be decoded: {e['error']}"
+    )
 
 
 _SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {

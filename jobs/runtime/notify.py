@@ -177,9 +177,7 @@ def _message(cluster: str, part: list[_Anomaly]) -> bytes:
 
 
 def _line(anomaly: _Anomaly) -> str:
-    group = anomaly["group_id"]
-    of_group = "" if group is None else f"{_plain(group)}: "
-    return f"[{anomaly['severity']}] {anomaly['kind']} {of_group}{_plain(anomaly['summary'])}"
+    return f"[{anomaly['severity']}] {anomaly['kind']} {_plain(anomaly['summary'])}"
 
 
 def _plain(text: str) -> str:

@@ -154,10 +154,9 @@ def _lag(row: Row) -> str:
 
 
 def _told(row: Row, more: int) -> str:
-    group = "" if row["group_id"] is None else f"{printable(row['group_id'])}: "
     summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
     severity, at = row["severity"], f"{_time(row['started_at']):%H:%M:%S}"
-    told = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {group}{summary}"
+    told = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
     return told + (f" (+{more} more)" if more else "")
 
 

@@ -103,7 +103,7 @@ def anomaly(name: str, severity: str = "warning", **given: Any) -> dict[str, Any
         "kind": "rebalance_storm",
         "severity": severity,
         "group_id": "<!channel> & co\n",
-        "summary": "5 rebalances",
+        "summary": "<!channel> & co\n rebalanced 5 times",
         "started_at": NOW - dt.timedelta(hours=1),
         "ended_at": NOW - dt.timedelta(minutes=5),
         "is_open": False,
@@ -126,7 +126,7 @@ def test_each_is_posted_once_for_each_severity(
     assert [a["anomaly_id"] for a in message["anomalies"]] == ["a"]
     # A group's name is no markup, and does not break the line.
     lines = message["text"].splitlines()
-    assert lines[1] == "[warning] rebalance_storm &lt;!channel&gt; &amp; co : 5 rebalances"
+    assert lines[1] == "[warning] rebalance_storm &lt;!channel&gt; &amp; co  rebalanced 5 times"
     found(lakehouse, 1, anomaly("a", "critical"), mild, anomaly("b"))
     notify(run)
     worse = webhook.received[1]["anomalies"]
