@@ -156,7 +156,7 @@ def anomalies(run: Run) -> None:
         kept = _kept(lakehouse, lag_run)
         refresh = _is_refresh(lakehouse, last, to, kept, limits)
     with (
-        run.step("watching the groups"),
+        run.step("detecting anomalies"),
         runs.incremental(
             STAGE,
             to=to,
