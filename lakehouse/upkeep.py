@@ -21,6 +21,8 @@ _SMALL = 64 * _MIB
 _LARGE = 128 * _MIB
 # Fewer files cost a reader nothing.
 _FEW = 4
+# Looking for old files takes as long as all else; few can have become old so soon after the last time.
+_SOON_MS = 12 * 3_600_000
 _OPEN = "is_settled"
 _EXPIRES = "delta.setTransactionRetentionDuration"
 _CONF = {
@@ -55,14 +57,15 @@ class Stored:
         return self.files > _FEW
 
     def may_vacuum(self, before_ms: int, last_before_ms: int | None) -> bool:
-        """Tell whether `vacuum` may find files that no version has had since some time.
+        """Tell whether to look for files that no version has had since some time.
 
         Args:
             before_ms: the time, in epoch milliseconds.
             last_before_ms: that of the last `vacuum`; None if there was none.
         """
-        is_new = last_before_ms is None or self.modified_ms > last_before_ms
-        return is_new and self.created_ms < before_ms
+        if last_before_ms is None:
+            return self.created_ms < before_ms
+        return self.modified_ms > last_before_ms and before_ms - last_before_ms >= _SOON_MS
 
 
 def prepare(lakehouse: Lakehouse) -> None:

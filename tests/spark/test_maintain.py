@@ -13,6 +13,7 @@ import pytest
 from jobs.runtime.options import parse
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse, spark_schema
+from lakehouse.upkeep import Stored
 from schemas.tables import LAG, RECORDS
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
@@ -73,6 +74,30 @@ def test_many_small_files_become_few_and_runs_go_on(
     succeed("history", "--lakehouse", root)
     assert is_balanced(spark, root)
     assert table(spark, root, RECORDS.name).count() == 10 * (RUNS + 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "written", "vacuumed", "is_looked_at"),
+    [
+        (-9, -9, None, True),
+        (1, 1, None, False),
+        (-9, 1, -1, True),
+        (-9, 1, -0.1, False),
+        (-9, -2, -1, False),
+    ],
+    ids=["old", "young", "a day later", "again at once", "nothing written since"],
+)
+def test_old_files_are_looked_for_where_there_may_be_some(
+    made: float, written: float, vacuumed: float | None, *, is_looked_at: bool
+) -> None:
+    """Days before and after the time since which files are kept."""
+    table = Stored(files=1, bytes=1, created_ms=_ms(made), modified_ms=_ms(written))
+    last = None if vacuumed is None else _ms(vacuumed)
+    assert table.may_vacuum(_ms(0), last) is is_looked_at
+
+
+def _ms(day: float) -> int:
+    return round((100 + day) * 86_400_000)
 
 
 def test_old_samples_go_when_asked_but_for_the_newest(

@@ -21,6 +21,7 @@ from jobs.runtime import launch, options
         ("sql --query x", True, True),
         ("sql --serve", True, False),
         ("maintain", True, False),
+        ("maintain --dry-run", True, True),
     ],
 )
 def test_a_run_after_others_is_brief(
