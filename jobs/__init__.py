@@ -6,8 +6,9 @@ Ctrl-C ends each with a line, also while it still imports what it needs.
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,6 +24,16 @@ def say_interrupted() -> None:
     os.write(2, f"{clear}groupledger: interrupted; run again to go on\n".encode())
 
 
+def end_interrupted(*_: object) -> NoReturn:
+    """End the process at once, and with it the JVM.
+
+    Of a JVM that is about to answer nothing else can be asked, not even to stop; and whenever a run
+    ends, nothing half-written counts.
+    """
+    say_interrupted()
+    os._exit(INTERRUPTED)
+
+
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):
         say_interrupted()
@@ -31,3 +42,10 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 sys.excepthook = _uncaught
+
+# The launcher holds Ctrl-C back while Python starts. As an exception it could be lost among the
+# imports, and the job would go on.
+if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end_interrupted)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

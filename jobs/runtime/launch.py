@@ -17,6 +17,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
 import zipfile
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ def main(argv: Sequence[str]) -> NoReturn:
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
         command, env = job_process(target, argv, chosen)
+        if target.sees_checkout:  # until the job can answer, see `jobs`
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         os.execve(command[0], command, env)  # noqa: S606 - the module says why
     except (jars.JarsError, OSError) as error:
         sys.exit(f"groupledger: cannot start {chosen.job}: {error}")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from jobs import INTERRUPTED, say_interrupted
+from jobs import end_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +34,7 @@ def session(options: Options) -> Iterator[SparkSession]:
     name = f"groupledger {options.job} {options.cluster}"
     # In the background of a shell script Ctrl-C is for others.
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    handler = signal.SIG_IGN if is_ignored else _end
+    handler = signal.SIG_IGN if is_ignored else end_interrupted
     signal.signal(signal.SIGINT, handler)
     SparkContext.getOrCreate(SparkConf().setAppName(name))
     signal.signal(signal.SIGINT, handler)  # the context has set one that asks the JVM
@@ -44,13 +43,3 @@ def session(options: Options) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-def _end(*_: object) -> NoReturn:
-    """End the process at once, and with it the JVM.
-
-    Of a JVM that is about to answer nothing else can be asked, not even to stop; and whenever a run
-    ends, nothing half-written counts.
-    """
-    say_interrupted()
-    os._exit(INTERRUPTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import launch, options
 from lakehouse.runs import DONE, RunId, Runs
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOOK_S = 0.002
+_LAUNCH = "import sys; from jobs.runtime.launch import main; main(sys.argv[1:])"
 
 
 class Job:
@@ -29,14 +30,12 @@ class Job:
 
     def __init__(self, *argv: object, env: Mapping[str, str] | None = None) -> None:
         """Start it as ./spark-submit.sh does, without the set-up."""
-        arguments = [str(a) for a in argv]
-        chosen = options.parse(arguments)
-        command, own = launch.job_process(launch.choose_target(None, {}), arguments, chosen)
+        command = [sys.executable, "-c", _LAUNCH, *map(str, argv)]
         self.started = time.monotonic()
         self.lines: list[tuple[float, str]] = []
         self._process = subprocess.Popen(
             command,
-            env=own | dict(env or {}),
+            env=os.environ | dict(env or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
