@@ -1,4 +1,4 @@
-"""Watches one group: takes what became known of it, keeps what is needed, gives its anomalies."""
+"""Detects the anomalies of one group from its new rows and what earlier runs have kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPEN = (OPEN_GENERATION, OPEN_STAY, OPEN_STATE)
 _SOURCES = ("generations", "stays", "moves", "minutes")
 
 
-class Watch:
+class GroupDetector:
     """One group.
 
     Each source (generations, stays, moves of offsets, minutes of commits) has its memory and its
@@ -91,7 +91,7 @@ class Watch:
 
         What follows from rows that a later run may change is not kept.
         """
-        then = Watch(self._limits, self.to_json())
+        then = GroupDetector(self._limits, self.to_json())
         then._presences, then._open = self._presences, self._open
         then._look_ahead(now)
         found = then._findings

@@ -1,4 +1,4 @@
-"""The watch's one seam to Spark: rows of gold and silver in, anomalies out."""
+"""The detectors' one seam to Spark: rows of gold and silver in, anomalies out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from detectors.detection import COLUMNS, HEAD, TURNS, detected
 from detectors.group import (
     GENERATION,
     LAG,
@@ -20,7 +21,6 @@ from detectors.group import (
     STAY,
 )
 from detectors.model import MINUTE_MS
-from detectors.watching import COLUMNS, HEAD, TURNS, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ _ORDER = ("turn", "life", "place", "second_place", "kind", "tie")
 
 
 class Sources(NamedTuple):
-    """What a watch looks at; None stands for a table without anything to look at.
+    """The rows that the detectors read; None stands for a table without any.
 
     Attributes:
         generations: rows of group_generations: the settled ones that are new, and all open ones.
@@ -43,7 +43,7 @@ class Sources(NamedTuple):
         stays: rows of member_sessions: the settled ones that are new, and all open ones.
         moves: the rows of offset_moves that are new.
         commits: the rows of offset_commits that are new.
-        lag: the rows of lag of the newest run, and of groups that are watched from their start all.
+        lag: the rows of lag of the newest run, and all of those of groups read from their start.
         heads: rows of anomaly_heads: those of groups.
         homes: group_id and the partition that its records are in now, if some were in another.
     """
@@ -58,7 +58,7 @@ class Sources(NamedTuple):
     homes: DataFrame | None
 
 
-def watch(
+def detect(
     sources: Sources,
     *,
     thresholds: Thresholds,
@@ -67,7 +67,7 @@ def watch(
     known_until: Mapping[int, int],
     schema: T.StructType,
 ) -> DataFrame:
-    """Watch each group.
+    """Detect the anomalies of each group.
 
     Args:
         sources: what to look at.
@@ -75,7 +75,7 @@ def watch(
         cluster: name of the cluster, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
         known_until: that of the partitions that could not be read to their end.
-        schema: Spark's type of `detectors.watching.OUTPUT`.
+        schema: Spark's type of `detectors.detection.OUTPUT`.
 
     Returns:
         The anomalies that are settled now, all open ones, and the heads.
@@ -88,13 +88,13 @@ def watch(
     )
 
     def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return watched(batches, thresholds, cluster, now, known_until)
+        return detected(batches, thresholds, cluster, now, known_until)
 
     return ordered.mapInArrow(batches_of, schema)
 
 
 def _parts(sources: Sources) -> Iterator[DataFrame]:
-    """Bring all that a watch looks at into one shape, in which columns of other kinds are null."""
+    """Bring all sources into one shape, in which columns of other kinds are null."""
     # In order of their lives, which may be in two partitions; the newest has not ended.
     last = F.coalesce("ended_at", F.timestamp_millis(F.lit(_NEVER_MS)))
     generations = sources.generations.withColumn("last", last)

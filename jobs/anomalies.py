@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jobs.runtime.run import Run
 
 
-def watch(run: Run) -> None:
+def detect(run: Run) -> None:
     """Find the anomalies, tell of them, and post those that are new."""
     anomalies(run)
     notify(run)
@@ -22,4 +22,4 @@ def watch(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(watch, ["anomalies", *sys.argv[1:]]))
+    sys.exit(run_job(detect, ["anomalies", *sys.argv[1:]]))

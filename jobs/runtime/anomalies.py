@@ -1,4 +1,4 @@
-"""Gold and silver to gold.anomalies and gold.group_health: watches what the history has brought.
+"""Gold and silver to gold.anomalies and gold.group_health: detects anomalies in new history.
 
 A run that was killed is done again with the same range and the same time of the log. Each table is
 written once a run; the heads, from which the next run goes on, come after the anomalies.
@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from detectors import health, log
+from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
 from detectors.model import HOUR_MS, Findings
 from detectors.rows import rows_of
-from detectors.transform import Sources, watch
-from detectors.watching import OUTPUT, batch_of
+from detectors.transform import Sources, detect
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED
 from jobs.runtime.history import STAGE as HISTORY
@@ -111,7 +111,7 @@ class Kept(NamedTuple):
         return newest
 
 
-class News(NamedTuple):
+class Changes(NamedTuple):
     """What a run looks at.
 
     Attributes:
@@ -238,7 +238,7 @@ def _is_refresh(
 
 def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
     if kept.heads_run != stage.id.number:  # of a run that was killed, they may be there
-        _watch(lakehouse, stage, kept, limits)
+        _detect(lakehouse, stage, kept, limits)
     now, lag_run = stage.plan["as_of"], lakehouse.runs.last_number(LAG_RUNS)
     asked = [health.known_anomalies(now, stage.id.number), health.rebalances(now)]
     known, *sums = answers(lakehouse, asked if lag_run < 0 else [*asked, health.lags(lag_run)])
@@ -251,13 +251,13 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     stage.details = {"anomalies": {row["kind"]: row["known"] for row in kinds}}
 
 
-def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
+def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
     """Find what is wrong with the log and with each group."""
-    news = _news(lakehouse, stage)
-    of_log = _watch_log(lakehouse, stage, kept, news, limits)
+    changes = _changes(lakehouse, stage)
+    of_log = _detect_in_log(lakehouse, stage, kept, changes, limits)
     schema = spark_schema(OUTPUT)
-    watched = watch(
-        _sources(lakehouse, stage, news),
+    found = detect(
+        _sources(lakehouse, stage, changes),
         thresholds=limits,
         cluster=lakehouse.cluster,
         now=stage.plan["as_of"],
@@ -265,7 +265,7 @@ def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds
         schema=schema,
     )
     told = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
-    found = watched.unionByName(lakehouse.spark.createDataFrame(told, schema).coalesce(1))
+    found = found.unionByName(lakehouse.spark.createDataFrame(told, schema).coalesce(1))
     # A frame that is persisted would be computed again from the heads that it has replaced.
     number = F.lit(stage.id.number).cast("bigint")
     found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
@@ -277,30 +277,30 @@ def _watch(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds
         found_again = [r for r in of_log if "anomaly_id" in r and r["kind"] not in log.PASSING]
         ids = [row["anomaly_id"] for row in found_again]
         where = f"{where} OR {among('anomaly_id', ids)}" if ids else where
-        if news.is_backfill:
+        if changes.is_backfill:
             where = f"{where} OR {among('kind', log.OF_HOURS)}"
-        if news.replayed:
+        if changes.replayed:
             kinds = among("kind", log.KINDS)
-            where = f"{where} OR {of_groups(news.replayed)} AND NOT {kinds}"
+            where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
     lakehouse.replace(ANOMALIES, rows, stage.id, where)
     # Behind the anomalies, since the next run goes on from them.
     lakehouse.replace(ANOMALY_HEADS, found.where("anomaly_id IS NULL"), stage.id)
 
 
-def _sources(lakehouse: Lakehouse, stage: StageRun, news: News) -> Sources:
-    told = _of_groups("history_run", (stage.after, stage.to), news.replayed)
+def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:
+    told = _of_groups("history_run", (stage.after, stage.to), changes.replayed)
     is_told = f"{OPEN_ROWS} OR {told}"
     commits, lag, heads = None, None, None
-    if news.rows[log.COMMITS] or news.replayed:
-        decoded = _of_groups("decode_run", news.decode_runs, news.replayed)
+    if changes.rows[log.COMMITS] or changes.replayed:
+        decoded = _of_groups("decode_run", changes.decode_runs, changes.replayed)
         commits = lakehouse.read(all_tables()[log.COMMITS]).where(decoded)
     if (lag_run := lakehouse.runs.last_number(LAG_RUNS)) >= 0:
         newest = f"lag_run = {lag_run}"
-        of_replayed = f"{newest} OR {of_groups(news.replayed)}" if news.replayed else newest
+        of_replayed = f"{newest} OR {of_groups(changes.replayed)}" if changes.replayed else newest
         lag = lakehouse.read(LAG).where(of_replayed if stage.after >= 0 else EVERY_ROW)
     if stage.after >= 0:
         heads = lakehouse.read(ANOMALY_HEADS).where("group_id IS NOT NULL")
-        heads = heads.where(f"NOT {of_groups(news.replayed)}") if news.replayed else heads
+        heads = heads.where(f"NOT {of_groups(changes.replayed)}") if changes.replayed else heads
     return Sources(
         generations=lakehouse.read(GROUP_GENERATIONS).where(is_told),
         states=lakehouse.read(GROUP_STATES).where(f"{OPEN_ROWS} AND ended_at IS NULL"),
@@ -309,14 +309,14 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, news: News) -> Sources:
         commits=commits,
         lag=lag,
         heads=heads,
-        homes=lakehouse.read(GROUP_HEADS) if news.has_moved else None,
+        homes=lakehouse.read(GROUP_HEADS) if changes.has_moved else None,
     )
 
 
 # -- what is new -----------------------------------------------------------------------------------
 
 
-def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
+def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     runs = lakehouse.runs
     history = runs.done(HISTORY, stage.after, stage.to)
     decodes = _range(history)
@@ -330,7 +330,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         replayed = [row.group_id for row in told.join(known, "group_id", how="left_semi").collect()]
     since, before = _since(lakehouse, history, decodes), stage.former.get("as_of")
     is_backfill = since is not None and before is not None and since < before - HOUR_MS
-    return News(
+    return Changes(
         ingest_runs=_range(decode),
         decode_runs=decodes,
         rows=sum((Counter(row.rows) for row in decode), Counter()),
@@ -343,7 +343,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
 
 
 def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
-    """Tell since when there are new commits, see `News`."""
+    """Tell since when there are new commits, see `Changes`."""
     # Of groups that are told anew, the history names the first hour of all of their commits.
     if all(FIRST_HOUR in run.details and not run.details["groups_replayed"] for run in history):
         hours = [run.details[FIRST_HOUR] for run in history]
@@ -369,8 +369,8 @@ def _of_groups(column: str, runs: tuple[int, int], replayed: list[str]) -> str:
 # -- the log as a whole ----------------------------------------------------------------------------
 
 
-def _watch_log(
-    lakehouse: Lakehouse, stage: StageRun, kept: Kept, news: News, limits: Thresholds
+def _detect_in_log(
+    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
 ) -> list[Row]:
     """Look at the log as a whole: what each group, or none, is found in is kept apart.
 
@@ -380,7 +380,7 @@ def _watch_log(
     now = stage.plan["as_of"]
     former = kept.log if stage.after >= 0 else None
     remembered = {} if former is None else orjson.loads(former)
-    if news.is_backfill:  # all hours are looked at again
+    if changes.is_backfill:  # all hours are looked at again
         for key, episodes in remembered.items():
             remembered[key] = [e for e in episodes if e["kind"] not in log.OF_HOURS]
     by_key = {key: Findings(episodes) for key, episodes in remembered.items()}
@@ -392,7 +392,7 @@ def _watch_log(
         settled, still_open = findings.settle(now), findings.open()
         yield from rows_of(settled, still_open, lakehouse.cluster, group, of_group, now=now)
 
-    for group, hit in _log_findings(lakehouse, now, kept, news, limits):
+    for group, hit in _log_findings(lakehouse, now, kept, changes, limits):
         if group is not None and limits.ignores(group):
             continue
         if hit.kind in log.PASSING:
@@ -413,28 +413,28 @@ def _key(group: str | None) -> str:
 
 
 def _log_findings(
-    lakehouse: Lakehouse, now: int, kept: Kept, news: News, limits: Thresholds
+    lakehouse: Lakehouse, now: int, kept: Kept, changes: Changes, limits: Thresholds
 ) -> Iterator[Finding]:
-    decoded = between("decode_run", *news.decode_runs)
-    questions = _questions(now, news, decoded, limits)
+    decoded = between("decode_run", *changes.decode_runs)
+    questions = _questions(now, changes, decoded, limits)
     told = answers(lakehouse, [question.sql for question in questions])
     for question, rows in zip(questions, told, strict=True):
         yield from question.found(rows)
-    yield from log.misplaced(news.misplaced)
+    yield from log.misplaced(changes.misplaced)
     yield from log.stale_groups(kept.groups, limits, now)
 
 
-def _questions(now: int, news: News, decoded: str, limits: Thresholds) -> list[Question]:
+def _questions(now: int, changes: Changes, decoded: str, limits: Thresholds) -> list[Question]:
     """Ask the tables that have new rows."""
-    is_read = between("ingest_run", *news.ingest_runs)
+    is_read = between("ingest_run", *changes.ingest_runs)
     questions = [log.coverage_gaps(is_read)]
-    if news.rows[log.QUARANTINE]:
+    if changes.rows[log.QUARANTINE]:
         questions.append(log.undecodable(is_read))
-    if news.rows[log.METADATA]:
+    if changes.rows[log.METADATA]:
         questions.append(log.oversized(decoded, limits))
-    if news.since is not None:
-        if news.since < now - limits.values["cleaner_stalled"]["age_ms"]:
+    if changes.since is not None:
+        if changes.since < now - limits.values["cleaner_stalled"]["age_ms"]:
             questions.append(log.cleaner_stalled(decoded, limits.values, now))
-        questions.append(log.hot_partitions(news.hours, limits.values))
-        questions.append(log.no_progress(news.hours, limits))
+        questions.append(log.hot_partitions(changes.hours, limits.values))
+        questions.append(log.no_progress(changes.hours, limits))
     return questions

@@ -122,7 +122,7 @@ def _is_numbered(table: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _News:
+class _Changes:
     """What a run has to tell of.
 
     Attributes:
@@ -146,7 +146,7 @@ class _News:
     counts: list[int]
 
 
-def _news(lakehouse: Lakehouse, stage: StageRun) -> _News:
+def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     former = {} if stage.is_refresh else stage.former
     known, before = (_by_partition(former, name) for name in ("positions", "last_holes"))
     runs = lakehouse.runs.done(DECODE, stage.after, stage.to)
@@ -168,7 +168,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> _News:
         refused = _refused(lakehouse, is_new).cast(missing.schema)
         missing = pa.concat_tables([missing, refused])
     partitions, starts, ends = (column.to_numpy() for column in missing.columns)
-    return _News(
+    return _Changes(
         [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
         is_late,
         holes_of(partitions, starts, ends, before),
@@ -239,10 +239,10 @@ def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
 
 def _tell(run: Run, stage: StageRun) -> None:
     lakehouse = run.lakehouse
-    news = _news(lakehouse, stage)
-    given = _given(lakehouse, stage, news)
+    changes = _changes(lakehouse, stage)
+    given = _given(lakehouse, stage, changes)
     if not (stage.is_resumed and _of_run(lakehouse, stage, HEADS)):
-        changed = _write(lakehouse, stage, news, given)
+        changed = _write(lakehouse, stage, changes, given)
         run.summary |= {"groups_changed": changed, "groups_replayed": len(given.replayed)}
         stage.details["groups_replayed"] = len(given.replayed)
     if stage.is_resumed:
@@ -250,9 +250,9 @@ def _tell(run: Run, stage: StageRun) -> None:
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
     written = {} if stage.is_refresh else stage.former.get("written", {})
     of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
-    holes = news.holes.items()
+    holes = changes.holes.items()
     stage.details |= {
-        "positions": {str(partition): offset for partition, offset in news.positions.items()},
+        "positions": {str(partition): offset for partition, offset in changes.positions.items()},
         PARTITIONS: given.places.counts,
         MISPLACED: given.places.misplaced,
         HAS_MOVED: bool(given.places.elsewhere),
@@ -287,14 +287,14 @@ class _Given:
     places: Places
 
 
-def _given(lakehouse: Lakehouse, stage: StageRun, news: _News) -> _Given:
-    every = {table: lakehouse.read(decoded_table(table)) for table in news.tables}
+def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
+    every = {table: lakehouse.read(decoded_table(table)) for table in changes.tables}
     is_new = between("decode_run", stage.after, stage.to)
     silver = {table: rows.where(is_new) for table, rows in every.items()}
     heads, committed, replayed = None, None, list[str]()
     if stage.former and not stage.is_refresh:
         heads, committed = (lakehouse.read(_SPECS[table]) for table in (HEADS, LATEST))
-        replayed = _replayed(silver, heads, news) if news.is_late else []
+        replayed = _replayed(silver, heads, changes) if changes.is_late else []
     if replayed:
         known = between("decode_run", -1, stage.to)
         names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
@@ -308,21 +308,21 @@ def _given(lakehouse: Lakehouse, stage: StageRun, news: _News) -> _Given:
         heads, committed = (
             None if rows is None else _without(rows, names) for rows in (heads, committed)
         )
-    places = places_of(silver, heads, news.counts, is_new)
+    places = places_of(silver, heads, changes.counts, is_new)
     return _Given(at_home(silver, places), heads, committed, replayed, places)
 
 
-def _replayed(new: dict[str, DataFrame], heads: DataFrame, news: _News) -> list[str]:
+def _replayed(new: dict[str, DataFrame], heads: DataFrame, changes: _Changes) -> list[str]:
     """Name the groups that records before what was told already may be of, or may tell about.
 
     What is missing in a partition counts for all groups in it.
     """
     place = ("group_id", "record_partition")
     positions = (rows.select(*place, "record_offset") for rows in new.values())
-    told = F.create_map(*(F.lit(x) for pair in news.before.items() for x in pair))
+    told = F.create_map(*(F.lit(x) for pair in changes.before.items() for x in pair))
     is_late = F.col("record_offset") < told[F.col("record_partition")]
     late = reduce(DataFrame.unionByName, positions).where(is_late).select(*place).distinct()
-    partitions = news.late | {row.record_partition for row in late.collect()}
+    partitions = changes.late | {row.record_partition for row in late.collect()}
     there = heads.where(F.col("record_partition").isin(*partitions))
     moved = heads.join(late.select("group_id"), "group_id", how="left_semi")
     groups = there.unionByName(moved).select("group_id").distinct().collect()
@@ -337,9 +337,9 @@ def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(groups), "group_id", how="left_anti")
 
 
-def _write(lakehouse: Lakehouse, stage: StageRun, news: _News, given: _Given) -> int:
-    """Write the tables; give how many groups there is news of."""
-    rows = timeline(given.silver, given.heads, news.holes, given.places.partitions)
+def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Given) -> int:
+    """Write the tables; give the number of groups with new rows."""
+    rows = timeline(given.silver, given.heads, changes.holes, given.places.partitions)
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed)
         if COMMITS in given.silver
@@ -436,11 +436,11 @@ class _Tables:
         self._put(HOURS, hours, may_go_on)
 
     def write_committed(self) -> None:
-        """Write the last commit of each partition, also of those without news."""
+        """Write the last commit of each partition, also of those without new records."""
         self._put(LATEST, rows_of(self._rows, LATEST), EVERY_ROW)
 
     def write_heads(self) -> None:
-        """Write the head of each group, also of those without news."""
+        """Write the head of each group, also of those without new records."""
         since = F.coalesce("told_since", _RUN)
         heads = self._numbered(HEADS).withColumn("told_since", since)
         self._put(HEADS, heads, EVERY_ROW, but_for_changed=True)
@@ -454,7 +454,7 @@ class _Tables:
             table: the table.
             rows: what is told.
             where: the condition; None if no row of before is to be replaced.
-            but_for_changed: keep those of them that are of groups without news.
+            but_for_changed: keep those of groups without new records.
         """
         lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
         is_touched = bool(self._told.counts.get(table))

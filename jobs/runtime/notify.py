@@ -113,10 +113,10 @@ def _new(lakehouse: Lakehouse, least: int, since: int) -> list[_Anomaly]:
     )
     joined = known.join(tried, "anomaly_id", how="left")
     is_due = F.col("is_open") | (F.col("ended_at") >= F.timestamp_millis(F.lit(since)))
-    news = joined.where(
+    unposted = joined.where(
         (is_due | F.col("was_tried")) & (F.col("sent").isNull() | (rank > F.col("sent")))
     )
-    rows = news.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
+    rows = unposted.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
     return [{name: _told(name, value) for name, value in row.asDict().items()} for row in rows]
 
 

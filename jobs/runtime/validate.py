@@ -51,7 +51,7 @@ _STAGES = {
 
 
 @dataclass(frozen=True)
-class News:
+class Changes:
     """What is new to look at.
 
     Attributes:
@@ -92,13 +92,13 @@ def validate(run: Run) -> None:
             run.say(f"validate run {stage.id.number} was planned and not done: this one does it")
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
             pool.submit(great_expectations)  # beside Spark's first look at the tables
-            news = _news(lakehouse, stage)
-            found = evaluate(_given(lakehouse, news), run.options.docs)
+            changes = _changes(lakehouse, stage)
+            found = evaluate(_given(lakehouse, changes), run.options.docs)
             run.spark.catalog.dropTempView(_DECODED)
-            _write(lakehouse, stage, news, found)
+            _write(lakehouse, stage, changes, found)
     failed = [f for f in found if not f.success]
     run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
-    _tell(run, found, failed, news)
+    _tell(run, found, failed, changes)
     if failed and (run.options.strict or run.options.job == STAGE):
         run.status = FAILED
 
@@ -114,7 +114,7 @@ def _floor(lakehouse: Lakehouse) -> int:
 # -- what is new -----------------------------------------------------------------------------------
 
 
-def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
+def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     before = _NOTHING if stage.is_refresh else stage.former.get("reach", _NOTHING)
     reach = stage.plan["reach"]
     done = {name: lakehouse.runs.done(name, before[name], reach[name]) for name in _NOTHING}
@@ -144,7 +144,7 @@ def _news(lakehouse: Lakehouse, stage: StageRun) -> News:
         counted = set(decoded)
     made = [name for name, spec in decoded.items() if name in counted and lakehouse.exists(spec)]
     values["decoded"] = decoded_rows(made, is_new)
-    return News(tables, {name: value for name, value in values.items() if value})
+    return Changes(tables, {name: value for name, value in values.items() if value})
 
 
 def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
@@ -169,17 +169,17 @@ def _owned_since(runs: list[LedgerRow]) -> str:
     return f"timestamp_millis({min(since, default=0)})"
 
 
-def _given(lakehouse: Lakehouse, news: News) -> list[Given]:
+def _given(lakehouse: Lakehouse, changes: Changes) -> list[Given]:
     """Give the suites that have something new to look at, as far as their tables have been made."""
-    chosen = {suite: filled(suite.rows, news.values) for suite in suites() if news.has(suite)}
+    chosen = {suite: filled(suite.rows, changes.values) for suite in suites() if changes.has(suite)}
     named = {suite: tables_of(sql) for suite, sql in chosen.items()}
     made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
-    given = [suite for suite in chosen if named[suite] <= made and named[suite] & news.tables]
+    given = [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]
     show(lakehouse, {name for suite in given for name in named[suite]})
-    here = news.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
+    here = changes.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
     if any("decoded" in suite.places for suite in given):
         # More than one suite reads them, and they are of a dozen tables.
-        decoded = lakehouse.spark.sql(on_views(news.values["decoded"], view_of))
+        decoded = lakehouse.spark.sql(on_views(changes.values["decoded"], view_of))
         decoded.localCheckpoint().createOrReplaceTempView(_DECODED)
     return [
         Given(
@@ -194,7 +194,7 @@ def _given(lakehouse: Lakehouse, news: News) -> list[Given]:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _write(lakehouse: Lakehouse, stage: StageRun, news: News, found: list[Found]) -> None:
+def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[Found]) -> None:
     at = dt.datetime.now(dt.timezone.utc)
     rows: list[dict[str, object]] = [
         {
@@ -207,7 +207,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: News, found: list[Found]
             "rows_checked": f.rows_checked,
             "rows_unexpected": f.rows_unexpected,
             "threshold": round(1 - f.check.mostly, 9),
-            "query": broken_rows(f.suite, f.check, lakehouse.cluster, news.values),
+            "query": broken_rows(f.suite, f.check, lakehouse.cluster, changes.values),
             "sample": f.sample,
             "at": at,
         }
@@ -218,7 +218,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, news: News, found: list[Found]
     stage.rows = {RESULTS.name: len(rows)}
 
 
-def _tell(run: Run, found: list[Found], failed: list[Found], news: News) -> None:
+def _tell(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:
     if not found:
         run.say("validate: nothing new to look at since the last time")
     elif not failed:
@@ -230,7 +230,7 @@ def _tell(run: Run, found: list[Found], failed: list[Found], news: News) -> None
         share = f"{f.rows_unexpected:,} of {f.rows_checked:,} rows"
         head = f"[bold]{f.check.severity}[/] {f.suite.table} {f.check.name}: {share}."
         run.out.print(f"{head} {escape(f.check.meaning)}", soft_wrap=True, highlight=False)
-        query = broken_rows(f.suite, f.check, run.lakehouse.cluster, news.values)
+        query = broken_rows(f.suite, f.check, run.lakehouse.cluster, changes.values)
         run.out.print(query, style="dim", markup=False, highlight=False, soft_wrap=True)
     held = len(found) - len(failed)
     run.out.print(

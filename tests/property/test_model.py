@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.support.coordinator import Coordinator
+from tests.support.detection import detected_history
 from tests.support.lives import (
     Life,
     check,
@@ -18,7 +19,6 @@ from tests.support.lives import (
     shrunk,
     told_of,
 )
-from tests.support.watching import watched_history
 from timeline.model import STATES
 
 SEED, LIVES, PARTS = 20, 2_000, 8
@@ -44,7 +44,7 @@ def test_what_happens_in_one_millisecond_is_told_the_same_in_many_runs() -> None
 
 def warnings(life: Life) -> set[str]:
     group, told = told_of(life)
-    found = watched_history(told, group.clock + 3_600_000)
+    found = detected_history(told, group.clock + 3_600_000)
     return {row["kind"] for row in found if row["severity"] != "info"}
 
 

@@ -93,7 +93,7 @@ def test_three_runs_tell_what_one_run_tells(spark: SparkSession, root: str, tmp_
     assert gold(spark, root, "many") == gold(spark, root, "one")
 
 
-def test_a_run_without_news_changes_nothing(spark: SparkSession, root: str) -> None:
+def test_a_run_without_new_records_changes_nothing(spark: SparkSession, root: str) -> None:
     before = contents(spark, root, "one")
     options = ("--lakehouse", root, "--cluster", "one")
     assert succeed("history", *options)["groups_changed"] == 0

@@ -291,7 +291,7 @@ class World:
             plan={"reach": reach},
             former={},
         )
-        self.values = job._news(lakehouse, stage).values | {"ingest_runs": "true"}
+        self.values = job._changes(lakehouse, stage).values | {"ingest_runs": "true"}
         for name, spec in all_tables().items():
             rows = lakehouse.read(spec).toArrow()
             if not rows.num_rows and name in MADE_UP:

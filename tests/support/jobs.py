@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from dq.balance import unbalanced
-from jobs.anomalies import watch
+from jobs.anomalies import detect
 from jobs.demo import demo
 from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
@@ -60,7 +60,7 @@ _JOBS = {
     "decode": ("decode", decode),
     "ingest": ("ingest", ingest),
     "history": ("history", history),
-    "anomalies": ("anomalies", watch),
+    "anomalies": ("anomalies", detect),
     "lag": ("lag", lag),
     "report": ("report", report),
     "sql": ("sql", sql),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from schemas import toml
-from tests.support.watching import watched
+from tests.support.detection import detected
 
 Row = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def path_of(recording: str) -> Path:
 @cache
 def found_in(recording: str) -> tuple[Row, ...]:
     """Give what is found in a recording, by our thresholds."""
-    return tuple(watched(path_of(recording)))
+    return tuple(detected(path_of(recording)))
 
 
 def outcomes() -> dict[str, Outcome]:

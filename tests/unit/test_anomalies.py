@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detectors import telling
-from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Watch
+from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, GroupDetector
 from detectors.log import misplaced
 from detectors.members import follow
 from detectors.model import anomaly_id
@@ -16,8 +16,8 @@ from detectors.telling import KINDS, window
 from detectors.thresholds import ThresholdsError
 from jobs.runtime.anomalies import Kept
 from schemas.placement import java_hash
+from tests.support.detection import default_thresholds, detected
 from tests.support.labels import RECORDINGS, found_in, outcomes, path_of
-from tests.support.watching import default_thresholds, watched
 
 Row = dict[str, Any]
 SECOND, MINUTE_MS, HOUR = 1_000, 60_000, 3_600_000
@@ -39,7 +39,7 @@ def test_what_happened_in_the_recordings_is_found_and_nothing_else(kind: str) ->
 @pytest.mark.parametrize("runs", [2, 7])
 def test_cut_into_runs_it_is_the_same(recording: str, runs: int) -> None:
     whole = list(found_in(recording))
-    assert watched(path_of(recording), runs) == whole
+    assert detected(path_of(recording), runs) == whole
     ids = [row["anomaly_id"] for row in whole]
     assert len(set(ids)) == len(ids)
 
@@ -120,14 +120,14 @@ class Story:
 
     def found(self, *others: tuple[str, Row], lasts: float = 3600) -> list[Row]:
         """Give what is found, so many seconds after the last generation."""
-        watch = Watch(LIMITS.of("g"))
-        watch.take(OPEN_GENERATION, self.generations[-1])
+        detector = GroupDetector(LIMITS.of("g"))
+        detector.take(OPEN_GENERATION, self.generations[-1])
         for row in self.generations[:-1]:
-            watch.take(GENERATION, row)
+            detector.take(GENERATION, row)
         for kind, row in others:
-            watch.take(kind, row)
+            detector.take(kind, row)
         now = self._at + round(lasts * SECOND)
-        episodes = [*watch.settled(), *watch.still_open(now)]
+        episodes = [*detector.settled(), *detector.still_open(now)]
         return [row_of(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes]
 
 
@@ -334,10 +334,10 @@ def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
 
 def simple(*others: tuple[str, Row]) -> list[Row]:
     """Give what is found of a group that has no record of its own."""
-    watch = Watch(LIMITS.of("g"))
+    detector = GroupDetector(LIMITS.of("g"))
     for kind, row in others:
-        watch.take(kind, row)
-    episodes = [*watch.settled(), *watch.still_open(HOUR)]
+        detector.take(kind, row)
+    episodes = [*detector.settled(), *detector.still_open(HOUR)]
     return [row_of(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
 
 
@@ -406,12 +406,12 @@ def test_a_finding_behind_the_clock_goes_on_with_nothing_that_is_over() -> None:
     def found(*moves: tuple[str, Row], runs: int) -> list[str]:
         head, rows = None, []
         for part in (moves[:2], moves[2:]) if runs > 1 else (moves,):
-            watch = Watch(LIMITS.of("g"), head)
+            detector = GroupDetector(LIMITS.of("g"), head)
             for kind, row in part:
-                watch.take(kind, row)
-            rows += watch.settled()
-            head = watch.to_json()
-        rows += watch.still_open(2 * HOUR)
+                detector.take(kind, row)
+            rows += detector.settled()
+            head = detector.to_json()
+        rows += detector.still_open(2 * HOUR)
         return [f"{e.kind} {e.started_at} {e.ended_at}" for e in rows]
 
     reset = {"committed_offset": 5, "step": -5, "previous_at": None}
@@ -425,13 +425,13 @@ def test_a_finding_behind_the_clock_goes_on_with_nothing_that_is_over() -> None:
 
 def test_an_open_transaction_is_no_stall() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
-    watch = Watch(LIMITS.of("g"))
-    watch.take(OPEN_GENERATION, started().generations[-1])
+    detector = GroupDetector(LIMITS.of("g"))
+    detector.take(OPEN_GENERATION, started().generations[-1])
     for kind, row in commits:
-        watch.take(kind, row)
-    assert [e.kind for e in watch.still_open(HOUR)] == ["commit_stall"]
+        detector.take(kind, row)
+    assert [e.kind for e in detector.still_open(HOUR)] == ["commit_stall"]
     # What follows in the partition is hidden since the last commit.
-    assert not watch.still_open(watch.time(HOUR, {0: 4 * MINUTE_MS}))
+    assert not detector.still_open(detector.time(HOUR, {0: 4 * MINUTE_MS}))
 
 
 # -- the log ---------------------------------------------------------------------------------------

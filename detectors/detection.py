@@ -1,4 +1,4 @@
-"""Watches groups one after the other, as their rows pass by; knows neither Spark nor tables."""
+"""Detects the anomalies of groups, one after the other; knows neither Spark nor tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from detectors.group import (
     OPEN_STATE,
     OPEN_STAY,
     STAY,
-    Watch,
+    GroupDetector,
 )
 from detectors.rows import rows_of
 from schemas import gold
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 HEAD = "head"
-"""The kind of what a watch remembers of a group."""
+"""The kind of the row that holds what the detectors keep of a group."""
 
 TURNS = {
     HEAD: 0,
@@ -46,7 +46,7 @@ OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,
     column("state", "string", "Of a head: what the detectors remember; null of an anomaly."),
 )
-"""The columns of what `watched` gives."""
+"""The columns of what `detected` gives."""
 
 GENERATION_COLUMNS = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
@@ -89,14 +89,14 @@ _WINDOW = 2_000
 _BATCH_ROWS = 5_000
 
 
-def watched(
+def detected(
     batches: Iterable[pa.RecordBatch],
     thresholds: Thresholds,
     cluster: str,
     now: int,
     known_until: Mapping[int, int],
 ) -> Iterator[pa.RecordBatch]:
-    """Watch groups.
+    """Detect the anomalies of groups.
 
     Args:
         batches: what became known: columns group_id, kind, and those of `COLUMNS`, which are null
@@ -161,26 +161,26 @@ class _Group:
         self.group_id = group_id
         self._limits = thresholds.of(group_id)
         self._is_ignored = thresholds.ignores(group_id)
-        self._watch: Watch | None = None
+        self._detector: GroupDetector | None = None
 
     def take(self, kind: str, row: Row) -> None:
         if self._is_ignored:
             return
         if kind == HEAD:
-            self._watch = Watch(self._limits, row["state"])
+            self._detector = GroupDetector(self._limits, row["state"])
             return
-        if self._watch is None:
-            self._watch = Watch(self._limits)
-        self._watch.take(kind, row)
+        if self._detector is None:
+            self._detector = GroupDetector(self._limits)
+        self._detector.take(kind, row)
 
     def rows(self, cluster: str, now: int, known_until: Mapping[int, int]) -> Iterator[Row]:
         """Give the group's anomalies, and its head."""
-        if self._watch is None:
+        if self._detector is None:
             return
-        now = self._watch.time(now, known_until)
-        settled, still_open = self._watch.settled(), self._watch.still_open(now)
+        now = self._detector.time(now, known_until)
+        settled, still_open = self._detector.settled(), self._detector.still_open(now)
         yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
-        yield {"group_id": self.group_id, "state": self._watch.to_json()}
+        yield {"group_id": self.group_id, "state": self._detector.to_json()}
 
 
 def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:

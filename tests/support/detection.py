@@ -15,7 +15,7 @@ from detectors.group import (
     OPEN_STATE,
     OPEN_STAY,
     STAY,
-    Watch,
+    GroupDetector,
 )
 from detectors.rows import row_of
 from tests.support.history import commits_of, logs_of, tell
@@ -37,7 +37,7 @@ def default_thresholds(own: str | None = None) -> Thresholds:
     return thresholds.read((resources.files("conf") / "anomalies.toml").read_text("utf-8"), own)
 
 
-def watched(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]:
+def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]:
     """Give the rows of gold.anomalies that the groups of a recording have.
 
     Args:
@@ -54,13 +54,13 @@ def watched(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]
     rows = []
     for group, tables in told.items():
         by_kind = _by_kind(tables, commits.get(group, []))
-        rows += _watch(group, by_kind, limits, now, runs)
+        rows += _detect(group, by_kind, limits, now, runs)
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
-def watched_history(told: dict[str, list[Row]], now: int) -> list[Row]:
+def detected_history(told: dict[str, list[Row]], now: int) -> list[Row]:
     """Give the rows of gold.anomalies of a group's history, its commits left aside."""
-    return _watch("g", _by_kind(told, []), default_thresholds(), now, 1)
+    return _detect("g", _by_kind(told, []), default_thresholds(), now, 1)
 
 
 def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list[Row]]:
@@ -75,30 +75,30 @@ def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list
     return by_kind
 
 
-def _watch(
+def _detect(
     group: str, by_kind: dict[str, list[Row]], limits: Thresholds, now: int, runs: int
 ) -> list[Row]:
     head, rows = None, []
     for run in range(runs):
-        watch = Watch(limits.of(group), head)
+        detector = GroupDetector(limits.of(group), head)
         is_last = run == runs - 1
         for kind in (OPEN_GENERATION, OPEN_STAY, OPEN_STATE):
             for row in by_kind[kind] if is_last else ():
-                watch.take(kind, row)
+                detector.take(kind, row)
         for kind in (GENERATION, STAY):
             for row in _part(by_kind[kind], run, runs):
-                watch.take(kind, row)
+                detector.take(kind, row)
         # Commits know who was there only once the generations are told of.
         for kind in (MOVE, MINUTE) if is_last else ():
             for row in by_kind[kind]:
-                watch.take(kind, row)
-        found = [(episode, True) for episode in watch.settled()]
-        found += [(episode, False) for episode in watch.still_open(now)] if is_last else []
+                detector.take(kind, row)
+        found = [(episode, True) for episode in detector.settled()]
+        found += [(episode, False) for episode in detector.still_open(now)] if is_last else []
         rows += [
             row_of(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
             for e, is_settled in found
         ]
-        head = watch.to_json()
+        head = detector.to_json()
     return rows
 
 
