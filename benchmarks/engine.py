@@ -12,7 +12,7 @@ jobs by description, from its event log; the last column is this checkout in tim
 Before, each checkout runs once on a small recording, so that what is set up once is not measured.
 
 Run it by ``benchmarks/run.sh engine --against COMMIT --sizes 1000000,5000000 --work /data/engine``.
-Topics stay in the folder for the next call, lakehouses are made anew. ``--master standalone2`` runs
+Topics stay in the folder for the next call, lakehouses are rebuilt. ``--master standalone2`` runs
 both on a Spark standalone cluster of two workers, as benchmarks/scale_out.py does.
 """
 

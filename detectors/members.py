@@ -55,7 +55,7 @@ def follow(memory: Row, generation: Row, at: int) -> Turn:
     places = _Places(memory, generation, at)
     joined = len(generation.get("members_joined") or ())
     if joined and joined == generation.get("member_count") and not generation.get("members_left"):
-        # All are new, and nothing told that those before had gone: the group was made anew.
+        # All are new, and nothing told that those before had gone: the group was recreated.
         places.forget()
     was_empty = not places.members
     for member in generation.get("members_left") or ():

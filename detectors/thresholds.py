@@ -25,7 +25,7 @@ _RULES = 3
 
 
 class ThresholdsError(ValueError):
-    """A file of thresholds that cannot be used; the text says what to mend."""
+    """A file of thresholds that cannot be used; the text says what to correct."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _judge_progress(window: Window) -> Verdict:
 
 
 def _is_rewound(offsets: Sequence[int]) -> bool:
-    """Tell whether the first step back has not been made good by a later commit."""
+    """Tell whether the first step back has not been made up for by a later commit."""
     for i, (before, after) in enumerate(pairwise(offsets), 1):
         if after < before:
             return max(offsets[i:]) < before

@@ -69,7 +69,7 @@ class EndHistory(NamedTuple):
     def with_sample(self, time: int, end: int, most: int = MOST_SAMPLES) -> EndHistory:
         """Add a sample, and let one go if there are too many.
 
-        An end that fell is another log's: the topic was made anew, or lost records. What was before
+        An end that fell is another log's: the topic was recreated, or lost records. What was before
         tells nothing of it.
         """
         if not self.at or end < self.ends[-1]:

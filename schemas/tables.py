@@ -16,7 +16,7 @@ _CLUSTER = column(
     "cluster",
     "string",
     "Name of the Kafka cluster, as given by --cluster; with .2, .3, … behind it once its topic was"
-    " made anew or lost its end, see bronze.coverage.",
+    " recreated or lost its end, see bronze.coverage.",
 )
 
 
@@ -172,7 +172,7 @@ COVERAGE = TableSpec(
             "continued_as",
             "string",
             "Name that the cluster goes on under since the run, which found another log: the topic"
-            " was made anew, or lost its end. The range is empty. Null in all other rows.",
+            " was recreated, or lost its end. The range is empty. Null in all other rows.",
         ),
     ),
     key=("cluster", "topic", "record_partition", "ingest_run"),

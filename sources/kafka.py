@@ -323,7 +323,7 @@ def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str |
     found = shorter(topic, positions)
     is_known = topic_id is not None and topic.topic_id is not None
     if is_known and topic.topic_id != topic_id:
-        return f"topic {topic.name} was made anew since the last run"
+        return f"topic {topic.name} was recreated since the last run"
     if not found:
         return ""
     p = found[0]
@@ -333,7 +333,7 @@ def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str |
     )
     if is_known:
         return f"{ends}the log lost its end (unclean leader election?)"
-    return f"{ends}the topic was made anew, or the log lost its end"
+    return f"{ends}the topic was recreated, or the log lost its end"
 
 
 def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]) -> list[Range]:

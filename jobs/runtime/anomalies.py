@@ -118,7 +118,7 @@ class Changes(NamedTuple):
         ingest_runs: the ingest runs behind the first, up to and with the second.
         decode_runs: the same of the decode runs.
         rows: how many rows came into which silver table.
-        replayed: groups of which the history was told anew.
+        replayed: groups whose history was rebuilt.
         misplaced: records that are not where their group belongs.
         has_moved: some groups have records in two partitions of the log.
         is_backfill: some of the hours with new commits lie before those that were looked at.
@@ -344,7 +344,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
 
 def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
     """Tell since when there are new commits, see `Changes`."""
-    # Of groups that are told anew, the history names the first hour of all of their commits.
+    # Of groups that are rebuilt, the history names the first hour of all of their commits.
     if all(FIRST_HOUR in run.details and not run.details["groups_replayed"] for run in history):
         hours = [run.details[FIRST_HOUR] for run in history]
         return min((hour for hour in hours if hour is not None), default=None)
@@ -361,7 +361,7 @@ def _range(rows: list[LedgerRow]) -> tuple[int, int]:
 
 
 def _of_groups(column: str, runs: tuple[int, int], replayed: list[str]) -> str:
-    """Give the condition for rows of the runs behind one, and for all of groups told anew."""
+    """Give the condition for rows of the runs behind one, and for all of rebuilt groups."""
     is_new, is_known = between(column, *runs), f"{column} <= {runs[1]}"
     return f"({is_new} OR {is_known} AND {of_groups(replayed)})" if replayed else f"({is_new})"
 

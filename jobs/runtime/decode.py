@@ -102,7 +102,7 @@ def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) 
         what, advice = "hashes of clients by another key", "give the key of the former runs"
     raise LakehouseError(
         f"silver of cluster {lakehouse.cluster} holds {what}: {advice}, or take silver and gold "
-        "away, so that they are made anew from bronze"
+        "away, so that they are rebuilt from bronze"
     )
 
 
@@ -114,7 +114,7 @@ def _refused_by_others(lakehouse: Lakehouse, last: LedgerRow) -> int:
 
 
 def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
-    """Tell whether silver has been taken away, so that all of it has to be made anew."""
+    """Tell whether silver has been taken away, so that all of it has to be rebuilt."""
     return any(last.rows.values()) and not any(map(lakehouse.exists, silver_specs().values()))
 
 
@@ -136,7 +136,7 @@ def _check_whole(
             raise LakehouseError(
                 f"{name} has {held[name, last.run]:,} rows of decode run {last.run}, which wrote "
                 f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
-                "take silver and gold away, so that they are made anew from bronze"
+                "take silver and gold away, so that they are rebuilt from bronze"
             )
 
 

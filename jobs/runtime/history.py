@@ -49,7 +49,7 @@ where their group belongs (`jobs.runtime.homes`); whether there are any, for wha
 OWNED_SINCE = "owned_since"
 """Details of a run: the time from which on it tells who owned partitions, in milliseconds."""
 _REVISION = "revision"
-# To be raised when the same records make other rows: those of earlier releases are then made anew.
+# To be raised when the same records make other rows: those of earlier releases are then rebuilt.
 _RULES = 2
 _TABLES_AT_ONCE = 4
 _SPECS = {table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, HEADS)}
@@ -91,7 +91,7 @@ def _last_run_of(lakehouse: Lakehouse) -> int:
 def _is_lost(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
     """Tell whether what there is does not count.
 
-    A table is gone, or an old copy is in its place; silver was made anew; or a release with other
+    A table is gone, or an old copy is in its place; silver was rebuilt; or a release with other
     rules has written it.
     """
     if last.details.get(_REVISION) != _RULES:
@@ -155,7 +155,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     is_late = bool(late) or any(row.details.get("retried") for row in runs)
     is_late &= not stage.is_refresh
     if is_late:
-        # Groups that are told anew need all holes, not the last one alone.
+        # Groups that are rebuilt need all holes, not the last one alone.
         before, runs = {}, lakehouse.runs.done(DECODE, -1, stage.to)
         covered = _covered(lakehouse, runs)
     positions = known.copy()
@@ -276,7 +276,7 @@ class _Given:
         silver: rows by table.
         heads: where their groups go on.
         committed: the last commits of before.
-        replayed: groups that are told anew.
+        replayed: groups that are rebuilt from their first record.
         places: where the groups' records are.
     """
 
@@ -346,7 +346,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
         else lakehouse.spark.createDataFrame([], FOLLOWED)
     )
     rows = rows.unionByName(followed, allowMissingColumns=True)
-    # Not persisted: to write to a table has all that is persisted and reads it made anew of it.
+    # Not persisted: to write to a table computes again all that is persisted and reads it.
     rows = rows.localCheckpoint()
     told = _summed_up(rows)
     stage.rows = {_SPECS[table].name: count for table, count in told.counts.items()}
@@ -448,7 +448,7 @@ class _Tables:
     def _put(
         self, table: str, rows: DataFrame, where: str | None, *, but_for_changed: bool = False
     ) -> None:
-        """Put rows in the place of those that meet a condition or are of groups told anew.
+        """Put rows in the place of those that meet a condition or are of rebuilt groups.
 
         Args:
             table: the table.

@@ -1,6 +1,6 @@
 """Source to bronze: finds what is new, appends it once, accounts for every offset.
 
-Records are told apart by cluster, topic, partition and offset. A topic that was made anew, or that
+Records are told apart by cluster, topic, partition and offset. A topic that was recreated, or that
 lost its end, has the same offsets with other records: the run goes on under the cluster's next
 name, from the start of the log that is there now.
 """
@@ -203,7 +203,7 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
 
 
 def _check_cluster(run: Run, topic: Topic, state: State) -> None:
-    """Refuse another Kafka cluster: a wrong address is likelier than one that was made anew."""
+    """Refuse another Kafka cluster: a wrong address is likelier than one that was recreated."""
     known, found = _kafka_cluster_id(run, state), topic.kafka_cluster_id
     if known is not None and found is not None and known != found:
         raise SourceError(
@@ -238,7 +238,7 @@ def _check_last_records(
 ) -> None:
     """Compare the last record held of each partition with the log's.
 
-    A topic made anew has another id, but old brokers have no ids, and a killed run notes none; a
+    A topic recreated has another id, but old brokers have no ids, and a killed run notes none; a
     log that lost its end and grew again keeps its id.
     """
     last = {}
@@ -257,7 +257,7 @@ def _check_last_records(
         if held.record_offset == last[p] and (held.key, held.value) != theirs[p]:
             raise AnotherLogError(
                 f"{held.topic}-{p} at offset {held.record_offset} has other bytes than when it was "
-                "read: the topic was made anew, or the log lost its end and grew again"
+                "read: the topic was recreated, or the log lost its end and grew again"
             )
 
 

@@ -1,6 +1,6 @@
 """Under which names a cluster's logs are kept, one after the other.
 
-A topic that was made anew, or lost its end, is another log under the same offsets. Its records are
+A topic that was recreated, or lost its end, is another log under the same offsets. Its records are
 kept under the cluster's next name (``default.2``, ``default.3``, …), and bronze.coverage says so in
 rows of the name before. Every job that is given a name works at the last of them.
 """

@@ -1,6 +1,6 @@
 """Keeps the tables quick and their folders small: OPTIMIZE, VACUUM, and retention where asked for.
 
-Nothing is deleted from bronze and silver: a history that is told anew rests on all of silver, a
+Nothing is deleted from bronze and silver: a full refresh of the history rests on all of silver, a
 decoder that knows more on bronze, and files that are ingested again are told by what bronze holds.
 """
 

@@ -64,7 +64,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
             if run.former:
                 run.say(
                     f"cluster {chosen.cluster} goes on as {run.lakehouse.cluster}: its topic was "
-                    "made anew, or lost its end"
+                    "recreated, or lost its end"
                 )
             run.seconds["start"] = round(time.monotonic() - started, 3)
             job(run)
@@ -177,7 +177,7 @@ _DAMAGED_FILE = re.compile(
     r"(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[^\n]*?file:(?://)?(?P<path>/[^\s\"']+\.parquet)"
 )
 
-# Signs of what the machine or the user can mend, by words of Hadoop's and Spark's messages.
+# Signs of what the machine or the user can repair, by words of Hadoop's and Spark's messages.
 _KNOWN = (
     ("Permission denied", "--lakehouse cannot be written: permission denied"),
     ("Mkdirs failed", "--lakehouse cannot be written: no folder can be made there"),

@@ -75,7 +75,7 @@ def validate(run: Run) -> None:
     last = lakehouse.runs.last(STAGE)
     before = _NOTHING if last is None else last.details["reach"]
     reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
-    # Of tables that were made anew, the numbers of runs begin anew, and nothing was looked at.
+    # Of tables that were rebuilt, the run numbers start again, and nothing was looked at.
     is_anew = any(reach[stage] < before[stage] for stage in reach)
     with lakehouse.runs.incremental(
         STAGE,

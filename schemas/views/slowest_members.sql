@@ -22,7 +22,7 @@ JOIN (
   ON assignments.cluster = generations.cluster
   AND assignments.group_id = generations.group_id
   AND assignments.member_epoch = generations.generation
-  -- Epochs begin again when a group is made anew. A member may get to one that is over already.
+  -- Epochs begin again when a group is recreated. A member may get to one that is over already.
   AND assignments.record_partition = generations.record_partition
   AND assignments.record_offset >= generations.record_offset
   AND (generations.made_anew_at IS NULL OR assignments.record_offset < generations.made_anew_at)

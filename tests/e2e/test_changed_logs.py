@@ -181,7 +181,7 @@ def test_what_an_open_transaction_hides_is_read_when_it_ends(
 
 
 class TestAnotherLog:
-    """A topic made anew, or cut at its end, is never taken for the old one, and the run goes on."""
+    """A topic recreated, or cut at its end, is never taken for the old one, and the run goes on."""
 
     def test_by_its_id(self, log: Log) -> None:
         log.create()
@@ -198,8 +198,8 @@ class TestAnotherLog:
             outcome = run("ingest", *log.options)
             assert outcome.status == 0, outcome.err
             assert outcome.summary["continued_as"] == outcome.summary["cluster"] == successor
-            assert "was made anew since the last run" in outcome.summary["continued_because"]
-            assert "was made anew since the last run" in said(outcome)
+            assert "was recreated since the last run" in outcome.summary["continued_because"]
+            assert "was recreated since the last run" in said(outcome)
             assert outcome.summary["records_ingested"] == count
             assert log.held(cluster) == before
             assert log.continued(cluster) == [(len(before), len(before), successor)]

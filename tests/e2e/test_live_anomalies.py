@@ -124,7 +124,7 @@ def _offsets(at: str, one: TopicPartition, other: TopicPartition) -> None:
 
 
 def _groups(at: str) -> None:
-    """Groups made anew, that change their assignor, whose leader re-joins, that wait for one."""
+    """Groups recreated, that change their assignor, whose leader re-joins, that wait for one."""
     for _ in range(2):
         with GroupMember(at, "recreated", ["one"]) as again:
             wait_stable(again)

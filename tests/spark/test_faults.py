@@ -98,7 +98,7 @@ def folder(root: Path, spec: TableSpec) -> Path:
 
 
 class TestLost:
-    """Of tables that only say how far things are, each is made anew from the others."""
+    """Of tables that only say how far things are, each is rebuilt from the others."""
 
     @pytest.mark.parametrize(
         "specs",
@@ -186,7 +186,7 @@ class TestHalfCopied:
             succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
         source = ("--records", parts[2]) if job == "ingest" else ()
         outcome = run(job, "--lakehouse", lakehouse, *source)
-        if outcome.status == 0:  # a table that the others tell of is made anew
+        if outcome.status == 0:  # a table that the others tell of is rebuilt
             assert job == "history"
             succeed("anomalies", "--lakehouse", lakehouse)
             assert told(spark, lakehouse) == whole

@@ -317,7 +317,7 @@ def test_timestamps_of_old_brokers_are_null(
 
 
 class TestInterrupted:
-    """A run that ends between two commits is made good by the next."""
+    """A run that ends between two commits is completed by the next."""
 
     def test_ingest_before_coverage(
         self, spark: SparkSession, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch

@@ -393,7 +393,7 @@ def test_a_minute_that_a_run_cut_has_all_its_partitions(cut: bool) -> None:  # n
 
 
 def test_members_count_where_their_records_are() -> None:
-    # The topic has grown: the group was made anew in another partition, at lower offsets.
+    # The topic has grown: the group was recreated in another partition, at lower offsets.
     story = started("a")
     story.generations[0] |= {"record_partition": 1, "record_offset": 900}
     back = {"committed_offset": 5, "step": -5, "record_partition": 1, "record_offset": 950}

@@ -33,8 +33,8 @@ def test_the_same_log(found: Topic, topic_id: str | None) -> None:
 @pytest.mark.parametrize(
     ("found", "topic_id", "words"),
     [
-        (topic(2, 1), "two", "was made anew since the last run"),
-        (topic(12, 9), "two", "was made anew since the last run"),
+        (topic(2, 1), "two", "was recreated since the last run"),
+        (topic(12, 9), "two", "was recreated since the last run"),
         (
             topic(10, 3),
             "one",
