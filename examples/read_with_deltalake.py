@@ -17,7 +17,7 @@ def main(lakehouse: str) -> None:
     columns = ["severity", "kind", "group_id", "started_at", "summary"]
     found = table.to_pyarrow_table(columns=columns, filters=[("severity", "=", "critical")])
     for row in found.sort_by([("started_at", "ascending"), ("summary", "ascending")]).to_pylist():
-        print(f"{row['started_at']:%H:%M:%S} {row['kind']} {row['group_id']}: {row['summary']}")
+        print(f"{row['started_at']:%H:%M:%S} {row['kind']} {row['summary']}")
     print(f"version {table.version()}, {pc.count(found['kind']).as_py()} critical")
     # A table as it was: by version, or by time with load_as_version(datetime).
     table.load_as_version(0)

@@ -11,11 +11,14 @@ import pytest
 from kafka import TopicPartition
 
 from jobs import INTERRUPTED
+from jobs import pipeline as pipeline_job
 from jobs.runtime import ingest as ingest_job
+from jobs.runtime.lag import lag
 from lakehouse.tables import Lakehouse
 from schemas.placement import partition_for
-from schemas.tables import COVERAGE, RECORDS
+from schemas.tables import COVERAGE, RECORDS, RUNS
 from sources import kafka as kafka_source
+from sources import log_offsets
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import is_balanced, run, succeed, table
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from jobs.runtime.run import Run
     from tests.support.jobs import Outcome
 
 Hole = tuple[int, int, str]
@@ -409,3 +413,26 @@ def test_a_broker_that_dies_ends_the_run_with_one_line(
         assert succeed("ingest", *log.options)["records_ingested"] == 5
         assert log.held() == list(range(10))
         assert log.covered() == [(0, 5, []), (5, 10, [])]
+
+        def killed_before_lag(work: Run) -> None:
+            broker.kill()
+            lag(work)
+
+        clients.commit(log.bootstrap, "orders", {TopicPartition(log.name, 0): 3})
+        root = tmp_path / "groups"
+        with monkeypatch.context() as patch:
+            patch.setitem(log_offsets._TIMEOUTS, "bootstrap_timeout_ms", 3_000)
+            patch.setitem(log_offsets._TIMEOUTS, "request_timeout_ms", 2_000)
+            patch.setattr(pipeline_job, "lag", killed_before_lag)
+            source = ("--bootstrap-servers", log.bootstrap)
+            outcome = run("pipeline", *source, "--lakehouse", root)
+        assert outcome.status == 1
+        # What is wrong is known from what was read.
+        assert outcome.complaint.startswith(
+            f"groupledger: lag was left out, all else was done. {log.bootstrap}"
+        )
+        done = table(spark, str(root), RUNS.name).where("state = 'done'").select("stage")
+        stages = {row.stage for row in done.collect()}
+        assert {"ingest", "anomalies", "validate"} <= stages
+        assert "lag" not in stages
+        assert (root / "report.html").is_file()

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs import pipeline as pipeline_job
 from jobs.runtime.report import report
-from lakehouse.errors import SourceError
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from reporting.model import PANELS, Panel
 from reporting.read import read_facts
-from schemas.tables import GROUP_STATES, RECORDS, RESULTS, RUNS
-from tests.support.jobs import run, run_of, succeed, table
+from schemas.tables import GROUP_STATES, RECORDS, RESULTS
+from tests.support.jobs import run, run_of, succeed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,20 +149,3 @@ def test_a_remote_lakehouse_is_passed_over(
     report(work)
     assert "report: left out" in capsys.readouterr().err
     assert "report" not in work.summary
-
-
-def test_a_broker_that_goes_away_behind_the_ingest_keeps_nothing_else_from_being_told(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unanswered(_: object) -> None:
-        raise SourceError("broker1:9092: no broker answered within 20 s")
-
-    monkeypatch.setattr(pipeline_job, "lag", unanswered)
-    root = str(tmp_path / "lakehouse")
-    outcome = run("pipeline", "--records", OLD, "--lakehouse", root)
-    assert outcome.status == 1
-    told = "lag was left out, all else was done. broker1:9092: no broker answered within 20 s"
-    assert outcome.complaint == f"groupledger: {told}"
-    done = table(spark, root, RUNS.name).where("state = 'done'").select("stage").distinct()
-    assert {row.stage for row in done.collect()} >= {"anomalies", "validate"}
-    assert (tmp_path / "lakehouse" / "report.html").is_file()
