@@ -268,6 +268,7 @@ def minute(
             known["commits"] += part["commits"]
             known["keys"] = sorted({*known.get("keys", ()), *part["keys"]})
             known["partitions"] = max(known["partitions"], len(known["keys"]))
+            known["first_at"] = min(known["first_at"], part["first_at"])
             known["last_at"] = max(known["last_at"], part["last_at"])
             known["last_offset"] = max(known["last_offset"], part["last_offset"])
             return
@@ -287,10 +288,11 @@ def take_next(
     if following is None:
         return
     at = following["first_at"]
-    earliest = (min(at, then) if last is None else last["first_at"]) - _SKEW_MS
-    if then >= earliest and not earliest <= at <= then + _SKEW_MS:
-        return  # a clock far ahead or behind, whose time says nothing
-    memory["clock"] = max(at, memory.get("clock", at))
+    if last is not None:
+        earliest = last["first_at"] - _SKEW_MS
+        if then >= earliest and not earliest <= at <= then + _SKEW_MS:
+            return  # a clock far ahead or behind, whose time says nothing
+    memory["clock"] = max(min(at, then), memory.get("clock", min(at, then)))
     if last is not None:
         full_minute(limits, findings, last, presences)
         if last["record_partition"] == following["record_partition"]:

@@ -154,7 +154,8 @@ class GroupDetector:
             }
         kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
         place = self._last_commit
-        if last := self._memory["minutes"].get("minute"):  # it may be judged yet
+        minutes = self._memory["minutes"]
+        if last := minutes.get("minute") or minutes.get("next"):  # it may be judged yet
             place = min(place, (last["record_partition"], last["last_offset"]))
         kept["presences"] = [list(p) for p in Presences(self._presences).since(place)]
         kept["last_partition"], kept["last_commit"] = self._last_commit

@@ -25,6 +25,9 @@ _CAUSES = {
     "subscription_changed": "a member changed its subscription",
     "partitions_changed": "the partitions of a topic changed",
     "leader_rejoined": "the leader rejoined",
+    "topic_deleted": "a topic was deleted",
+    "coordinator_failover_suspected": "the coordinator may have changed",
+    "unknown": "for an unknown reason",
 }
 _LONGEST_NAME = 80
 
@@ -129,15 +132,20 @@ def _fencing(e: Row) -> str:
 
 
 def _leader(e: Row) -> str:
+    leader = f", {name(e['subject'])}," if e["subject"] else ""
     return (
-        f"The leader of {e['of']}, {name(e['subject'])}, started {count(e['rejoins'], 'rebalance')}"
+        f"The leader of {e['of']}{leader} started {count(e['rejoins'], 'rebalance')}"
         f" although no member joined or left ({e['when']})."
     )
 
 
 def _recreated(e: Row) -> str:
     before, now = e.get("last_group_type"), e.get("group_type")
-    protocol = "" if before == now else f" with the {now} protocol instead of the {before} protocol"
+    protocol = (
+        ""
+        if None in (before, now) or before == now
+        else f" with the {now} protocol instead of the {before} protocol"
+    )
     return (
         f"{e['of']} was deleted or expired at generation {e['last_generation']}, and was created"
         f" again{protocol} ({e['when']})."
@@ -243,7 +251,7 @@ def _stale(e: Row) -> str:
 
 
 def _expired(e: Row) -> str:
-    text = f"{count(e.get('partitions', 0), 'offset')} of {e['of']} expired"
+    text = f"{count(e.get('partitions') or e.get('came_back', 0), 'offset')} of {e['of']} expired"
     if e["label"] == "still_needed":
         return f"{text}, and the group came back ({e['when']}): {_some(e['began_again'])}."
     used = " while it had members" if e["label"] == "group_in_use" else ""
@@ -253,15 +261,15 @@ def _expired(e: Row) -> str:
 def _coverage(e: Row) -> str:
     why = "deleted from the log" if e["label"] == "truncated" else e["label"]
     return (
-        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic were"
-        f" {why} before they could be ingested."
+        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic"
+        f" {'was' if e['offsets'] == 1 else 'were'} {why} before ingest could read them."
     )
 
 
 def _cleaner(e: Row) -> str:
     return (
         f"The log cleaner leaves old records in partition {e['subject']} of the offsets topic:"
-        f" {e['superseded_share']:.0%} of {count(e['records'], 'record')} that are over a day old"
+        f" {e['superseded_share']:.0%} of {count(e['records'], 'record')} that are old enough"
         " are superseded."
     )
 

@@ -17,6 +17,10 @@ INTERRUPTED = 130
 """The exit status of a job that was interrupted, as a shell gives it."""
 
 
+HELD_BACK = "GROUPLEDGER_INTERRUPT_HELD_BACK"
+"""Environment variable of a job whose launcher has blocked SIGINT."""
+
+
 def say_interrupted() -> None:
     """Say that a job was interrupted, also within a signal handler and beside a spinner."""
     # Of a line that is drawn again and again nothing stays, and the cursor comes back.
@@ -45,7 +49,7 @@ sys.excepthook = _uncaught
 
 # The launcher holds Ctrl-C back while Python starts. As an exception it could be lost among the
 # imports, and the job would go on.
-if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+if os.environ.pop(HELD_BACK, None):
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, end_interrupted)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -66,7 +66,9 @@ def history(run: Run) -> None:
         last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(DECODE)
         floor = -1 if last is not None else _last_run_of(lakehouse)
         refresh = floor >= 0 if last is None else _is_lost(lakehouse, last, to)
-    with lakehouse.runs.incremental(STAGE, to=to, refresh=refresh, floor=floor) as stage:
+    # A run that another release has planned, and that is resumed, keeps to that release's plan.
+    plan = {_REVISION: _RULES}
+    with lakehouse.runs.incremental(STAGE, to=to, refresh=refresh, floor=floor, plan=plan) as stage:
         if stage is None:
             return
         with run.step("writing the history"):
@@ -258,7 +260,6 @@ def _tell(run: Run, stage: StageRun) -> None:
         HAS_MOVED: bool(given.places.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
-        _REVISION: _RULES,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -370,6 +371,43 @@ def test_one_clock_that_is_wrong_is_no_stall(hours: int, cut: bool) -> None:  # 
     # A clock that goes on from there is one.
     ahead = [*minutes[:16], *(minute(n + 24 * 60, 2 * n) for n in range(116, 120))]
     assert kinds(started().found(*ahead, lasts=26 * 3600)) == {"commit_stall"}
+
+
+def test_a_wrong_clock_in_the_second_minute_is_no_stall() -> None:
+    for wrong in (-300, 1_000):
+        rows = [minute(n, 100 + i) for i, n in enumerate((0, wrong, 1, 2, 3))]
+        assert not kinds(started().found(*rows, lasts=4 * 60))
+
+
+def test_the_parts_of_a_minute_begin_with_the_earliest() -> None:
+    late, early = minute(5, 50), minute(5, 51)
+    late[1]["first_at"] += 500
+    detector = GroupDetector(LIMITS.of("g"))
+    detector.take(*late)
+    detector.take(*early)
+    detector.take(*minute(6, 60))
+    assert json.loads(detector.to_json())["minutes"]["minute"]["first_at"] == 5 * MINUTE_MS
+
+
+def test_members_are_known_while_a_minute_waits() -> None:
+    """Also if a run brings a generation and the move of an offset, but no minute."""
+    story = started("a").then(4_000, "new_member", joined=["b"])
+    first, second = story.generations
+    rest = [move("deleted", 3_900 * SECOND, record_offset=60), minute(70, 70), minute(71, 71)]
+    runs = [
+        [(OPEN_GENERATION, first), minute(1, 10)],
+        [(OPEN_GENERATION, second), (GENERATION, first), rest[0]],
+        [(OPEN_GENERATION, second), *rest[1:]],
+    ]
+    found, head = [], None
+    for run in runs:
+        detector = GroupDetector(LIMITS.of("g"), head)
+        for kind, row in run:
+            detector.take(kind, dict(row))
+        found += detector.settled()
+        head = detector.to_json()
+    found += detector.still_open(72 * MINUTE_MS)
+    assert "commit_stall" in {e.kind for e in found}
 
 
 def test_a_topic_that_grew_is_no_stall() -> None:
