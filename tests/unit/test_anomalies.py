@@ -391,13 +391,14 @@ def test_the_parts_of_a_minute_begin_with_the_earliest() -> None:
 
 def test_members_are_known_while_a_minute_waits() -> None:
     """Also if a run brings a generation and the move of an offset, but no minute."""
-    story = started("a").then(4_000, "new_member", joined=["b"])
-    first, second = story.generations
-    rest = [move("deleted", 3_900 * SECOND, record_offset=60), minute(70, 70), minute(71, 71)]
+    story = started("a").then(3_800, "new_member", joined=["b"], record_offset=30)
+    story.then(60, "new_member", joined=["c"], record_offset=40)
+    first, second, third = story.generations
+    gone = move("deleted", 3_900 * SECOND, record_offset=60)
     runs = [
         [(OPEN_GENERATION, first), minute(1, 10)],
-        [(OPEN_GENERATION, second), (GENERATION, first), rest[0]],
-        [(OPEN_GENERATION, second), *rest[1:]],
+        [(OPEN_GENERATION, third), (GENERATION, first), (GENERATION, second), gone],
+        [(OPEN_GENERATION, third), minute(70, 70), minute(71, 71)],
     ]
     found, head = [], None
     for run in runs:
