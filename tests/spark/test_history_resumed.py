@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs import INTERRUPTED
+from jobs.runtime import history as job
 from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, GROUP_STATES, OFFSET_MOVES
 from tests.conftest import RECORDINGS
@@ -87,6 +88,38 @@ def test_it_goes_on(
     assert contents(spark, str(root)) == told
     ours = noted(spark, root)
     assert {name: count for name, count in ours.items() if count} == rows
+    assert succeed("history", "--lakehouse", root)["groups_changed"] == 0
+
+
+def test_a_run_that_another_release_has_planned_is_followed_by_a_full_refresh(
+    spark: SparkSession,
+    half: Path,
+    whole: tuple[dict[str, list[str]], dict[str, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = tmp_path / "lakehouse"
+    shutil.copytree(half, root)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "_RULES", job._RULES - 1)
+        succeed("history", "--lakehouse", root)  # a full refresh by the rules of that release
+        shutil.rmtree(root / "gold" / "group_heads")
+        patch.setattr(job, "_tell", killed)
+        assert run("history", "--lakehouse", root).status == INTERRUPTED
+    succeed("history", "--lakehouse", root)
+    runs = Lakehouse(spark, str(root), "default").runs
+    resumed = runs.last("history")
+    succeed("history", "--lakehouse", root)
+    assert contents(spark, str(root)) == whole[0]
+    last = Lakehouse(spark, str(root), "default").runs.last("history")
+    assert resumed is not None
+    assert last is not None
+    assert last.run == resumed.run + 1
+    assert last.is_refresh
     assert succeed("history", "--lakehouse", root)["groups_changed"] == 0
 
 
