@@ -141,11 +141,8 @@ def _leader(e: Row) -> str:
 
 def _recreated(e: Row) -> str:
     before, now = e.get("last_group_type"), e.get("group_type")
-    protocol = (
-        ""
-        if None in (before, now) or before == now
-        else f" with the {now} protocol instead of the {before} protocol"
-    )
+    is_other = before is not None and now is not None and before != now
+    protocol = f" with the {now} protocol instead of the {before} protocol" if is_other else ""
     return (
         f"{e['of']} was deleted or expired at generation {e['last_generation']}, and was created"
         f" again{protocol} ({e['when']})."
@@ -261,8 +258,8 @@ def _expired(e: Row) -> str:
 def _coverage(e: Row) -> str:
     why = "deleted from the log" if e["label"] == "truncated" else e["label"]
     return (
-        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic"
-        f" {'was' if e['offsets'] == 1 else 'were'} {why} before ingest could read them."
+        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic were"
+        f" {why} before they could be ingested."
     )
 
 
