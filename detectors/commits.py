@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.model import MINUTE_MS, Hit, Position
+from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ _EPISODE_MS = 10 * MINUTE_MS
 _REMEMBERED_PAUSES = 20
 REMEMBERED_SAMPLES = 20
 """Samples of the lag that a later run may still need."""
-# Clocks of brokers that differ by more are wrong.
-_SKEW_MS = MINUTE_MS
 
 
 MINUTE_COLUMNS = (
@@ -289,10 +287,11 @@ def take_next(
         return
     at = following["first_at"]
     if last is not None:
-        earliest = last["first_at"] - _SKEW_MS
-        if then >= earliest and not earliest <= at <= then + _SKEW_MS:
+        earliest = last["first_at"] - SKEW_MS
+        if then >= earliest and not earliest <= at <= then + SKEW_MS:
             return  # a clock far ahead or behind, whose time says nothing
-    memory["clock"] = max(min(at, then), memory.get("clock", min(at, then)))
+    clock = min(at, then)
+    memory["clock"] = max(clock, memory.get("clock", clock))
     if last is not None:
         full_minute(limits, findings, last, presences)
         if last["record_partition"] == following["record_partition"]:

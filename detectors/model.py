@@ -21,6 +21,8 @@ _RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+SKEW_MS = MINUTE_MS
+"""Clocks, of brokers or of the driver, that differ by more are wrong."""
 
 
 class Position(NamedTuple):

@@ -21,6 +21,7 @@ from detectors.group import (
     STAY,
 )
 from detectors.model import MINUTE_MS
+from schemas.placement import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
-_ORDER = ("turn", "life", "place", "second_place", "kind", "tie")
+_ORDER = ("turn", HOME, "place", "second_place", "kind", "tie")
 
 
 class Sources(NamedTuple):
@@ -106,9 +107,9 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         ended, STAY, OPEN_STAY, place="left_at", second_place="record_offset", tie="member_id"
     )
     yield _part(sources.states, OPEN_STATE)
-    yield _part(_in_lives(sources.moves, sources.homes), MOVE, place="record_offset")
+    yield _part(_placed(sources.moves, sources.homes), MOVE, place="record_offset")
     if sources.commits is not None:
-        minutes = _in_lives(_minutes(sources.commits), sources.homes)
+        minutes = _placed(_minutes(sources.commits), sources.homes)
         yield _part(minutes, MINUTE, place="first_offset")
     if sources.lag is not None:
         of_run = sources.lag.groupBy("group_id", "lag_run")
@@ -145,7 +146,7 @@ def _part(
         "group_id",
         of_kind(str).alias("kind"),
         of_kind(TURNS.__getitem__).alias("turn"),
-        (F.col("life") if "life" in types else F.lit(0)).alias("life"),
+        (F.col(HOME) if HOME in types else F.lit(None)).cast("boolean").alias(HOME),
         order(place).cast("bigint").alias("place"),
         order(second_place).cast("bigint").alias("second_place"),
         order(tie).cast("string").alias("tie"),
@@ -153,13 +154,13 @@ def _part(
     )
 
 
-def _in_lives(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
-    """Number the lives of groups whose records are in two partitions: the former comes first."""
+def _placed(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
+    """Tell of records of groups that are in two partitions which are where they belong now."""
     if homes is None:
         return rows
     home = homes.select("group_id", F.col("record_partition").alias("home"))
-    is_now = F.coalesce(F.col("record_partition") == F.col("home"), F.lit(True))  # noqa: FBT003
-    return rows.join(home, "group_id", "left").withColumn("life", is_now.cast("int")).drop("home")
+    is_home = F.coalesce(F.col("record_partition") == F.col("home"), F.lit(True))  # noqa: FBT003
+    return rows.join(home, "group_id", "left").withColumn(HOME, is_home).drop("home")
 
 
 def _minutes(commits: DataFrame) -> DataFrame:

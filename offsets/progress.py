@@ -285,6 +285,8 @@ class _Steps:
         of_row = place[keys]
         self._committed = _numbers(commits, "committed_offset")
         self._deleted = _numbers(commits, "is_tombstone").values.astype(np.bool_)
+        # Of each commit, the last deletion up to it, of whichever partition.
+        self._deletions = np.maximum.accumulate(np.where(self._deleted, np.arange(count), -1))
         self._time = _numbers(commits, "record_timestamp")
         commit_time = _numbers(commits, "commit_timestamp")
         self._at = _either(self._time, commit_time)
@@ -343,26 +345,21 @@ class _Steps:
 
     def _rhythm_since(self, chosen: np.ndarray) -> Numbers:
         """Give the time of the commit that is `RHYTHM_COMMITS` before each of some."""
-        index = np.arange(len(self._keys))
-        run = np.cumsum(self._is_first) - 1
-        deletions = np.maximum.accumulate(np.where(self._deleted, index, -1))
-        deletion = np.concatenate(([-1], deletions[:-1]))[chosen]
-        start = self._starts[run[chosen]]
+        run = (np.cumsum(self._is_first) - 1)[chosen]
+        start, former = self._starts[run], self._former_of_key[run]
+        deletion = np.concatenate(([-1], self._deletions[:-1]))[chosen]
         place = chosen - RHYTHM_COMMITS
         own = self._committed_at.at(np.where((place >= start) & (deletion < place), place, -1))
-        # The rest of them are among those that earlier runs have kept.
-        former = self._former_of_key[run[chosen]]
-        lists = self._former["recent_commits"].combine_chunks()
-        ends = lists.offsets.to_numpy().astype(np.int64)
-        has_former = (place < start) & (deletion < start) & (former >= 0)
-        safe = np.where(has_former, former, 0)
         if not self._former.num_rows:
             return own
+        # The rest of them are among those that earlier runs have kept.
+        lists = self._former["recent_commits"].combine_chunks()
+        ends = lists.offsets.to_numpy().astype(np.int64)
+        safe = np.where(former >= 0, former, 0)
         of_former = ends[safe + 1] - (start - place)
-        has_former &= of_former >= ends[safe]
+        is_kept = (place < start) & (deletion < start) & (former >= 0) & (of_former >= ends[safe])
         kept = pa.table({"at": lists.values.field("committed_at")})
-        earlier = _numbers(kept, "at").at(np.where(has_former, of_former, -1))
-        return _either(own, earlier)
+        return _either(own, _numbers(kept, "at").at(np.where(is_kept, of_former, -1)))
 
     def hours(self) -> tuple[np.ndarray, pa.Table]:
         """Sum up the commits of each partition by the hour; tell its number."""
@@ -423,9 +420,7 @@ class _Steps:
 
     def _recent(self) -> pa.Array:
         """Give each partition's last commits, those of before among them; a deletion ends them."""
-        index = np.arange(len(self._keys))
-        deletions = np.maximum.accumulate(np.where(self._deleted, index, -1))
-        deletion = deletions[self._ends - 1]
+        deletion = self._deletions[self._ends - 1]
         since = np.maximum(self._starts, self._ends - RECENT_COMMITS)
         is_cut = deletion >= since
         since = np.where(is_cut, deletion + 1, since)

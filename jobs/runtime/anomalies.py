@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from detectors import health, log
 from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
-from detectors.model import HOUR_MS, Findings
+from detectors.model import HOUR_MS, SKEW_MS, Findings
 from detectors.rows import rows_of
 from detectors.transform import Sources, detect
 from jobs.runtime.decode import STAGE as DECODE
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 STAGE = "anomalies"
 LAG_RUN = "lag_run"
 """Detail of a run in the ledger: the newest run of gold.lag that it knew; -1 for none."""
-# Clocks of brokers and of the driver differ by less.
-_SKEW_MS = 60_000
 _READ = """
 SELECT record_partition, unix_millis(max(observed_at)) AS observed_at,
   max_by(last_offset_available >= next_offset, ingest_run) AS is_behind
@@ -93,7 +91,7 @@ class Kept(NamedTuple):
         """
         newest = max((g["newest_at"] for g in self.groups if g["newest_at"] is not None), default=0)
         observed = [p["observed_at"] for p in self.read if p["observed_at"] is not None]
-        newest = min(newest, max(observed) + _SKEW_MS) if observed else newest
+        newest = min(newest, max(observed) + SKEW_MS) if observed else newest
         return max(newest, self.sampled_until or newest)
 
     @property
