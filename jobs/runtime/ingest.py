@@ -365,7 +365,7 @@ def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
         number,
         seconds=time.monotonic() - started,
         rows={RECORDS.name: records},
-        details={TYPES: dict(types)},
+        details={TYPES: dict(sorted(types.items()))},
     )
     return records
 
