@@ -125,14 +125,14 @@ def answers(spark: SparkSession, root: str, file: str) -> list[str]:
 
 
 def page(shown: dict[str, list[str]]) -> str:
-    """Give the text of the page, with the answers to each file's questions."""
+    """Return the text of the page, with the answers to each file's questions."""
     sections, contents = [], []
     for file, tables in shown.items():
         for (asked, note, query), answer in zip(questions(file), tables, strict=True):
             anchor = re.sub(r"[^\w\- ]", "", asked.lower()).replace(" ", "-")
             contents.append(f"{len(contents) + 1}. [{asked}](#{anchor})")
-            told = [f"## {asked}", *([note] if note else []), f"```sql\n{query}\n```"]
-            sections.append("\n\n".join([*told, f"```\n{textwrap.dedent(answer)}\n```"]))
+            parts = [f"## {asked}", *([note] if note else []), f"```sql\n{query}\n```"]
+            sections.append("\n\n".join([*parts, f"```\n{textwrap.dedent(answer)}\n```"]))
     commands = [
         f"./spark-submit.sh pipeline --lakehouse ./cookbook-lakehouse --cluster {cluster} "
         f"--records {recording}"

@@ -20,7 +20,7 @@ LIVE = ROOT / "tests" / "e2e" / "test_live_anomalies.py"
 
 
 def detection() -> str:
-    """Give what was found of what happened, as Markdown."""
+    """Return what was found of what happened, as Markdown."""
     found = outcomes()
     live = set(re.findall(r'Found\("(\w+)"', LIVE.read_text("utf-8")))
     lines = [
@@ -53,7 +53,7 @@ def detection() -> str:
 
 
 def thresholds() -> str:
-    """Give the thresholds with their reasons, as Markdown."""
+    """Return the thresholds with their reasons, as Markdown."""
     every = toml.loads((resources.files("conf") / "anomalies.toml").read_text("utf-8"))
     lines = ["| threshold | default | why | where from |", "|---|---|---|---|"]
     for kind, names in every.items():

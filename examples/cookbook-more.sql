@@ -1,5 +1,5 @@
 -- Which deployment was it?
--- Generations in which members were replaced in their places, one after the other: a rolling restart.
+-- Generations in which members were replaced, one after the other: a rolling restart.
 SELECT generation, join_started_at, cause, cause_detail
 FROM gold.group_generations
 WHERE cluster = 'classic' AND group_id = 'g-range' AND size(members_replaced) > 0
@@ -43,8 +43,8 @@ WHERE moves.cluster = 'admin' AND moves.group_id = 'simple-reset' AND moves.move
 ORDER BY moves.at, moves.topic, moves.topic_partition;
 
 -- Which groups use static membership?
--- More than one stay is a restart, or two clients with one `group.instance.id`.
-SELECT group_id, group_instance_id, count(*) AS stays, count(DISTINCT client_host) AS hosts,
+-- More than one session is a restart, or two clients with one `group.instance.id`.
+SELECT group_id, group_instance_id, count(*) AS sessions, count(DISTINCT client_host) AS hosts,
   count(*) FILTER (WHERE end_cause = 'static_member_replaced') AS replaced, max(session_timeout_ms) AS session_timeout_ms
 FROM gold.member_sessions
 WHERE group_instance_id IS NOT NULL

@@ -20,7 +20,7 @@ FROM gold.generation_changes
 WHERE group_id = 'crash-loop' AND generation = 5
 ORDER BY change, topic, topic_partition;
 
--- What would the members have been told on a heartbeat?
+-- What would the coordinator have answered to each member's heartbeat?
 -- Of generation 3, at that moment. A client that logs ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID has missed a rebalance.
 SELECT client_id, state, generation, answer
 FROM heartbeat_answers_at(TIMESTAMP '2026-11-21 07:01:15', 3)
@@ -59,13 +59,13 @@ ORDER BY ms DESC, owner_gone, group_id, partition
 LIMIT 6;
 
 -- Which clients come and go?
--- Stays of one client id at one host; what is normal is one stay a deployment.
-SELECT group_id, client_id, count(*) AS stays, round(avg(duration_ms) / 1000, 1) AS mean_seconds,
+-- Sessions of one client id at one host; what is normal is one session a deployment.
+SELECT group_id, client_id, count(*) AS sessions, round(avg(duration_ms) / 1000, 1) AS mean_seconds,
   min(joined_at) AS first_joined, max(left_at) AS last_left
 FROM gold.member_sessions
 GROUP BY group_id, client_id, client_host
-HAVING stays > 2
-ORDER BY stays DESC, group_id, client_id;
+HAVING sessions > 2
+ORDER BY sessions DESC, group_id, client_id;
 
 -- Which client commits too often?
 -- The log does not say who committed. The owner of the partition at that time did, unless somebody set the offset.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from timeline.model import GroupState, Output, Record, Row
 
 _CONNECT = "connect"
-# max.poll.interval.ms, which consumers send as their rebalance timeout, unless told otherwise.
+# Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
 _USUAL_TIMEOUT_MS = 300_000
 
 
@@ -208,7 +208,7 @@ def _generation(
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:
-    """Give the former owners of partitions that the assignor took away to give to others.
+    """Return the former owners of partitions that the assignor took away to give to others.
 
     A cooperative one takes two generations for that, or some more that follow at once; what has no
     owner for longer is gone, or nobody wants it.
@@ -225,7 +225,7 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
 def _begins_again(
     state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
 ) -> bool:
-    """Tell whether the group was deleted and made again, though no record says so.
+    """Return whether the group was deleted and made again, though no record says so.
 
     Only such a group counts its generations from the start. The group is Dead then.
     """

@@ -113,7 +113,7 @@ def _longest(timeouts: Iterable[int | None]) -> int | None:
 
 
 def replacements(changes: Changes) -> list[Row]:
-    """Give the members that took the place of others, as the generations tell of them."""
+    """Return the members that replaced others, as generations list them."""
     return [{**brief(new), "replaced_member_id": old.member_id} for old, new in changes.replaced]
 
 
@@ -122,7 +122,7 @@ class Moves:
 
     Attributes:
         owners: the owner of each partition now.
-        kept: how many partitions stayed with their owner.
+        kept: how many partitions kept their owner.
         moved: partitions that got another.
         returned: partitions that a generation before took from a member, which is still there, and
             that another one has now: the first had to revoke them.
@@ -186,7 +186,7 @@ def tell_moves(row: Row, moved: Moves) -> None:
 
 
 def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
-    """Give subscribed topics of which no partition is assigned; None if that cannot be read."""
+    """Return subscribed topics of which no partition is assigned; None if that cannot be read."""
     # Of all members there are few subscriptions and few lists of topics.
     subscriptions = {m.subscription for m in members.values()}
     if None in subscriptions:

@@ -260,7 +260,7 @@ def _parser(job: str) -> _Parser:
         parser.add_argument(
             "--hash-clients",
             action="store_true",
-            help="put keyed hashes in the place of client ids and hosts in silver and gold; the "
+            help="put keyed hashes instead of client ids and hosts in silver and gold; the "
             f"key is in the environment variable {HASH_KEY}",
         )
     if job in _WITH_THRESHOLDS:
@@ -443,7 +443,7 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
 
 
 def _properties(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Give a table's properties; TOML makes tables of dotted keys that are not quoted."""
+    """Return a table's properties; TOML makes tables of dotted keys that are not quoted."""
     found: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -466,7 +466,7 @@ def _check(options: Options) -> None:
             f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
             "underscores, a letter or digit first"
         )
-    _check_place("--lakehouse", options.lakehouse)
+    _check_location("--lakehouse", options.lakehouse)
     root = local_path(options.lakehouse)
     if root is not None and Path(root).exists() and not Path(root).is_dir():
         _fail(f"--lakehouse {options.lakehouse}: is a file; name a folder")
@@ -486,12 +486,12 @@ def _check(options: Options) -> None:
         _fail("--notify: give an http:// or https:// address")
 
 
-def _check_place(name: str, place: str) -> None:
-    if not place.strip():
+def _check_location(name: str, location: str) -> None:
+    if not location.strip():
         _fail(f"{name} is empty: name a folder or a URI")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!/)", place):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!/)", location):
         _fail(
-            f"{name} {place}: what stands before a colon is the scheme of a URI, and no path "
+            f"{name} {location}: what stands before a colon is the scheme of a URI, and no path "
             "follows it; for a folder here write its whole path"
         )
 
@@ -523,7 +523,7 @@ def _check_thresholds(path: str) -> None:
 
 
 def _with_environment(text: str) -> str:
-    """Put the values of environment variables in the place of ${env:NAME}."""
+    """Replace ${env:NAME} by the values of environment variables."""
 
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match.group(1))
@@ -550,7 +550,7 @@ def _check_source(options: Options) -> None:
     if given != 1 and not (given == 0 and options.job in _SOURCE_IS_OPTIONAL):
         _fail("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")
     if options.records is not None:
-        _check_place("--records", options.records)
+        _check_location("--records", options.records)
     if options.bootstrap_servers is None:
         if options.kafka_config is not None:
             _fail("--kafka-config goes with --bootstrap-servers, not with --records")

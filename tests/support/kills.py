@@ -135,12 +135,12 @@ class Job:
         return False
 
     def has_done(self, name: str) -> bool:
-        """Tell whether it has said that a step is done."""
+        """Return whether it has said that a step is done."""
         return any(line.startswith(f"{name}: ") for _, line in self.lines)
 
 
 def steps_of(seconds: Mapping[str, float]) -> list[str]:
-    """Give the steps that a job has said, in order, from its summary."""
+    """Return the steps that a job has said, in order, from its summary."""
     return [name for name in seconds if name != "start"]
 
 
