@@ -51,7 +51,7 @@ class ClientKey:
 
     @property
     def fingerprint(self) -> str:
-        """Tell this key from others, without telling the key."""
+        """Return a fingerprint of the key, from which the key cannot be found."""
         # No client's name begins with NUL, so this is the hash of none.
         return f"hmac-sha256 {self.hash(chr(0) + 'groupledger')}"
 

@@ -481,7 +481,7 @@ class Reader:
     def _walk_tag(
         self, known: dict[int, Field], cursor: Slots, active: Ints, targets: dict[int, Ints]
     ) -> Mask:
-        """Pass over one tagged field of each slot; tell which were unknown."""
+        """Skip one tagged field of each slot; return which were unknown."""
         tag = self._varint(cursor, "tag")
         size = self._varint(cursor, "tag size")
         other = np.ones(active.size, np.bool_)

@@ -260,7 +260,7 @@ def minute(
         memory: what is kept of the minutes before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        part: `MINUTE_COLUMNS`: keys tell the partitions apart; times are epoch milliseconds.
+        part: `MINUTE_COLUMNS`: keys identify the partitions; times are epoch milliseconds.
         presences: who was in the group when.
     """
     for known in (memory.get("next"), memory.get("minute")):

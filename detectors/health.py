@@ -6,7 +6,7 @@ import datetime as dt
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from detectors.telling import KINDS
+from detectors.sentences import KINDS
 from schemas.gold import SEVERITIES, STATUSES
 
 if TYPE_CHECKING:

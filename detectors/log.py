@@ -57,22 +57,22 @@ class Finding(NamedTuple):
 
 
 class Question(NamedTuple):
-    """SQL, and what the rows that answer it tell.
+    """SQL, and how its rows are evaluated.
 
     Attributes:
         sql: the SQL; what it gives is in no order.
         order: columns that the rows are put in order by.
-        tell: what is found in them.
+        evaluate: finds anomalies in its rows.
     """
 
     sql: str
     order: tuple[str, ...]
-    tell: Callable[[list[Row]], Iterable[Finding]]
+    evaluate: Callable[[list[Row]], Iterable[Finding]]
 
     def found(self, rows: Iterable[Row]) -> list[Finding]:
         """Return what is found in the rows that the SQL gave."""
         # Few rows take Python less than a sort takes Spark, which looks at them twice for it.
-        return list(self.tell(sorted(rows, key=self._rank)))
+        return list(self.evaluate(sorted(rows, key=self._rank)))
 
     def _rank(self, row: Row) -> list[tuple[bool, Any]]:
         return [(row[name] is not None, row[name]) for name in self.order]

@@ -1,4 +1,4 @@
-"""Follows the slots of a group's members, to tell repeated restarts from those that happen once.
+"""Follows the slots of a group's members, to distinguish repeated restarts from single ones.
 
 A slot is what one member of a group holds, and what its successor takes over. A member that comes
 back, or that takes the slot of one that left, is a restart of the slot. One restart of a slot an

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from detectors.model import anomaly_id
-from detectors.telling import name, summary, window
+from detectors.sentences import name, summary, window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,7 +9,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from tests.support.history import logs_of, tell
+from tests.support.history import logs_of, rebuild
 from tests.support.truth import Truth, agreement
 from timeline.model import GENERATIONS, STATES
 
@@ -34,7 +34,7 @@ def table() -> str:
 
 def _row(name: str, truth: Truth) -> str:
     folder = TRUTH if (TRUTH / f"{name}.parquet").exists() else ROOT / "examples" / "recordings"
-    ours = {log.group_id: tell(log) for log in logs_of(folder / f"{name}.parquet")}
+    ours = {log.group_id: rebuild(log) for log in logs_of(folder / f"{name}.parquet")}
     stable, ended, started, inside, found, logged = [], [], [], 0, 0, 0
     for group, generations in truth.stabilized.items():
         rows = [r for r in ours[group][GENERATIONS] if r["group_type"] == "classic"]

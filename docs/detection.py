@@ -10,7 +10,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from detectors.telling import KINDS
+from detectors.sentences import KINDS
 from schemas import toml
 from tests.support.labels import outcomes
 

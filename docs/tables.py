@@ -144,7 +144,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or with --check tell by the exit status whether it is current."""
+    """Write the page, or with --check say by the exit status whether it is current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if it differs")
     if not parser.parse_args().check:

@@ -61,7 +61,7 @@ class Suite:
         table: the table that the rows are of, or are about.
         name: None for the rows of the table itself.
         row: what one row is.
-        key: columns that tell a row from others.
+        key: columns that identify a row.
         rows: SQL that gives the rows.
         checks: the expectations.
     """

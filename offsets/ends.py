@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_SAMPLES = 64
-"""Samples kept of a partition. They grow apart with age, so that few tell of years."""
+"""Samples kept of a partition. They grow apart with age, so that few cover years."""
 
 
 class Passed(NamedTuple):

@@ -37,7 +37,7 @@ JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 RHYTHM_COMMITS = 5
-"""Commits before a move that tell whether a consumer commits the partition again and again."""
+"""Commits before a move that show whether a consumer commits the partition all the time."""
 
 PARTITION = ("group_id", "topic", "topic_partition")
 """Columns that name a partition that a group commits."""
@@ -316,7 +316,7 @@ class _Steps:
         self._largest_before = _most(earlier, largest)
 
     def moves(self) -> tuple[np.ndarray, pa.Table]:
-        """Pick the commits that did not just go on; tell the number of their partitions."""
+        """Return the commits that did not just go on, and the number of their partitions."""
         step, before = self._step, self._largest_before
         leaps = step.known & (step.values > JUMP_LEAST)
         leaps &= ~before.known | _leaps(step, before)
@@ -364,7 +364,7 @@ class _Steps:
         return _either(own, _numbers(kept, "at").at(np.where(is_kept, of_former, -1)))
 
     def hours(self) -> tuple[np.ndarray, pa.Table]:
-        """Sum up the commits of each partition by the hour; tell its number."""
+        """Sum up the commits of each partition by the hour; return its number, too."""
         hour = np.where(self._at.known, self._at.values // _HOUR_US, -(2**40))
         codes = np.unique(hour, return_inverse=True)[1]
         keys = self._keys * (int(codes.max()) + 1) + codes
@@ -406,7 +406,7 @@ class _Steps:
         return self._keys[last], _table(HOURS, rows, given)
 
     def latest(self) -> tuple[np.ndarray, pa.Table]:
-        """Return the last commit of each partition, new or known before; tell its number."""
+        """Return the last commit of each partition, new or known before, and its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
         given = {

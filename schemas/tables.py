@@ -59,7 +59,7 @@ class TableSpec:
 
     @property
     def of_cluster(self) -> tuple[Column, ...]:
-        """Return the columns that tell of one cluster: all but its name."""
+        """Return the columns within one cluster: all but its name."""
         return tuple(column for column in self.columns if column.name != "cluster")
 
     @property
@@ -123,7 +123,7 @@ COVERAGE = TableSpec(
         column(
             "isolation_level",
             "string",
-            "read_committed or read_uncommitted; null for files, which do not tell.",
+            "read_committed or read_uncommitted; null for files, which do not say.",
         ),
         column("topic_id", "string", "Id of the topic as Kafka prints it; null for files."),
         column(

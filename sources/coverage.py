@@ -46,7 +46,7 @@ class Range:
     """Offsets of one partition that a run accounts for, `from_offset` up to `next_offset` - 1.
 
     Attributes:
-        partitions: how many the topic had; None if the source does not tell.
+        partitions: how many the topic had; None if the source does not say.
         leading: reason of a hole before the first record of the source.
     """
 

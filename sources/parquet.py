@@ -99,7 +99,7 @@ def _is_file(spark: SparkSession, path: str) -> bool:
 def _check_places(path: str, files: DataFrame) -> None:
     """Refuse a record without a topic, a partition or an offset.
 
-    Parquet's statistics tell of most files that they have none, without a look at their records.
+    Parquet's statistics show of most files that they have none, without reading their records.
 
     Raises:
         SourceError: a file has one.

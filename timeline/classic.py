@@ -189,11 +189,11 @@ def _generation(
     )
     row["protocol_type"] = payload.get("protocol_type")
     row["clock_skew_ms"] = skew
-    generations.tell_members(row, changes, members)
+    generations.fill_members(row, changes, members)
     if members:
         _stable(state, output, step)
-        _tell_leader(row, payload, members, before)
-        _tell_assignment(row, payload, members, moved)
+        _fill_leader(row, payload, members, before)
+        _fill_assignment(row, payload, members, moved)
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:
@@ -297,8 +297,8 @@ def _stable(state: GroupState, output: Output, step: _Step) -> None:
         )
 
 
-def _tell_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
-    generations.tell_assignment(row, members, moved)
+def _fill_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
+    generations.fill_assignment(row, members, moved)
     row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
     if payload.get("protocol_type") != _CONNECT:
         row["unassigned_topics"] = generations.unassigned_topics(members)
@@ -450,7 +450,7 @@ def _converted_back(
     row["protocol"] = (record.payload or {}).get("protocol")
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
-    generations.tell_members(row, changes, members)
+    generations.fill_members(row, changes, members)
     _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
     name = PREPARING if rebalances else STABLE
     enter(state, output, name, when, record, generation=number, member_count=len(members))
@@ -544,7 +544,7 @@ def _missing(known: int | None, number: int, was: str | None, *, is_complete: bo
     return None
 
 
-def _tell_leader(row: Row, payload: Row, members: dict[str, Member], before: Row | None) -> None:
+def _fill_leader(row: Row, payload: Row, members: dict[str, Member], before: Row | None) -> None:
     leader = payload.get("leader")
     row["protocol"] = payload.get("protocol")
     row["leader_id"] = leader

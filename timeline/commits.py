@@ -1,4 +1,4 @@
-"""What offset commits tell of a group: its rhythm, the last sign of each member, and more.
+"""What offset commits show of a group: its rhythm, the last sign of each member, and more.
 
 A group that only commits, without members, has no record of its own; Kafka holds it for Empty until
 its last offset is gone (GroupMetadataManager, simple consumer groups).

@@ -191,7 +191,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
         return
     if modern.comes_back(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
-        rebalances = not modern.tells_of_member(new)
+        rebalances = not modern.is_of_member(new)
         is_whole = is_complete or not rebalances
         back = next(
             i for i, r in enumerate(batch.records) if r.kind == GROUP_METADATA and r.payload

@@ -241,7 +241,7 @@ def _name(state: GroupState, row: Row) -> None:
 
 
 def brief(member: Member) -> Row:
-    """Return what the generations tell of a member."""
+    """Return what generations list of a member."""
     return {
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,

@@ -114,7 +114,7 @@ def comes_back(state: GroupState, new: list[Record], own: list[Record]) -> bool:
     return ends and bool(first.get("members"))
 
 
-def tells_of_member(new: list[Record]) -> bool:
+def is_of_member(new: list[Record]) -> bool:
     """Return whether a batch has a member, and not only that members are gone."""
     return any(_has_value(r) for r in new)
 
@@ -304,7 +304,7 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         client_id=payload.get("client_id"),
         client_host=payload.get("client_host"),
         rebalance_timeout_ms=payload.get("rebalance_timeout_ms"),
-        # What a regular expression stands for is not the member's to tell.
+        # The member does not say which topics a regular expression matches.
         topics=None if payload.get("subscribed_topic_regex") else topics,
         regex=payload.get("subscribed_topic_regex") or None,
         assigned={} if known is None else known.assigned,
@@ -433,13 +433,13 @@ def _bump(
     row["protocol_type"] = state.group_type
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why
-    generations.tell_members(row, changes, state.members)
+    generations.fill_members(row, changes, state.members)
 
 
 def _amend(row: Row, changes: Changes, member_count: int) -> None:
     """Put down members that changed without a new epoch: a static member that came back."""
     named: Row = {}
-    generations.tell_members(named, changes, {})
+    generations.fill_members(named, changes, {})
     for column in ("members_joined", "members_left", "members_replaced"):
         row[column] += named[column]
     row["member_count"] = member_count
@@ -464,7 +464,7 @@ def _assigned(state: GroupState, at: int | None) -> None:
         if state.group_type == "share":  # its partitions have many owners at once
             row["assigned_partitions"] = len(owners)
         else:
-            generations.tell_moves(row, moved)
+            generations.fill_moves(row, moved)
         row["idle_members"] = sorted(m for m in state.members if not epochs.target.get(m))
         row["unassigned_topics"] = _unassigned(state, owners)
     state.last_owners = owners

@@ -141,7 +141,7 @@ def _check_whole(
 
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
-    """Write the ledger of the runs again if it was lost: silver and bronze tell what they did."""
+    """Write the ledger of the runs again if it was lost: silver and bronze show what they did."""
     made = {name: spec for name, spec in silver_specs().items() if lakehouse.exists(spec)}
     if not made:
         return
@@ -297,7 +297,7 @@ def _write_tables(
             part.result()
     last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
     former = {} if last is None else {n: r for n, r in last.rows.items() if n != QUARANTINE.name}
-    # What a run has that was begun by another one, its tables tell.
+    # The tables show what a run that another one began has written.
     asked = silver_tables() if stage.is_resumed else frequent
     names = {decoded_table(table).name: table for table in asked}
     numbers = [stage.id.number, *([] if last is None else [last.run])]

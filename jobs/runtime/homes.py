@@ -91,7 +91,7 @@ def locate(
     found = [Found(*row) for row in counted.collect()]
     known: dict[str, int] = {}
     if not counts or any(row.partition >= counts[-1] for row in found):
-        # Files do not tell; the groups do, since nearly all of them are where they belong.
+        # Files do not say it; the groups do, since nearly all of them are where they belong.
         known = (
             {}
             if checkpoints is None

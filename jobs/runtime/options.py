@@ -22,7 +22,7 @@ JOBS = {
     "demo": "run the pipeline on a bundled recording of a real broker's topic",
     "ingest": "read what is new from a cluster or from Parquet files into bronze",
     "decode": "decode what is new in bronze into silver",
-    "history": "tell what became of each group: silver into gold",
+    "history": "rebuild the history of each group: silver into gold",
     "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
     "validate": "hold the tables to what is expected of them: dq.results",
@@ -114,7 +114,7 @@ class Options:
         vacuum_hours: files that no version of so many hours has are deleted.
         retain_lag: days that rows of gold.lag are kept; None for ever.
         retain_results: days that rows of dq.results are kept; None for ever.
-        dry_run: change nothing, tell what there is to do.
+        dry_run: change nothing, print what there is to do.
     """
 
     job: str
@@ -374,7 +374,7 @@ def _add_upkeep(parser: _Parser) -> None:
         help="delete older rows of dq.results of the cluster (default: never)",
     )
     what.add_argument(
-        "--dry-run", action="store_true", help="change nothing, tell what there is to do"
+        "--dry-run", action="store_true", help="change nothing, print what there is to do"
     )
 
 

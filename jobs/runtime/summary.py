@@ -12,7 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from detectors.telling import KINDS
+from detectors.sentences import KINDS
 from reporting.read import ask, quality, quality_of, worst_groups
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE

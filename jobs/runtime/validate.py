@@ -69,7 +69,7 @@ class Changes:
 
 @of_every_log
 def validate(run: Run) -> None:
-    """Hold the tables to what is expected of them; write and tell what was found."""
+    """Check what is expected of the tables; write and print what was found."""
     lakehouse = run.lakehouse
     run.summary |= {"expectations": 0, "expectations_failed": 0}
     last = lakehouse.runs.last(STAGE)
@@ -98,7 +98,7 @@ def validate(run: Run) -> None:
             _write(lakehouse, stage, changes, found)
     failed = [f for f in found if not f.success]
     run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
-    _tell(run, found, failed, changes)
+    _print(run, found, failed, changes)
     if failed and (run.options.strict or run.options.job == STAGE):
         run.status = FAILED
 
@@ -162,7 +162,7 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
 
 
 def _owned_since(runs: list[LedgerRow]) -> str:
-    """Return the time from which on some runs of the history tell of owners, in SQL."""
+    """Return the first time that some runs of the history have owners for, in SQL."""
     # A run that tells of none notes None; one that was resumed, or of an older release, nothing.
     noted = [run.details.get(OWNED_SINCE, 0) for run in runs]
     since = [at for at in noted if at is not None]
@@ -191,7 +191,7 @@ def _given(lakehouse: Lakehouse, changes: Changes) -> list[Given]:
     ]
 
 
-# -- telling ---------------------------------------------------------------------------------------
+# -- printing --------------------------------------------------------------------------------------
 
 
 def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[Found]) -> None:
@@ -218,7 +218,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[
     stage.rows = {RESULTS.name: len(rows)}
 
 
-def _tell(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:
+def _print(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:
     if not found:
         run.say("validate: nothing new to look at since the last time")
     elif not failed:

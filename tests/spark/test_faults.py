@@ -186,7 +186,7 @@ class TestHalfCopied:
             succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
         source = ("--records", parts[2]) if job == "ingest" else ()
         outcome = run(job, "--lakehouse", lakehouse, *source)
-        if outcome.status == 0:  # a table that the others tell of is rebuilt
+        if outcome.status == 0:  # a table that follows from others is rebuilt
             assert job == "history"
             succeed("anomalies", "--lakehouse", lakehouse)
             assert rows_by_table(spark, lakehouse) == whole

@@ -37,7 +37,7 @@ def test_every_row_is_what_it_was(
     folders = (RECORDINGS, TESTS / "truth")
     recording = next(f / f"{name}.parquet" for f in folders if (f / f"{name}.parquet").exists())
     root = tmp_path / "lakehouse"
-    golden.tell(recording, root, golden.VARIANTS[variant])
+    golden.process(recording, root, golden.VARIANTS[variant])
     now = golden.tables(spark, root)
     before = GOLDEN["digests"][name][variant]
     differences = [

@@ -153,7 +153,7 @@ def test_a_table_that_an_old_copy_stands_for_is_made_anew(
     succeed("history", "--lakehouse", root)
     shutil.rmtree(root / "gold" / "group_states")
     shutil.copytree(old, root / "gold" / "group_states")
-    # The tables are looked at when there is something to tell of.
+    # The tables are looked at when there is something new.
     lakehouse = Lakehouse(spark, str(root), "default")
     with lakehouse.runs.incremental("decode", to=1, force=True, plan={"retried": 0}) as stage:
         assert stage is not None

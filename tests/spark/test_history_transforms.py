@@ -19,7 +19,7 @@ from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns, silver_tables
 from schemas.tables import COMMITTED_OFFSETS
 from tests.conftest import RECORDINGS
-from tests.support.history import decoded, in_millis, logs_of, tell
+from tests.support.history import decoded, in_millis, logs_of, rebuild
 from timeline import arrow
 from timeline.commits import COMMITS
 from timeline.groups import CHECKPOINTS, TABLES, holes_of
@@ -88,7 +88,7 @@ def test_groups_together_give_what_each_gives_alone(spark: SparkSession, name: s
     expected: dict[str, list[Row]] = defaultdict(list)
     logs = logs_of(RECORDINGS / f"{name}.parquet")
     for log in logs:
-        for table, rows in tell(log).items():
+        for table, rows in rebuild(log).items():
             expected[table] += rows
     missing = {(log.partition, offset) for log in logs for offset in log.missing}
     partitions, lost = np.array(sorted(missing), np.int64).reshape(-1, 2).T

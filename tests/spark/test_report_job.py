@@ -1,4 +1,4 @@
-"""The job report on lakehouses that have little to tell."""
+"""The job report on lakehouses that have little to show."""
 
 from __future__ import annotations
 

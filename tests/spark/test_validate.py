@@ -379,9 +379,9 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
         is_gone |= not {*of.suite.key} <= {*key}
         if of.suite.table != broken.table or is_gone or broken.is_other:
             continue
-        tell = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
-        shown.append(of.rows.where(f"NOT ({of.conditions[0]})").select(*tell))
-        wanted.append(spark.sql(f"SELECT inline(array({first(broken)}))").select(*tell))
+        shown_as = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
+        shown.append(of.rows.where(f"NOT ({of.conditions[0]})").select(*shown_as))
+        wanted.append(spark.sql(f"SELECT inline(array({first(broken)}))").select(*shown_as))
     right = reduce(DataFrame.unionByName, wanted).intersect(reduce(DataFrame.unionByName, shown))
     names = {row.name for row in right.collect()}
     outcome = {row.name for row in reduce(DataFrame.unionByName, wanted).collect()}

@@ -157,7 +157,7 @@ def reviewed(path: Path = REVIEWED) -> dict[tuple[str, str], str]:
 
 
 def main(argv: list[str]) -> int:
-    """Ask, and tell; give the exit status."""
+    """Ask, and print; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -18,7 +18,7 @@ from detectors.group import (
     GroupDetector,
 )
 from detectors.rows import row_of
-from tests.support.history import commits_of, logs_of, tell
+from tests.support.history import commits_of, logs_of, rebuild
 from timeline.model import GENERATIONS, SESSIONS, STATES
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     """
     limits = default_thresholds(own)
     commits = commits_of(recording)
-    tables_of = {log.group_id: tell(log) for log in logs_of(recording)}
+    tables_of = {log.group_id: rebuild(log) for log in logs_of(recording)}
     times = [r["record_timestamp"] for t in tables_of.values() for r in t[STATES]]
     times += [c["at"] for of_group in commits.values() for c in of_group]
     now = max(t for t in times if t is not None)

@@ -82,7 +82,7 @@ _SHOWN = 3
 _WIDTH = 300
 
 
-def tell(recording: Path, root: Path, runs: int) -> None:
+def process(recording: Path, root: Path, runs: int) -> None:
     """Run the pipeline on a recording, cut into so many parts, into the lakehouse at `root`."""
     parts = [recording]
     if runs > 1:
@@ -173,7 +173,7 @@ def dump(recording: Path, out: Path, spark: SparkSession) -> None:
             continue
         with tempfile.TemporaryDirectory() as work:
             root = Path(work) / "lakehouse"
-            tell(recording, root, runs)
+            process(recording, root, runs)
             found = tables(spark, root)
         part = folder.with_name(f"{variant}.part")
         shutil.rmtree(part, ignore_errors=True)

@@ -70,7 +70,7 @@ class Log(NamedTuple):
         return behind < len(missing) and missing[behind] < until
 
 
-def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
+def rebuild(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
     """Tell a group's history.
 
     Args:

@@ -67,10 +67,10 @@ class Generation:
 
 @dataclass
 class Truth:
-    """All that the coordinator knew, and no record may tell.
+    """All that the coordinator knew, and no record may show.
 
     Attributes:
-        unseen: times in which it was in states that no record will ever tell of.
+        unseen: times in which it was in states that no record will ever show.
         moved: times between the growth of the topic and the group's first record elsewhere.
     """
 

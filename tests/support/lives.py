@@ -24,7 +24,7 @@ from tests.support.coordinator import (
     STREAMS,
     Coordinator,
 )
-from tests.support.history import check_timeline, tell
+from tests.support.history import check_timeline, rebuild
 from tests.unit.test_history_truth import assert_same, check_owners
 from tests.unit.test_history_truth import is_legal as is_legal_classic
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
@@ -156,9 +156,9 @@ def played(life: Life) -> Coordinator:
 
 
 def history_of(life: Life) -> tuple[Coordinator, Tables]:
-    """Let a life happen, and tell its history."""
+    """Let a life happen, and rebuild its history."""
     group = played(life)
-    return group, tell(group.log())
+    return group, rebuild(group.log())
 
 
 # -- what has to hold ------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def check_runs(life: Life) -> tuple[Coordinator, Tables]:
     group, tables = history_of(life)
     log = group.log()
     check_keys(tables)
-    assert_same(tell(log, group.journal.cuts), tables, log)
+    assert_same(rebuild(log, group.journal.cuts), tables, log)
     return group, tables
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from detectors import telling
+from detectors import sentences
 from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, GroupDetector
 from detectors.log import misplaced
 from detectors.members import follow
 from detectors.model import anomaly_id
 from detectors.rows import row_of
-from detectors.telling import KINDS, window
+from detectors.sentences import KINDS, window
 from detectors.thresholds import ThresholdsError
 from jobs.runtime.anomalies import Kept
 from schemas.placement import java_hash
@@ -48,14 +48,14 @@ def test_cut_into_runs_it_is_the_same(recording: str, runs: int) -> None:
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_a_summary_is_a_sentence_on_its_group(recording: str) -> None:
     for row in found_in(recording):
-        assert telling.name(row["group_id"]) in row["summary"]
+        assert sentences.name(row["group_id"]) in row["summary"]
         assert row["summary"].endswith(".")
         assert " UTC" in row["summary"] or row["kind"] == "stale_group"
 
 
 def test_names_and_times_in_a_summary_stay_short() -> None:
-    assert telling.name("a\nb") == "a b"
-    assert len(telling.name("g" * 32_767)) == 80
+    assert sentences.name("a\nb") == "a b"
+    assert len(sentences.name("g" * 32_767)) == 80
     assert window(0, 3 * SECOND) == "00:00:00 to 00:00:03 UTC"
     assert window(5, 6) == "00:00:00 UTC"
     assert window(0, 24 * HOUR) == "1970-01-01 00:00:00 to 1970-01-02 00:00:00 UTC"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.history import TABLES, check_timeline, logs_of, tell
+from tests.support.history import TABLES, check_timeline, logs_of, rebuild
 from tests.support.truth import Truth, agreement
 from timeline.model import GENERATIONS, OWNERS, STATES
 
@@ -46,7 +46,7 @@ LEGAL = {
 
 
 def histories(name: str) -> dict[str, dict[str, list[Row]]]:
-    return {log.group_id: tell(log) for log in logs_of(RECORDINGS[name])}
+    return {log.group_id: rebuild(log) for log in logs_of(RECORDINGS[name])}
 
 
 def is_legal(before: Row, after: Row) -> bool:
@@ -95,7 +95,7 @@ def test_the_state_is_the_brokers_most_of_the_time(name: str, least: float) -> N
 @pytest.mark.parametrize("path", RECORDINGS.values(), ids=lambda p: p.stem)
 def test_timelines_are_whole_and_no_partition_has_two_owners(path: Path) -> None:
     for log in logs_of(path):
-        ours = tell(log)
+        ours = rebuild(log)
         check_timeline(ours[STATES], is_legal)
         check_owners(ours[OWNERS])
 
@@ -106,15 +106,15 @@ def test_runs_tell_what_one_run_tells(path: Path, runs: int) -> None:
     chance = random.Random(f"{path.stem} {runs}")  # noqa: S311 - not for secrets
     for log in logs_of(path):
         cuts = [chance.randrange(len(log.events) + 1) for _ in range(runs - 1)]
-        assert_same(tell(log, cuts), tell(log), log)
+        assert_same(rebuild(log, cuts), rebuild(log), log)
 
 
 def test_every_cut_of_a_conversion_tells_the_same() -> None:
     logs = logs_of(RECORDINGS["4.3.1-modern"])
     (log,) = (log for log in logs if log.group_id == "upgrade-j")
-    whole = tell(log)
+    whole = rebuild(log)
     for cut in range(1, len(log.events)):
-        assert_same(tell(log, [cut]), whole, log)
+        assert_same(rebuild(log, [cut]), whole, log)
 
 
 def test_a_compacted_log_tells_of_no_aborted_generation() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.history import _chunk, tell
+from tests.support.history import _chunk, rebuild
 from tests.support.records import HOUR, MINUTE, SECOND, Records
 from tests.unit.test_history_truth import as_text, assert_same
 from timeline.fold import Fold
@@ -30,9 +30,9 @@ def generations(tables: dict[str, list[Row]]) -> list[Row]:
 
 def whole_and_cut(log: Log) -> dict[str, list[Row]]:
     """Tell a log in one run, after holding that it is the same with a cut anywhere."""
-    whole = tell(log)
+    whole = rebuild(log)
     for cut in range(1, len(log.events)):
-        assert_same(tell(log, [cut]), whole, log)
+        assert_same(rebuild(log, [cut]), whole, log)
     rows = sorted(whole[STATES], key=lambda r: r["sequence"])
     assert [r["sequence"] for r in rows] == list(range(len(rows)))
     return whole
@@ -339,7 +339,7 @@ def test_a_hole_behind_a_record_says_nothing_of_it() -> None:
 
 def test_a_generation_that_nobody_counts_to_fits_its_column() -> None:
     log = Records().classic(-(2**31), {"a": [0]}).wait(MINUTE).classic(2**31 - 1, {"a": [0]})
-    assert max(r["aborted_generations"] or 0 for r in generations(tell(log.log()))) == 2**31 - 1
+    assert max(r["aborted_generations"] or 0 for r in generations(rebuild(log.log()))) == 2**31 - 1
 
 
 # -- owners ----------------------------------------------------------------------------------------
