@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
                 f"--records {path}: column {name} is {found[name]}, it has to be "
                 f"{' or '.join(sorted(types))}"
             )
-    _check_places(path, files)
+    _check_positions(path, files)
     milliseconds = F.when(F.col("timestamp").between(0, LAST_MS), F.col("timestamp"))
     given = F.col("timestampType")
     kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
@@ -90,13 +91,16 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _is_file(spark: SparkSession, path: str) -> bool:
-    jvm: Any = spark._jvm  # noqa: SLF001 - of a path anywhere, only Hadoop knows
-    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    location = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(location.getFileSystem(settings).isFile(location))
+    """Return whether a path names one file; Hadoop takes `%` in a path as it is."""
+    scheme, colon, rest = path.partition(":/")
+    if not colon or scheme == "file":
+        return Path(f"/{rest}" if colon else path).is_file()
+    # Spark lists a file as itself, and a folder as what is below it.
+    listed = spark.read.format("binaryFile").load(path).inputFiles()
+    return [_name(url) for url in listed] == [path]
 
 
-def _check_places(path: str, files: DataFrame) -> None:
+def _check_positions(path: str, files: DataFrame) -> None:
     """Refuse a record without a topic, a partition or an offset.
 
     Parquet's statistics show of most files that they have none, without reading their records.
@@ -146,7 +150,7 @@ def local_files(files: DataFrame) -> list[str] | None:
 def _name(url: str) -> str:
     """Return the path of a file on this machine, the URL of another one."""
     parts = urlsplit(url)
-    return unquote(parts.path) if parts.scheme in {"", "file"} else url
+    return unquote(parts.path) if parts.scheme in {"", "file"} else unquote(url)
 
 
 def compared(records: DataFrame, held: DataFrame) -> DataFrame:

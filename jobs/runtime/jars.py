@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -61,6 +61,16 @@ class JarSet:
 def spark_jars() -> JarSet:
     """Returns the JARs that Spark needs beside its own, as `conf/jars.xml` lists them."""
     return JarSet.from_file(CHECKOUT / "conf" / "jars.xml")
+
+
+def store_jars(uris: Iterable[str | None]) -> list[JarSet]:
+    """Returns the JARs that the object stores of some URIs need, as `conf/jars-SCHEME.xml` says.
+
+    A scheme without such a file is left to Spark: the user has its JARs in `--conf`.
+    """
+    schemes = {uri.partition("://")[0] for uri in uris if uri and "://" in uri}
+    files = [CHECKOUT / "conf" / f"jars-{scheme}.xml" for scheme in sorted(schemes)]
+    return [JarSet.from_file(file, name=file.stem) for file in files if file.is_file()]
 
 
 def cache_folder() -> Path:

@@ -116,7 +116,8 @@ def job_process(
     """
     env = environment(target, os.environ)
     script = [str(jars.CHECKOUT / "jobs" / f"{chosen.job}.py"), *argv[1:]]
-    found_jars = jars.fetch(jars.spark_jars())
+    needed = [jars.spark_jars(), *jars.store_jars([chosen.lakehouse, chosen.records])]
+    found_jars = [path for each in needed for path in jars.fetch(each)]
     if target.sees_checkout:
         java_options = _QUICK_COMPILER if is_brief(chosen) else ()
         arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)

@@ -36,13 +36,13 @@ def standalone(workers: int, work: Path) -> Iterator[str]:
     with ExitStack() as stack:
         port, *own_ports = free_ports(1 + workers)
         _start(stack, work, "master.Master", "--port", str(port))
-        _wait(port)
+        wait_for(port)
         address = f"spark://{HOST}:{port}"
         for number, own in enumerate(own_ports):
             folder = ["--work-dir", str(work / f"worker-{number}")]
             size = ["--cores", "1", "--memory", _MEMORY]
             _start(stack, work, "worker.Worker", "--port", str(own), *size, *folder, address)
-            _wait(own)
+            wait_for(own)
         yield address
 
 
@@ -57,7 +57,12 @@ def _start(stack: ExitStack, work: Path, name: str, *arguments: str) -> None:
     stack.callback(process.terminate)
 
 
-def _wait(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Wait until something listens at a port of this machine.
+
+    Raises:
+        TimeoutError: nothing did within a minute.
+    """
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
         with socket.socket() as client:
