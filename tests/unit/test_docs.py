@@ -1,8 +1,8 @@
-"""The generated pages are current."""
+"""The pages say what the code does; those that a script writes are current."""
 
 from __future__ import annotations
 
-from docs import accuracy, detection
+from docs import accuracy, detection, messages
 from docs.tables import PAGE, page
 from jobs.runtime.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
@@ -36,3 +36,13 @@ def test_the_cookbook_has_the_statements_of_the_examples() -> None:
         for statement in split((accuracy.ROOT / "examples" / file).read_text("utf-8")):
             lines = [line for line in statement.strip().splitlines() if not line.startswith("--")]
             assert "\n".join(lines) in text, "run: docs/cookbook.py"
+
+
+def test_the_page_of_troubleshooting_explains_each_message_of_the_product() -> None:
+    said, explained = messages.messages(), messages.explained()
+    missing = [f"- `{text}` *Why:* … *Do:* …  ({said[text]})" for text in said.keys() - explained]
+    assert not missing, "\n".join(["add to docs/troubleshooting.md:", *sorted(missing)])
+    gone = sorted(explained - said.keys())
+    assert not gone, "\n".join(
+        ["no code says this: take it out of docs/troubleshooting.md:", *gone]
+    )

@@ -1,0 +1,133 @@
+"""Lists what the product says to its users, and what docs/troubleshooting.md explains of it.
+
+Prints each message and where it is: PYTHONPATH=. .venv-dev/bin/python docs/messages.py
+What varies in a message is written as "…".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "troubleshooting.md"
+# Only developers see the errors of other packages: about a declaration or a suite that is wrong.
+# A record that cannot be decoded raises nothing: silver.quarantine has the reason.
+FILES = ("jobs/**/*.py", "lakehouse/*.py", "sources/*.py", "detectors/thresholds.py")
+LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")
+# Calls whose first argument goes to the user, as does that of each error that is raised.
+_CALLS = ("_fail", "say")
+# Functions that return messages, and constants that hold some.
+_RETURN = ("_explanation", "_post", "_post_once", "_reason", "_unknown_properties", "another_log")
+_HOLD = ("ADVICE", "_KNOWN")
+_PREFIX = "groupledger: "
+_ENTRY = re.compile(r"^- (.+?)\*Why:\*.+?\*Do:\*", re.MULTILINE | re.DOTALL)
+
+
+def messages() -> dict[str, str]:
+    """Give each message, with the file and line where the product has it."""
+    found: dict[str, str] = {}
+    for path in sorted(path for pattern in FILES for path in ROOT.glob(pattern)):
+        statements = ast.parse(path.read_text("utf-8")).body
+        constants = _assigned([s for s in statements if isinstance(s, ast.Assign)])
+        for statement in statements:
+            assigned = constants | _assigned(ast.walk(statement))
+            for node in _expressions(statement):
+                text = _clean(_text(node, assigned))
+                if re.search("[A-Za-z]{2}", text):  # else all of it varies
+                    found.setdefault(text, f"{path.relative_to(ROOT)}:{node.lineno}")
+    for name in LAUNCHERS:
+        for words in re.findall(r'\bfail ((?:"[^"]+"[\s\\]*)+)', (ROOT / name).read_text("utf-8")):
+            found.setdefault(_of_shell(words), name)
+    return found
+
+
+def explained() -> set[str]:
+    """Give the messages that the page explains: in backticks, before "Why" of an entry."""
+    entries = _ENTRY.findall(PAGE.read_text("utf-8"))
+    spans = (span for entry in entries for span in re.findall(r"`([^`]+)`", entry))
+    return {" ".join(span.split()) for span in spans}
+
+
+def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Give the expressions whose text goes to the user."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from node.exc.args[:1]
+        elif isinstance(node, ast.Call) and _name(node.func) in _CALLS:
+            yield from node.args[:1]
+        elif isinstance(node, ast.FunctionDef) and node.name in _RETURN:
+            returned = (n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value)
+            yield from (part for value in returned for part in _strings(value))
+        elif isinstance(node, ast.Assign) and _name(node.targets[0]) in _HOLD:
+            yield from _held(node.value)
+        elif isinstance(node, ast.JoinedStr) and _PREFIX in _text(node, {}):
+            yield node
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _strings(node: ast.expr) -> Iterator[ast.expr]:
+    """Give the strings of an expression, and the names that may stand for one."""
+    if isinstance(node, ast.Constant | ast.JoinedStr | ast.Name):
+        yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield from _strings(child)
+
+
+def _held(node: ast.expr) -> Iterator[ast.expr]:
+    """Give the values of a dictionary, and the second parts of pairs."""
+    if isinstance(node, ast.Dict):
+        yield from node.values
+    for part in ast.walk(node):
+        if isinstance(part, ast.Tuple) and len(part.elts) == 2:  # noqa: PLR2004 - a pair
+            yield part.elts[1]
+
+
+def _assigned(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Give the text of each name that is assigned once."""
+    found = [(_name(n.targets[0]), n.value) for n in nodes if isinstance(n, ast.Assign)]
+    names = [name for name, _ in found]
+    once = {name: value for name, value in found if names.count(name) == 1}
+    plain = {name: _text(value, {}) for name, value in once.items()}
+    return {name: _text(value, plain) for name, value in once.items()}
+
+
+def _text(node: ast.expr, assigned: dict[str, str]) -> str:
+    """Write an expression as the user sees it, with … for what varies."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else "…"
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part, assigned) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return _text(node.value, assigned)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left, assigned) + _text(node.right, assigned)
+    return assigned.get(_name(node), "…") if isinstance(node, ast.Name) else "…"
+
+
+def _clean(text: str) -> str:
+    return " ".join(re.sub("…+", "…", text.rpartition(_PREFIX)[2]).split())
+
+
+def _of_shell(words: str) -> str:
+    """Write the words of a shell command as the user sees them."""
+    text = " ".join(re.findall(r'"([^"]+)"', words))
+    while (plainer := re.sub(r"\$\{[^{}]*\}|\$\w+", "…", text)) != text:
+        text = plainer
+    return text
+
+
+if __name__ == "__main__":
+    for text, place in messages().items():
+        sys.stdout.write(f"{place}  {text}\n")
