@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "sql-cookbook.md"
 EXAMPLES = ROOT / "examples"
-# Wider than any row.
 # Where each file's questions are asked: the clusters of a lakehouse, and the recording of each.
 DEMO = "cookbook.sql"
 MORE = "cookbook-more.sql"
@@ -119,9 +118,14 @@ class _Shown(Console):
 
 def answers(spark: SparkSession, root: str, file: str) -> list[str]:
     """Ask a file's questions of its lakehouse; give what ./spark-submit.sh sql would print."""
+    return ask(spark, ["--lakehouse", root, "--file", str(EXAMPLES / file)])
+
+
+def ask(spark: SparkSession, argv: list[str]) -> list[str]:
+    """Give what ./spark-submit.sh sql would print with these options, a text for each statement."""
     shown = _Shown()
-    sql(_run(spark, ["sql", "--lakehouse", root, "--file", str(EXAMPLES / file)], shown))
-    return shown.tables
+    sql(_run(spark, ["sql", *argv], shown))
+    return [textwrap.dedent(table) for table in shown.tables]
 
 
 def page(shown: dict[str, list[str]]) -> str:
@@ -132,7 +136,7 @@ def page(shown: dict[str, list[str]]) -> str:
             anchor = re.sub(r"[^\w\- ]", "", asked.lower()).replace(" ", "-")
             contents.append(f"{len(contents) + 1}. [{asked}](#{anchor})")
             told = [f"## {asked}", *([note] if note else []), f"```sql\n{query}\n```"]
-            sections.append("\n\n".join([*told, f"```\n{textwrap.dedent(answer)}\n```"]))
+            sections.append("\n\n".join([*told, f"```\n{answer}\n```"]))
     commands = [
         f"./spark-submit.sh pipeline --lakehouse ./cookbook-lakehouse --cluster {cluster} "
         f"--records {recording}"
