@@ -1,4 +1,4 @@
-"""The page of the post-mortem shows what its commands print, and quotes the alarm as it is posted."""
+"""The page of the post-mortem shows what its commands print, and the alarm as it is posted."""
 
 from __future__ import annotations
 

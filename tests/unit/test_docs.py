@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs import accuracy, detection, messages
+from docs import accuracy, detection, messages, performance
 from docs.tables import PAGE, page
 from jobs.runtime.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
@@ -14,6 +14,10 @@ def test_the_page_of_tables_is_what_the_declarations_say() -> None:
 
 def test_the_page_of_states_has_the_measured_errors() -> None:
     assert accuracy.table() in accuracy.PAGE.read_text("utf-8"), "run: docs/accuracy.py"
+
+
+def test_the_page_of_performance_has_what_was_measured() -> None:
+    assert performance.table() in performance.PAGE.read_text("utf-8"), "run: docs/performance.py"
 
 
 def test_the_page_of_anomalies_has_what_was_found_and_the_thresholds() -> None:
