@@ -27,6 +27,8 @@ _CALLS = ("_fail", "say")
 _RETURN = ("_explanation", "_post", "_post_once", "_reason", "_unknown_properties", "another_log")
 _HOLD = ("ADVICE", "_KNOWN")
 _PREFIX = "groupledger: "
+_PAIR = 2
+_VARIABLE = re.compile(r"\$\{(?:[^{}]|\{[^{}]*\})*\}|\$\w+")
 _ENTRY = re.compile(r"^- (.+?)\*Why:\*.+?\*Do:\*", re.MULTILINE | re.DOTALL)
 
 
@@ -39,20 +41,21 @@ def messages() -> dict[str, str]:
         for statement in statements:
             assigned = constants | _assigned(ast.walk(statement))
             for node in _expressions(statement):
-                text = _clean(_text(node, assigned))
+                text = _text(node, assigned).rpartition(_PREFIX)[2]
+                text = " ".join(re.sub("…+", "…", text).split())
                 if re.search("[A-Za-z]{2}", text):  # else all of it varies
                     found.setdefault(text, f"{path.relative_to(ROOT)}:{node.lineno}")
     for name in LAUNCHERS:
         for words in re.findall(r'\bfail ((?:"[^"]+"[\s\\]*)+)', (ROOT / name).read_text("utf-8")):
-            found.setdefault(_of_shell(words), name)
+            text = " ".join(re.findall(r'"([^"]+)"', words))
+            found.setdefault(_VARIABLE.sub("…", text), name)
     return found
 
 
 def explained() -> set[str]:
     """Give the messages that the page explains: in backticks, before "Why" of an entry."""
-    entries = _ENTRY.findall(PAGE.read_text("utf-8"))
-    spans = (span for entry in entries for span in re.findall(r"`([^`]+)`", entry))
-    return {" ".join(span.split()) for span in spans}
+    entries = " ".join(_ENTRY.findall(PAGE.read_text("utf-8")))
+    return {" ".join(span.split()) for span in re.findall(r"`([^`]+)`", entries)}
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
@@ -64,43 +67,38 @@ def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
             yield from node.args[:1]
         elif isinstance(node, ast.FunctionDef) and node.name in _RETURN:
             returned = (n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value)
-            yield from (part for value in returned for part in _strings(value))
+            yield from (part for value in returned for part in _parts(value))
         elif isinstance(node, ast.Assign) and _name(node.targets[0]) in _HOLD:
             yield from _held(node.value)
         elif isinstance(node, ast.JoinedStr) and _PREFIX in _text(node, {}):
             yield node
 
 
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _strings(node: ast.expr) -> Iterator[ast.expr]:
-    """Give the strings of an expression, and the names that may stand for one."""
-    if isinstance(node, ast.Constant | ast.JoinedStr | ast.Name):
-        yield node
-        return
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr):
-            yield from _strings(child)
+def _parts(node: ast.expr) -> Iterator[ast.expr]:
+    """Give what a returned expression may be: both sides of a choice, the default of a look-up."""
+    if isinstance(node, ast.IfExp):
+        yield from (node.body, node.orelse)
+    else:
+        yield node.args[-1] if isinstance(node, ast.Call) and node.args else node
 
 
 def _held(node: ast.expr) -> Iterator[ast.expr]:
     """Give the values of a dictionary, and the second parts of pairs."""
-    if isinstance(node, ast.Dict):
-        yield from node.values
-    for part in ast.walk(node):
-        if isinstance(part, ast.Tuple) and len(part.elts) == 2:  # noqa: PLR2004 - a pair
-            yield part.elts[1]
+    yield from node.values if isinstance(node, ast.Dict) else ()
+    tuples = (n.elts for n in ast.walk(node) if isinstance(n, ast.Tuple))
+    yield from (parts[1] for parts in tuples if len(parts) == _PAIR)
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Give the text of each name that is assigned once."""
     found = [(_name(n.targets[0]), n.value) for n in nodes if isinstance(n, ast.Assign)]
-    names = [name for name, _ in found]
-    once = {name: value for name, value in found if names.count(name) == 1}
+    once = {n: v for n, v in found if [name for name, _ in found].count(n) == 1}
     plain = {name: _text(value, {}) for name, value in once.items()}
     return {name: _text(value, plain) for name, value in once.items()}
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _text(node: ast.expr, assigned: dict[str, str]) -> str:
@@ -114,18 +112,6 @@ def _text(node: ast.expr, assigned: dict[str, str]) -> str:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _text(node.left, assigned) + _text(node.right, assigned)
     return assigned.get(_name(node), "…") if isinstance(node, ast.Name) else "…"
-
-
-def _clean(text: str) -> str:
-    return " ".join(re.sub("…+", "…", text.rpartition(_PREFIX)[2]).split())
-
-
-def _of_shell(words: str) -> str:
-    """Write the words of a shell command as the user sees them."""
-    text = " ".join(re.findall(r'"([^"]+)"', words))
-    while (plainer := re.sub(r"\$\{[^{}]*\}|\$\w+", "…", text)) != text:
-        text = plainer
-    return text
 
 
 if __name__ == "__main__":
