@@ -12,8 +12,8 @@ jobs by description, from its event log; the last column is this checkout in tim
 Before, each checkout runs once on a small recording, so that what is set up once is not measured.
 
 Run it by ``benchmarks/run.sh engine --against COMMIT --sizes 1000000,5000000 --work /data/engine``.
-Topics stay in the folder for the next call, lakehouses are rebuilt. ``--master standalone2`` runs
-both on a Spark standalone cluster of two workers, as benchmarks/scale_out.py does.
+The next call finds the topics in the folder, and rebuilds the lakehouses. ``--master standalone2``
+runs both on a Spark standalone cluster of two workers, as benchmarks/scale_out.py does.
 
 ``--json FILE`` also writes the figures, with the commits and the machine, as
 benchmarks/results/engine.json has them: docs/performance.py makes a table of that file.
@@ -165,7 +165,7 @@ def topic_of(work: Path, size: int, hour: int) -> Path:
 
 @contextmanager
 def master_of(name: str, work: Path) -> Iterator[list[str]]:
-    """Give the options that choose where Spark runs, and start a standalone cluster if asked to."""
+    """Return the options that choose where Spark runs; start a standalone cluster if asked to."""
     if not name.startswith(_STANDALONE):
         yield ["--master", name]
         return
@@ -187,8 +187,8 @@ def measure(
         for kind in needed:
             if number and kind not in kinds:
                 continue  # it was done once, for what comes behind it
-            for place, (name, checkout) in enumerate(checkouts.items()):
-                first, copy = (topic.with_name(f"{what}-{place}") for what in ("first", "copy"))
+            for number_of, (name, checkout) in enumerate(checkouts.items()):
+                first, copy = (topic.with_name(f"{what}-{number_of}") for what in ("first", "copy"))
                 lakehouse = first if kind == "first" else copy
                 if kind != "nothing":
                     shutil.rmtree(lakehouse, ignore_errors=True)
@@ -200,11 +200,11 @@ def measure(
                 if kind in found:
                     found[kind][name].append(took)
                 load, seconds = os.getloadavg()[0], took[_SECONDS]
-                told = f"{kind} {number + 1} of {name}: {seconds:.1f} s, load {load:.1f}"
-                print(told, file=sys.stderr, flush=True)
-    for place in range(len(checkouts)):
+                progress = f"{kind} {number + 1} of {name}: {seconds:.1f} s, load {load:.1f}"
+                print(progress, file=sys.stderr, flush=True)
+    for number_of in range(len(checkouts)):
         for what in ("first", "copy"):
-            shutil.rmtree(topic.with_name(f"{what}-{place}"), ignore_errors=True)
+            shutil.rmtree(topic.with_name(f"{what}-{number_of}"), ignore_errors=True)
     return found
 
 
@@ -224,7 +224,7 @@ def pipeline(records: Path, lakehouse: Path, checkout: Path, spark: Sequence[str
         more += ["--conf", f"spark.eventLog.{key}={value}"]
     # The driver takes its Python along, which executors on this machine have, too.
     os.environ["PYSPARK_PYTHON"] = str(checkout / ".venv" / "bin" / "python")
-    with memory.watched() as peak:
+    with memory.measured() as peak:
         took, summary = growth.pipeline(records, lakehouse, *more, checkout=checkout)
     jobs = jobs_of(next(events.iterdir()))
     figures: Figures = {_SECONDS: took, "peak memory, GiB": peak.gib, _JOBS: jobs.total()}
@@ -252,8 +252,8 @@ def _purpose(properties: Mapping[str, str]) -> str:
 def table(found: Mapping[str, Sequence[Figures]]) -> list[str]:
     """Write medians as a table: a column a checkout, and the last in times of the first."""
     medians = [_medians(runs) for runs in found.values()]
-    heads = [*found, "ratio"][: len(found) + (len(found) > 1)]
-    written = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+    titles = [*found, "ratio"][: len(found) + (len(found) > 1)]
+    written = [f"| | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
     for name in dict.fromkeys(name for figures in medians for name in figures):
         values = [figures.get(name, 0) for figures in medians]
         if name.startswith(f"{_JOBS}: ") and max(values) < _FEW_JOBS:

@@ -84,7 +84,7 @@ _TASKS = [
     "archiver",
     "sync",
 ]
-_PLACES = [
+_CITIES = [
     "eu-west",
     "us-east",
     "ap-south",
@@ -189,7 +189,7 @@ def groups(shape: Shape) -> tuple[Group, ...]:
     harmonic = sum(1 / rank for rank in range(1, shape.groups))
     made = []
     for number in range(shape.groups):
-        parts = (rng.choice(_AREAS), rng.choice(_TASKS), rng.choice(_PLACES))
+        parts = (rng.choice(_AREAS), rng.choice(_TASKS), rng.choice(_CITIES))
         weight = (1 - shape.skew) / (number * harmonic) if number else shape.skew
         kind = rng.choices(("consumer", "connect", "new", "share", "streams"), (75, 5, 15, 2, 3))
         chosen = rng.sample(topics, rng.choice((1, 1, 2, 3)))
@@ -236,8 +236,8 @@ def _chunk(shape: Shape, chunk: Chunk) -> pa.Table:
     """Make the records of a chunk."""
     rng = np.random.default_rng([shape.seed, chunk.partition, chunk.first])
     pool = _partition_pool(shape, chunk.partition)
-    place = np.arange(chunk.first, chunk.first + chunk.count)
-    share = (place + rng.random(chunk.count)) / chunk.total  # of the partition's day
+    position = np.arange(chunk.first, chunk.first + chunk.count)
+    share = (position + rng.random(chunk.count)) / chunk.total  # of the partition's day
     time_ms = _START_MS + (share * _SPAN_MS).astype(np.int64)
     rest = 1 - shape.commits - shape.group_metadata
     kinds = rng.choice(3, chunk.count, p=(shape.commits, shape.group_metadata, max(rest, 0.0)))
@@ -250,7 +250,7 @@ def _chunk(shape: Shape, chunk: Chunk) -> pa.Table:
             pa.array(np.zeros(chunk.count, np.int32)), pa.array([_TOPIC])
         ).cast(pa.string()),
         "partition": pa.array(np.full(chunk.count, chunk.partition, np.int32)),
-        "offset": pa.array(place),
+        "offset": pa.array(position),
         "timestamp": pa.array(time_ms),
         "timestampType": pa.array(["CreateTime"] * chunk.count),
         "key": pool.keys.take(pa.array(which)),
@@ -260,7 +260,7 @@ def _chunk(shape: Shape, chunk: Chunk) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Places:
+class Positions:
     """Where each value of a pool holds numbers to fill in, -1 for nowhere."""
 
     offset: Ints  # int64, the committed offset
@@ -279,7 +279,7 @@ class Pool:
 
     keys: pa.Array
     values: pa.Array
-    places: Places
+    positions: Positions
     first: tuple[int, int, int]
     weights: tuple[NDArray[np.float64], ...]
 
@@ -291,9 +291,9 @@ class Pool:
         start = np.frombuffer(offsets, np.int32, len(values)).astype(np.int64)
         elapsed = time_ms - _START_MS
         for at, dtype, numbers in (
-            (self.places.offset, ">i8", which * 1_000_003 + elapsed * (which % 7 + 1)),
-            (self.places.generation, ">i4", 1 + elapsed // 30_000),
-            (self.places.time, ">i8", time_ms),
+            (self.positions.offset, ">i8", which * 1_000_003 + elapsed * (which % 7 + 1)),
+            (self.positions.generation, ">i4", 1 + elapsed // 30_000),
+            (self.positions.time, ">i8", time_ms),
         ):
             there = np.flatnonzero(at[which] >= 0)
             width = np.dtype(dtype).itemsize
@@ -325,13 +325,14 @@ def _partition_pool(shape: Shape, partition: int) -> Pool:
     templates = [t for kind in kinds for t in kind]
     first = np.cumsum([0, *map(len, kinds)]).tolist()
     numbers = {
-        f.name: np.array([getattr(t, f.name) for t in templates], np.int64) for f in fields(Places)
+        f.name: np.array([getattr(t, f.name) for t in templates], np.int64)
+        for f in fields(Positions)
     }
     weights = [np.array([t.weight for t in kind]) for kind in kinds]
     return Pool(
         keys=pa.array([t.key for t in templates], pa.binary()),
         values=pa.array([t.value for t in templates], pa.binary()),
-        places=Places(**numbers),
+        positions=Positions(**numbers),
         first=(first[0], first[1], first[2]),
         weights=tuple(w / w.sum() for w in weights),
     )
@@ -518,7 +519,7 @@ def _tombstones(group: Group) -> Iterator[Pair]:
 
 
 def _modern(shape: Shape, group: Group) -> Iterator[Pair]:
-    """Give what a group of a new protocol writes when its members come."""
+    """Return what a group of a new protocol writes when its members come."""
     rng = _rng("modern", group.name)
     key = {"GroupId": group.name}
     number = {"new": 3, "share": 11, "streams": 17}[group.kind]
@@ -549,7 +550,9 @@ def _modern(shape: Shape, group: Group) -> Iterator[Pair]:
             "ServerAssignor": "uniform",
             "ClassicMemberMetadata": None,
         }
-        owned = [{"TopicId": _topic_id(topic), "Partitions": places} for topic, places in share]
+        owned = [
+            {"TopicId": _topic_id(topic), "Partitions": positions} for topic, positions in share
+        ]
         now = {
             "MemberEpoch": epoch["Epoch"],
             "PreviousMemberEpoch": max(int(epoch["Epoch"]) - 1, 0),

@@ -84,14 +84,14 @@ def lakehouse_of(work: Path, name: str) -> Path:
 
 def bring_in(work: Path, name: str) -> First:
     """Bring the short or the long history into an empty lakehouse."""
-    with memory.watched() as peak:
-        took, told = pipeline(work / name, lakehouse_of(work, name))
-    return First(took, told["seconds"], peak.gib)
+    with memory.measured() as peak:
+        took, measured = pipeline(work / name, lakehouse_of(work, name))
+    return First(took, measured["seconds"], peak.gib)
 
 
 def hours(work: Path, runs: int) -> Hours:
     """Run the hour behind copies of both histories in turn, so many times each."""
-    told = Hours({}, {})
+    measured = Hours({}, {})
     for _ in range(runs):
         for name in ("short", "long"):
             copy = work / "copy"
@@ -99,10 +99,10 @@ def hours(work: Path, runs: int) -> Hours:
             # Delta never changes a file, so that links are as good as copies.
             shutil.copytree(lakehouse_of(work, name), copy, copy_function=os.link)
             took, summary = pipeline(work / "hour", copy)
-            told.seconds.setdefault(name, []).append(took)
+            measured.seconds.setdefault(name, []).append(took)
             for step, spent in summary["seconds"].items():
-                told.steps.setdefault(step, {}).setdefault(name, []).append(spent)
-    return told
+                measured.steps.setdefault(step, {}).setdefault(name, []).append(spent)
+    return measured
 
 
 def _cut(work: Path, share: float) -> None:
@@ -157,14 +157,14 @@ def pipeline(
 
 
 def medians(spent: dict[str, list[float]]) -> tuple[float, float]:
-    """Give the medians of the hours behind the short and behind the long history."""
+    """Return the medians of the hours behind the short and behind the long history."""
     return statistics.median(spent["short"]), statistics.median(spent["long"])
 
 
-def _print(options: argparse.Namespace, told: Hours) -> None:
+def _print(options: argparse.Namespace, measured: Hours) -> None:
     print(f"\nan hour of {options.hour:,} records, median of {options.runs} runs, in turn")
     print(f"{'':34}{'short':>10}{'long':>10}{'ratio':>8}")
-    rows = [("the process as a whole", told.seconds), *sorted(told.steps.items())]
+    rows = [("the process as a whole", measured.seconds), *sorted(measured.steps.items())]
     for name, spent in rows:
         short, long = medians(spent)
         print(f"{name:34}{short:>9.1f}s{long:>9.1f}s{long / short if short else 0:>8.2f}")

@@ -92,7 +92,7 @@ class Bench:
         self.figures.append(Figure(name, records, seconds, self.memory.gib, note))
 
     def folder(self, name: str) -> str:
-        """Give a folder that is not there yet."""
+        """Return a folder that is not there yet."""
         path = self.work / name
         shutil.rmtree(path, ignore_errors=True)
         return str(path)
@@ -183,7 +183,7 @@ def decoder_alone(figures: list[Figure], shape: generate.Shape) -> None:
 
 
 def batches_of(made: pa.Table) -> list[pa.RecordBatch]:
-    """Give generated records as they come, so many together as the decoder is fast with."""
+    """Return generated records as they come, so many together as the decoder is fast with."""
     times = pc.multiply(made["timestamp"], 1000).cast(pa.timestamp("us", "UTC"))
     columns = [made["partition"], made["offset"], times, made["key"], made["value"]]
     table = pa.table(columns, names=[*_POSITION, "key", "value"])
@@ -305,7 +305,7 @@ def main() -> None:
         if not given.input:
             generate.generate(shape, Path(topic))
         records = spark.read.parquet(topic).count()
-        with memory.watched() as peak:
+        with memory.measured() as peak:
             bench = Bench(spark, peak, Path(name))
             warm_up(bench, shape)
             summaries = run(bench, topic, records, given.sample)

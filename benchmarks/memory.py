@@ -19,7 +19,7 @@ _INTERVAL = 1.0
 
 @dataclass
 class Peak:
-    """The most so far, in bytes; set it to 0 to begin anew."""
+    """The most so far, in bytes; set it to 0 to start over."""
 
     bytes: int = 0
 
@@ -30,19 +30,19 @@ class Peak:
 
 
 @contextmanager
-def watched() -> Iterator[Peak]:
+def measured() -> Iterator[Peak]:
     """Look at the memory once a second."""
     peak, is_over = Peak(), threading.Event()
-    watch = threading.Thread(target=_watch, args=(peak, is_over), daemon=True)
-    watch.start()
+    sampler = threading.Thread(target=_sample, args=(peak, is_over), daemon=True)
+    sampler.start()
     try:
         yield peak
     finally:
         is_over.set()
-        watch.join()
+        sampler.join()
 
 
-def _watch(peak: Peak, is_over: threading.Event) -> None:
+def _sample(peak: Peak, is_over: threading.Event) -> None:
     me = psutil.Process()
     while not is_over.wait(_INTERVAL):
         everyone = [me, *me.children(recursive=True)]
@@ -50,7 +50,7 @@ def _watch(peak: Peak, is_over: threading.Event) -> None:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Give the memory of a process; what forked processes share is shared out, where known."""
+    """Return the memory of a process; what forked processes share is shared out, where known."""
     try:
         full = process.memory_full_info()
         return int(getattr(full, "pss", full.rss))

@@ -36,7 +36,7 @@ def main() -> int:
             if found is not None:
                 broken.setdefault(found.partition(": ")[0], []).append(number)
     for kind, numbers in broken.items():
-        _tell(kind, options.seed, numbers)
+        _print(kind, options.seed, numbers)
     count = sum(map(len, broken.values()))
     seconds = time.monotonic() - started
     print(f"{options.lives} lives of seed {options.seed} in {seconds:.0f} s: {count} broke")
@@ -47,7 +47,7 @@ def _failure(seed: int, number: int) -> str | None:
     return failure(of_seed(seed, number))
 
 
-def _tell(kind: str, seed: int, numbers: list[int]) -> None:
+def _print(kind: str, seed: int, numbers: list[int]) -> None:
     """Print one kind of failure, as the shortest of its first lives shows it."""
     life = min((shrunk(of_seed(seed, n)) for n in numbers[:5]), key=lambda one: len(one.steps))
     print(f"{kind}: {len(numbers)} lives, seed {seed}, the first are {numbers[:5]}")

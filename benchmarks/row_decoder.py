@@ -303,9 +303,9 @@ class _Reading:
 
     def varint(self, path: str) -> int:
         value = 0
-        for place in range(_MAX_VARINT):
+        for index in range(_MAX_VARINT):
             octet = self.take(1, path)[0]
-            value |= (octet & 0x7F) << (7 * place)
+            value |= (octet & 0x7F) << (7 * index)
             if octet < 0x80:  # noqa: PLR2004 - the bit that says another byte follows
                 return _int32(value)
         raise self.refusal(path, "a varint longer than 5 bytes")
@@ -361,7 +361,7 @@ def _embedded_message(
 
 
 def _nothing(declared: Struct) -> dict[str, object]:
-    """Give the columns of a struct, all null."""
+    """Return the columns of a struct, all null."""
     columns: dict[str, object] = {}
     for each in declared.fields:
         columns |= dict.fromkeys((each.column, *(embed.column for embed in each.embeds)))

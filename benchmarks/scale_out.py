@@ -21,7 +21,7 @@ from benchmarks.shapes import pipeline
 from tests.support.cluster import HOST, standalone
 
 if TYPE_CHECKING:
-    from benchmarks.shapes import Told
+    from benchmarks.shapes import Measured
 
 # Spark's default, 200, is for a cluster of another size; the same for both.
 FEW_TASKS = "spark.sql.shuffle.partitions=8"
@@ -44,14 +44,14 @@ def main(argv: list[str]) -> None:
     os.environ["SPARK_LOCAL_IP"] = HOST
     # Ended by a signal, Python would leave master and workers behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
-    told = {}
+    measured = {}
     for workers in (1, 2):
         with standalone(workers, work) as master:
-            told[workers] = pipeline(topic, work, ["--master", master, "--conf", FEW_TASKS])
-    _print(options.records, told[1], told[2])
+            measured[workers] = pipeline(topic, work, ["--master", master, "--conf", FEW_TASKS])
+    _print(options.records, measured[1], measured[2])
 
 
-def _print(records: int, one: Told, two: Told) -> None:
+def _print(records: int, one: Measured, two: Measured) -> None:
     print(f"{records:,} records; one worker, two workers, of a core each")
     rows = [("the process as a whole", one.seconds, two.seconds)]
     second = two.summary["seconds"]

@@ -59,7 +59,7 @@ class Stage(NamedTuple):
         return self.longest / self.median if self.median else 1.0
 
 
-class Told(NamedTuple):
+class Measured(NamedTuple):
     """What a run of the pipeline took, and said."""
 
     seconds: float
@@ -68,8 +68,8 @@ class Told(NamedTuple):
     stages: list[Stage]
 
 
-def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Told:
-    """Bring records into a new lakehouse below `work`, and watch.
+def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Measured:
+    """Bring records into a new lakehouse below `work`, and measure it.
 
     Args:
         records: The topic.
@@ -88,9 +88,9 @@ def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Told:
     conf |= {"compress": "false", "rolling.enabled": "false"}  # one file of text
     for key, value in conf.items():
         more += ["--conf", f"spark.eventLog.{key}={value}"]
-    with memory.watched() as peak:
+    with memory.measured() as peak:
         took, summary = growth.pipeline(records, lakehouse, *more)
-    return Told(took, peak.gib, summary, stages(next(events.iterdir())))
+    return Measured(took, peak.gib, summary, stages(next(events.iterdir())))
 
 
 def stages(log: Path) -> list[Stage]:
@@ -134,12 +134,12 @@ def main(argv: list[str]) -> None:
         shutil.rmtree(work / "lakehouse")
 
 
-def _print(name: str, shape: Shape, told: Told) -> None:
-    whole = f"{told.seconds:.0f} s, peak {told.peak_gib:.1f} GiB"
+def _print(name: str, shape: Shape, measured: Measured) -> None:
+    whole = f"{measured.seconds:.0f} s, peak {measured.peak_gib:.1f} GiB"
     print(f"\n{name}: {shape.records:,} records, {whole}")
-    for step, spent in told.summary["seconds"].items():
+    for step, spent in measured.summary["seconds"].items():
         print(f"  {step:32}{spent:>8.1f}s")
-    longest = sorted(told.stages, key=lambda stage: stage.longest - stage.median, reverse=True)
+    longest = sorted(measured.stages, key=lambda stage: stage.longest - stage.median, reverse=True)
     for stage in longest[:3]:
         took = f"median {stage.median:.1f} s, longest {stage.longest:.1f} s"
         print(f"  {stage.tasks} tasks, {took}, x {stage.ratio:.1f}: {stage.name}", flush=True)

@@ -1,4 +1,4 @@
-"""Runs the pipeline again and again, each time with new records, and watches time and memory.
+"""Runs the pipeline again and again, each time with new records, and measures time and memory.
 
 All runs share one driver process, with its JVM and its Python workers: what leaks, leaks there. A
 scheduler starts a process for each run, which hides leaks and adds the start of Spark; so does

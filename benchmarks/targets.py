@@ -31,7 +31,7 @@ class Target(NamedTuple):
     form: str
 
     def is_held(self, measured: float) -> bool:
-        """Tell whether what was measured is what is asked for."""
+        """Return whether what was measured is what is asked for."""
         holds = {"<=": operator.le, ">=": operator.ge}[self.relation]
         return bool(holds(measured, self.asked))
 
@@ -80,10 +80,10 @@ def ingest_decode(work: str) -> tuple[dict[str, object], dict[Target, float]]:
     command = [sys.executable, "-m", "benchmarks.ingest_decode", "--json", "--work", work]
     command += ["--records", str(_HISTORY)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    told = json.loads(done.stdout)
-    rates = {figure["name"]: figure["records_per_second"] for figure in told["figures"]}
+    printed = json.loads(done.stdout)
+    rates = {figure["name"]: figure["records_per_second"] for figure in printed["figures"]}
     alone = "decoder alone, 1 core: "
-    return told["machine"], {
+    return printed["machine"], {
         FLOOR: rates["floor: raw copy to Delta"] / rates["ingest + decode"],
         ROWS: rates["decode only, vectorised"] / rates["decode only, row-at-a-time UDF"],
         COMMITS: rates[alone + "offset commits"],

@@ -106,7 +106,7 @@ ensure_venv() {
         "$venv/bin/python" -I -m pip install --disable-pip-version-check --no-input --require-hashes -r "$lock"
     } >"$log" 2>&1 </dev/null; then
       reason=$(grep -iE '^ *(error|[a-z]*error):' "$log" | tail -n 1) || reason="see the log"
-      fail "setting up $venv failed: ${reason#ERROR: } (all output: $log). Mend that and run again."
+      fail "setting up $venv failed: ${reason#ERROR: } (all output: $log). Repair that and run again."
     fi
     cp "$lock" "$venv/requirements.lock.new"
     mv "$venv/requirements.lock.new" "$venv/requirements.lock"

@@ -130,7 +130,7 @@ class Buffer:
 
 @dataclass
 class Slots:
-    """One place to read from in each of many records (or elements of arrays in records).
+    """One position to read from in each of many records (or elements of arrays in records).
 
     `row` is the record a slot belongs to, `pos` the next byte to read, `end` the byte behind the
     record's last. ``pos <= end`` always holds: a record that fails is moved to its end.
@@ -158,7 +158,7 @@ class Slots:
 
 
 def spread(array: pa.Array, index: Ints, count: int) -> pa.Array:
-    """Put the values of `array` at the places `index` of a column of `count`, null elsewhere."""
+    """Put the values of `array` at the rows `index` of a column of `count`, null elsewhere."""
     if index.size == count:
         return array
     source = np.zeros(count, np.int64)

@@ -1,7 +1,7 @@
-"""Keyed hashes in the place of what tells clients: their ids and hosts, and what names them.
+"""Keyed hashes instead of what identifies clients: their ids and hosts, and what names them.
 
-The same key gives the same hash, so that clients can still be told apart and counted. Without the
-key nobody can try names out.
+The same key gives the same hash, so that clients can still be counted one by one. Without the key
+nobody can try names out.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ class ClientKey:
 
     @property
     def fingerprint(self) -> str:
-        """Tell this key from others, without telling the key."""
+        """Return a fingerprint of the key, from which the key cannot be found."""
         # No client's name begins with NUL, so this is the hash of none.
         return f"hmac-sha256 {self.hash(chr(0) + 'groupledger')}"
 
     def hash(self, text: str) -> str:
-        """Give the hash of a name; of an empty one, which is none, the empty one."""
+        """Return the hash of a name; of an empty one, which is none, the empty one."""
         if not text:
             return text
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
 
     def hash_member(self, text: str) -> str:
-        """Give a member's id with a hash in the place of the name that it begins with.
+        """Return a member's id with a hash instead of the name that it begins with.
 
-        Ids that are random as a whole, as members of the newer protocols have them, stay.
+        Ids that are random as a whole, as members of the newer protocols have them, are unchanged.
         """
         match = _MEMBER.fullmatch(text)
         if match is not None:
@@ -73,7 +73,7 @@ class ClientKey:
 
 
 def _is_kafka_id(text: str) -> bool:
-    """Tell whether a text is a random id as Kafka prints it: 22 characters of URL-safe base64."""
+    """Return whether a text is a random id as Kafka prints it: 22 characters of URL-safe base64."""
     if len(text) != _KAFKA_ID_LENGTH:
         return False
     try:
@@ -84,9 +84,9 @@ def _is_kafka_id(text: str) -> bool:
 
 
 def hash_clients(rows: pa.RecordBatch, key: ClientKey) -> pa.RecordBatch:
-    """Put hashes in the place of names in rows of a silver table, at whatever depth they are.
+    """Replace names by hashes in rows of a silver table, at whatever depth they are.
 
-    Text of other columns and bytes stay as they are.
+    Text of other columns and bytes are unchanged.
     """
     arrays = [_hashed(rows.column(f.name), f, key) for f in rows.schema]
     return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
@@ -108,7 +108,7 @@ def _hashed(array: pa.Array, field: pa.Field, key: ClientKey) -> pa.Array:
 
 
 def _concerns(field: pa.Field) -> bool:
-    """Tell whether a column is hashed, or one in it."""
+    """Return whether a column is hashed, or one in it."""
     kind = field.type
     if pa.types.is_list(kind):
         return _concerns(kind.value_field.with_name(field.name))

@@ -166,7 +166,7 @@ class _Writer:
         return _integer(value, field.kind, field.path)
 
     def _string(self, field: Field, value: object) -> bytes:
-        """Write a string; bytes in its place are written as they are, UTF-8 or not."""
+        """Write a string; bytes instead of it are written as they are, UTF-8 or not."""
         if value is None and not field.is_array:
             return self._length("int16", None, field.path)
         if isinstance(value, str):
@@ -194,7 +194,7 @@ class _Writer:
 
 
 def _is_default(field: Field, value: object) -> bool:
-    """Tell whether Kafka leaves a tagged field out: it then means its default, or null."""
+    """Return whether Kafka leaves a tagged field out: it then means its default, or null."""
     if value is None or value == field.default:
         return True
     return field.kind == "uuid" and not field.is_array and value == _NIL_UUID

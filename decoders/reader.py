@@ -315,25 +315,25 @@ class Reader:
         active = np.flatnonzero(counts)
         cursor = slots.take(active)
         remaining = counts[active]
-        place = offsets[active]
+        target = offsets[active]
         failed_before = int(np.count_nonzero(self.failures.mask)) if self.failures.any else 0
         failed = failed_before
         one_by_one = True
         while active.size:
             if active.size <= _FEW and one_by_one:
                 one_by_one = False
-                done = self._walk_few(field, cursor, remaining, place, starts)
-                remaining, place = remaining - done, place + done
+                done = self._walk_few(field, cursor, remaining, target, starts)
+                remaining, target = remaining - done, target + done
                 going = remaining > 0
                 slots.pos[active[~going]] = cursor.pos[~going]
-                active, remaining, place = active[going], remaining[going], place[going]
+                active, remaining, target = active[going], remaining[going], target[going]
                 cursor = cursor.take(going)
                 continue
             if starts is not None:
-                starts[place] = cursor.pos
+                starts[target] = cursor.pos
             self._skip_element(field, cursor)
             remaining = remaining - 1
-            place = place + 1
+            target = target + 1
             going = remaining > 0
             if self.failures.any:
                 now = int(np.count_nonzero(self.failures.mask))
@@ -342,12 +342,12 @@ class Reader:
                     going &= ~self.failures.mask[cursor.row]
             if not going.all():
                 slots.pos[active[~going]] = cursor.pos[~going]
-                active, remaining, place = active[going], remaining[going], place[going]
+                active, remaining, target = active[going], remaining[going], target[going]
                 cursor = cursor.take(going)
         return failed != failed_before
 
     def _walk_few(
-        self, field: Field, cursor: Slots, counts: Ints, places: Ints, starts: Ints | None
+        self, field: Field, cursor: Slots, counts: Ints, targets: Ints, starts: Ints | None
     ) -> Ints:
         """Pass over the elements of a few slots, slot by slot; give how many of each."""
         done = np.zeros(len(cursor), np.int64)
@@ -365,7 +365,7 @@ class Reader:
             if not ends:
                 continue
             if starts is not None:
-                first = places[slot]
+                first = targets[slot]
                 starts[first] = cursor.pos[slot]
                 starts[first + 1 : first + len(ends)] = np.frombuffer(ends, np.int64)[:-1]
             cursor.pos[slot] = ends[-1]
@@ -419,18 +419,18 @@ class Reader:
     # -- tagged fields --------------------------------------------------------------------------
 
     def _tagged_fields(self, struct: Struct, slots: Slots) -> Columns:
-        places = self._walk_tags(struct, slots, note=True)
+        targets = self._walk_tags(struct, slots, note=True)
         columns: Columns = {}
         for field in struct.fields:
             if field.tag is None:
                 continue
-            place = places.get(field.tag)
-            if place is None:
+            target = targets.get(field.tag)
+            if target is None:
                 columns |= _absent(field, len(slots))
                 continue
-            index = np.flatnonzero(place >= 0)
+            index = np.flatnonzero(target >= 0)
             some = slots.take(index)
-            some.pos = place[index]
+            some.pos = target[index]
             found = self._values(field, some)
             columns |= {name: spread(array, index, len(slots)) for name, array in found.items()}
         return columns
@@ -458,13 +458,13 @@ class Reader:
             for field in struct.fields
             if field.tag is not None and _always(field.tagged, slots.version)
         }
-        places = {tag: np.full(len(slots), -1, np.int64) for tag in known}
+        targets = {tag: np.full(len(slots), -1, np.int64) for tag in known}
         unknown = np.zeros(len(slots), np.int64)
         slots.pos = slots.pos.copy()
         active = np.flatnonzero(count)
         while active.size:
             cursor = slots.take(active)
-            is_unknown = self._walk_tag(known, cursor, active, places)
+            is_unknown = self._walk_tag(known, cursor, active, targets)
             unknown[active[is_unknown]] += 1
             slots.pos[active] = cursor.pos
             count[active] -= 1
@@ -476,12 +476,12 @@ class Reader:
             for slot in np.flatnonzero(unknown):
                 text = f"{unknown[slot]} unknown tagged fields in {struct.name or 'the message'}"
                 self._note(int(slots.row[slot]), text)
-        return {tag: place for tag, place in places.items() if (place >= 0).any()}
+        return {tag: target for tag, target in targets.items() if (target >= 0).any()}
 
     def _walk_tag(
-        self, known: dict[int, Field], cursor: Slots, active: Ints, places: dict[int, Ints]
+        self, known: dict[int, Field], cursor: Slots, active: Ints, targets: dict[int, Ints]
     ) -> Mask:
-        """Pass over one tagged field of each slot; tell which were unknown."""
+        """Skip one tagged field of each slot; return which were unknown."""
         tag = self._varint(cursor, "tag")
         size = self._varint(cursor, "tag size")
         other = np.ones(active.size, np.bool_)
@@ -490,7 +490,7 @@ class Reader:
             if not index.size:
                 continue
             other[index] = False
-            places[number][active[index]] = cursor.pos[index]
+            targets[number][active[index]] = cursor.pos[index]
             some = cursor.take(index)
             self._skip_field(field, some)
             cursor.put(index, some)
@@ -611,7 +611,7 @@ class Reader:
 
 
 def _within(versions: Versions, version: int | Ints) -> Which:
-    """Tell which slots' versions lie in the range: one answer if it is the same for all."""
+    """Return which slots' versions lie in the range: one answer if it is the same for all."""
     if isinstance(version, int):
         return version in versions
     inside = (version >= versions.low) & (version <= versions.high)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _NO_TYPE = -(2**31)  # of a key too short to hold one
-_TOMBSTONE = _NO_TYPE - 1  # in the place of a version: there is no value
+_TOMBSTONE = _NO_TYPE - 1  # instead of a version: there is no value
 
 
 @dataclass
@@ -232,13 +232,13 @@ class _Part:
         """Keep the records at `index`."""
         if index.size == self.rows.size:
             return self
-        places = pa.array(index)
+        indices = pa.array(index)
         notes: dict[int, list[str]] = {}
         if self.notes:  # else a look at each record is the most that this costs
             for new, old in enumerate(index):
                 if int(old) in self.notes:
                     notes[new] = self.notes[int(old)]
-        columns = {name: array.take(places) for name, array in self.columns.items()}
+        columns = {name: array.take(indices) for name, array in self.columns.items()}
         return _Part(self.rows[index], columns, notes)
 
 
@@ -257,7 +257,7 @@ def _leading_int16(buffer: Buffer, start: Ints, end: Ints) -> Ints:
 
 
 def _conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Give a column the table's type: a former layout lacks some fields of nested structs."""
+    """Return a column the table's type: a former layout lacks some fields of nested structs."""
     if array.type == wanted:
         return array
     if pa.types.is_list(wanted):

@@ -42,7 +42,7 @@ def decoder_id() -> str:
 
 
 def type_bytes() -> SparkColumn:
-    """Give the two bytes that a record's key starts with; fewer, or null, of a key without them.
+    """Return the two bytes that a record's key starts with; fewer, or null, of a key without them.
 
     Comparing them costs a tenth of making a number of them.
     """
@@ -50,7 +50,7 @@ def type_bytes() -> SparkColumn:
 
 
 def is_of_type(numbers: Iterable[int]) -> SparkColumn:
-    """Tell whether a record has one of some types."""
+    """Return whether a record has one of some types."""
     return type_bytes().isin([number.to_bytes(2, "big", signed=True) for number in numbers])
 
 
@@ -89,7 +89,7 @@ def decoded_together(
 
 
 def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
-    """Give the records that cannot be decoded, with the reasons.
+    """Return the records that cannot be decoded, with the reasons.
 
     Args:
         records: columns record_partition, record_offset, record_timestamp, key and value.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from detectors.model import Findings, Row
     from detectors.thresholds import Values
 
-    Place = tuple[int, int]
+    LogPosition = tuple[int, int]
 
 # A reset writes all its partitions at once; the commits of one poll come at once, too.
 _AT_ONCE_MS = 500
@@ -49,8 +49,8 @@ class Presence(NamedTuple):
     record_partition: int = -1
 
     @property
-    def place(self) -> Place:
-        """Give partition and offset of the record."""
+    def position(self) -> LogPosition:
+        """Return partition and offset of the record."""
         return self.record_partition, self.offset
 
 
@@ -61,37 +61,39 @@ class Presences:
     """
 
     def __init__(self, known: list[Presence]) -> None:
-        self._known = sorted(known, key=_place)
+        self._known = sorted(known, key=_position)
 
-    def at(self, place: Place) -> Presence | None:
-        """Give the group as of a position; None before the first record of its own there."""
-        behind = bisect_right(self._known, place, key=_place)
+    def at(self, position: LogPosition) -> Presence | None:
+        """Return the group as of a position; None before the first record of its own there."""
+        behind = bisect_right(self._known, position, key=_position)
         found = self._known[behind - 1] if behind else None
-        return found if found is not None and found.record_partition == place[0] else None
+        return found if found is not None and found.record_partition == position[0] else None
 
-    def emptied(self, first: Place, last: int | None = None) -> Presence | None:
-        """Give the first record behind a position that tells of no member; None without one.
+    def emptied(self, first: LogPosition, last: int | None = None) -> Presence | None:
+        """Return the first record behind a position that tells of no member; None without one.
 
         Args:
             first: the position.
             last: the offset that it is not to lie behind; None for any.
         """
-        for found in self._known[bisect_right(self._known, first, key=_place) :]:
+        for found in self._known[bisect_right(self._known, first, key=_position) :]:
             is_there = found.record_partition == first[0]
             if is_there and (last is None or found.offset <= last) and not found.members:
                 return found
         return None
 
-    def since(self, place: Place) -> list[Presence]:
-        """Give what is still needed for events from a position on."""
-        now = self.at(place)
+    def since(self, position: LogPosition) -> list[Presence]:
+        """Return what is still needed for events from a position on."""
+        now = self.at(position)
         return [
-            p for p in self._known if p.record_partition != place[0] or p.place >= (now or p).place
+            p
+            for p in self._known
+            if p.record_partition != position[0] or p.position >= (now or p).position
         ]
 
 
-def _place(presence: Presence) -> Place:
-    return presence.place
+def _position(presence: Presence) -> LogPosition:
+    return presence.position
 
 
 # -- single commits --------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def _reset(move: Row) -> Hit:
 
 
 def _is_in_rhythm(move: Row, group: Presence | None) -> bool:
-    """Tell whether a commit without members is of a consumer that commits again and again.
+    """Return whether a commit without members is of a consumer that commits again and again.
 
     Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
     one goes on from where it was, the other comes once, or a few times.
@@ -231,7 +233,7 @@ def _returned(memory: Row, move: Row) -> Hit | None:
     if _partition(move) not in expired:
         return None
     offset = expired.pop(_partition(move))
-    told = f"{_partition(move)}: {offset}, then {move['committed_offset']}"
+    text = f"{_partition(move)}: {offset}, then {move['committed_offset']}"
     return _found(
         "offsets_expired",
         WARNING,
@@ -239,7 +241,7 @@ def _returned(memory: Row, move: Row) -> Hit | None:
         _WEEK_MS,
         label="still_needed",
         add={"came_back": 1},
-        lists={"began_again": [told]},
+        lists={"began_again": [text]},
     )
 
 
@@ -251,14 +253,14 @@ def minute(
 ) -> None:
     """Take the commits of one minute, or of a part of it that a run cut off.
 
-    The next minute shows whether the clock that a minute was told by is right: the last one waits
+    The next minute shows whether a minute's clock was right: the last one waits
     for it beside the one before.
 
     Args:
         memory: what is kept of the minutes before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        part: `MINUTE_COLUMNS`: keys tell the partitions apart; times are epoch milliseconds.
+        part: `MINUTE_COLUMNS`: keys identify the partitions; times are epoch milliseconds.
         presences: who was in the group when.
     """
     for known in (memory.get("next"), memory.get("minute")):
@@ -369,11 +371,11 @@ def _stall(
     last, pauses = memory["minute"], memory.get("pauses", [])
     until, offset = end
     start = last["last_offset"]
-    place = last["record_partition"], start
-    group = presences.at(place)
+    position = last["record_partition"], start
+    group = presences.at(position)
     if group is None or not group.members:
         return None
-    emptied = presences.emptied(place, None if offset is None else offset - 1)
+    emptied = presences.emptied(position, None if offset is None else offset - 1)
     if emptied is not None and emptied.timestamp is not None:
         until, offset = emptied.timestamp, emptied.offset
     pause, longest = until - last["last_at"], max(pauses, default=0)
@@ -402,54 +404,54 @@ def _stall(
 # -- static members --------------------------------------------------------------------------------
 
 
-def fenced(memory: Row, limits: Values, findings: Findings, stay: Row) -> None:
-    """Take a stay that ended, and find instance ids that two clients take from each other.
+def fenced(memory: Row, limits: Values, findings: Findings, session: Row) -> None:
+    """Take a session that ended, and find instance ids that two clients take from each other.
 
     Args:
-        memory: what is kept of the stays before; changed.
+        memory: what is kept of the sessions before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        stay: a row of member_sessions, its times in epoch milliseconds.
+        session: a row of member_sessions, its times in epoch milliseconds.
     """
-    instance, at = stay.get("group_instance_id"), stay.get("left_at")
+    instance, at = session.get("group_instance_id"), session.get("left_at")
     if at is None:
         return
     memory["clock"] = max(at, memory.get("clock", at))
-    if instance is None or stay["end_cause"] != "static_member_replaced":
+    if instance is None or session["end_cause"] != "static_member_replaced":
         return
     limit = limits["static_member_fencing"]
     window = limit["window_ms"]
     known: dict[str, list[Row]] = memory.setdefault("replaced", {})
     memory["replaced"] = known = {
         i: kept
-        for i, stays in known.items()
-        if (kept := [s for s in stays if s["at"] >= at - window])
+        for i, sessions in known.items()
+        if (kept := [s for s in sessions if s["at"] >= at - window])
     }
-    stays = known.setdefault(instance, [])
-    stays.append(
+    sessions = known.setdefault(instance, [])
+    sessions.append(
         {
             "at": at,
-            "offset": stay["record_offset"],
-            "client": f"{stay.get('client_id')}@{stay.get('client_host')}",
+            "offset": session["record_offset"],
+            "client": f"{session.get('client_id')}@{session.get('client_host')}",
         }
     )
-    if len(stays) < limit["replacements"]:
+    if len(sessions) < limit["replacements"]:
         return
-    partition = stay["record_partition"]
+    partition = session["record_partition"]
     findings.hit(
         Hit(
             "static_member_fencing",
             instance,
-            CRITICAL if len(stays) >= limit["critical_replacements"] else WARNING,
-            stays[0]["at"],
+            CRITICAL if len(sessions) >= limit["critical_replacements"] else WARNING,
+            sessions[0]["at"],
             at,
-            Position(partition, stays[0]["offset"], stays[0]["at"]),
-            Position(partition, stay["record_offset"], at),
+            Position(partition, sessions[0]["offset"], sessions[0]["at"]),
+            Position(partition, session["record_offset"], at),
             round(window),
             add={"replacements": 1},
-            begin={"replacements": len(stays)},
-            most={"replacements_in_window": len(stays)},
-            lists={"clients": [s["client"] for s in stays]},
+            begin={"replacements": len(sessions)},
+            most={"replacements_in_window": len(sessions)},
+            lists={"clients": [s["client"] for s in sessions]},
         ),
         memory["clock"],
     )

@@ -14,9 +14,9 @@ from detectors.group import (
     MINUTE,
     MOVE,
     OPEN_GENERATION,
+    OPEN_SESSION,
     OPEN_STATE,
-    OPEN_STAY,
-    STAY,
+    SESSION,
     GroupDetector,
 )
 from detectors.rows import rows_of
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from detectors.model import Row
     from detectors.thresholds import Thresholds
 
-HEAD = "head"
+CHECKPOINT = "checkpoint"
 """The kind of the row that holds what the detectors keep of a group."""
 
 TURNS = {
-    HEAD: 0,
-    **dict.fromkeys((OPEN_GENERATION, OPEN_STAY), 1),
+    CHECKPOINT: 0,
+    **dict.fromkeys((OPEN_GENERATION, OPEN_SESSION), 1),
     **dict.fromkeys((OPEN_STATE, LAG), 2),
     GENERATION: 3,
-    STAY: 4,
+    SESSION: 4,
     **dict.fromkeys((MOVE, MINUTE), 5),
 }
-"""When rows of a kind have their turn; those of one turn come in the order of their places."""
+"""When rows of a kind have their turn; those of one turn come in the order of their positions."""
 
 OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,
-    column("state", "string", "Of a head: what the detectors remember; null of an anomaly."),
+    column("state", "string", "Of a checkpoint: what the detectors remember; null of an anomaly."),
 )
 """The columns of what `detected` gives."""
 
@@ -61,7 +61,7 @@ STATE_COLUMNS = (
     *("state", "generation", "started_at"),
     *("record_partition", "record_offset", "record_timestamp"),
 )
-STAY_COLUMNS = (
+SESSION_COLUMNS = (
     *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
@@ -74,9 +74,9 @@ MOVE_COLUMNS = (
 
 
 COLUMNS = {
-    HEAD: ("state",),
+    CHECKPOINT: ("state",),
     **dict.fromkeys((GENERATION, OPEN_GENERATION), GENERATION_COLUMNS),
-    **dict.fromkeys((STAY, OPEN_STAY), STAY_COLUMNS),
+    **dict.fromkeys((SESSION, OPEN_SESSION), SESSION_COLUMNS),
     OPEN_STATE: STATE_COLUMNS,
     MOVE: MOVE_COLUMNS,
     MINUTE: MINUTE_COLUMNS,
@@ -101,17 +101,17 @@ def detected(
     Args:
         batches: what became known: columns group_id, kind, and those of `COLUMNS`, which are null
             in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
-            other, its head first, then by `TURNS`.
+            other, its checkpoint first, then by `TURNS`.
         thresholds: the thresholds in force.
         cluster: name of the cluster, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
         known_until: that of the partitions that could not be read to their end.
 
     Returns:
-        Columns `OUTPUT`: the anomalies that are settled now, all open ones, and heads.
+        Columns `OUTPUT`: the anomalies that are settled now, all open ones, and checkpoints.
     """
     rows: list[Row] = []
-    for row in _found(_told(batches), thresholds, cluster, now, known_until):
+    for row in _found(_read_rows(batches), thresholds, cluster, now, known_until):
         rows.append(row)
         if len(rows) >= _BATCH_ROWS:
             yield batch_of(rows, OUTPUT)
@@ -120,8 +120,8 @@ def detected(
         yield batch_of(rows, OUTPUT)
 
 
-def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row]]:
-    """Give group, kind and row of what became known, in order."""
+def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row]]:
+    """Return group, kind and row of what became known, in order."""
     for batch in batches:
         for start in range(0, batch.num_rows, _WINDOW):
             window = batch.slice(start, _WINDOW)
@@ -137,14 +137,14 @@ def _rows(window: pa.RecordBatch, kind: str) -> Iterator[Row]:
 
 
 def _found(
-    told: Iterable[tuple[str, str, Row]],
+    declared: Iterable[tuple[str, str, Row]],
     thresholds: Thresholds,
     cluster: str,
     now: int,
     known_until: Mapping[int, int],
 ) -> Iterator[Row]:
     group: _Group | None = None
-    for group_id, kind, row in told:
+    for group_id, kind, row in declared:
         if group is None or group.group_id != group_id:
             if group is not None:
                 yield from group.rows(cluster, now, known_until)
@@ -166,7 +166,7 @@ class _Group:
     def take(self, kind: str, row: Row) -> None:
         if self._is_ignored:
             return
-        if kind == HEAD:
+        if kind == CHECKPOINT:
             self._detector = GroupDetector(self._limits, row["state"])
             return
         if self._detector is None:
@@ -174,7 +174,7 @@ class _Group:
         self._detector.take(kind, row)
 
     def rows(self, cluster: str, now: int, known_until: Mapping[int, int]) -> Iterator[Row]:
-        """Give the group's anomalies, and its head."""
+        """Return the group's anomalies, and its checkpoint."""
         if self._detector is None:
             return
         now = self._detector.time(now, known_until)
@@ -187,7 +187,7 @@ def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:
     """Make a batch of rows whose times are epoch milliseconds."""
     schema = arrow_schema(columns)
     arrays = [
-        array_of_millis([row.get(told.name) for row in rows], told.type).cast(field.type)
-        for told, field in zip(columns, schema, strict=True)
+        array_of_millis([row.get(declared.name) for row in rows], declared.type).cast(field.type)
+        for declared, field in zip(columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

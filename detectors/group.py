@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from detectors.thresholds import Values
 
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
-STAY, OPEN_STAY = "stay", "open_stay"
+SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE = "open_state"
 MOVE, MINUTE, LAG = "move", "minute", "lag"
 
-_OPEN = (OPEN_GENERATION, OPEN_STAY, OPEN_STATE)
-_SOURCES = ("generations", "stays", "moves", "minutes")
+_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
+_SOURCES = ("generations", "sessions", "moves", "minutes")
 
 
 class GroupDetector:
     """One group.
 
-    Each source (generations, stays, moves of offsets, minutes of commits) has its memory and its
+    Each source (generations, sessions, moves of offsets, minutes of commits) has its memory and its
     findings, since each comes in the order of the log, but not with the others: a generation is
     settled only when the next one is known.
 
     Args:
         limits: the thresholds of the group.
-        head: what `to_json` gave after the last run; None for a group that is new.
+        checkpoint: what `to_json` gave after the last run; None for a group that is new.
     """
 
-    def __init__(self, limits: Values, head: str | None = None) -> None:
-        kept = {} if head is None else orjson.loads(head)
+    def __init__(self, limits: Values, checkpoint: str | None = None) -> None:
+        kept = {} if checkpoint is None else orjson.loads(checkpoint)
         self._limits = limits
         self._memory: dict[str, Row] = {s: kept.get(s, {}) for s in _SOURCES}
         self._findings = {s: Findings(kept.get("episodes", {}).get(s)) for s in _SOURCES}
@@ -60,8 +60,8 @@ class GroupDetector:
             rebalances.examine(
                 self._memory["generations"], limits, findings["generations"], row, None
             )
-        elif kind == STAY:
-            commits.fenced(self._memory["stays"], limits, findings["stays"], row)
+        elif kind == SESSION:
+            commits.fenced(self._memory["sessions"], limits, findings["sessions"], row)
         elif kind == LAG:
             commits.lagged(self._memory["minutes"], row)
         elif kind == MOVE:
@@ -78,16 +78,16 @@ class GroupDetector:
         return self._order
 
     def settled(self) -> list[Episode]:
-        """Give the episodes that no later row can change."""
+        """Return the episodes that no later row can change."""
         found = [
             episode
             for source in _SOURCES
             for episode in self._findings[source].settle(self._memory[source].get("clock"))
         ]
-        return [e for e in found if self._is_told(e)]
+        return [e for e in found if self._is_reported(e)]
 
     def still_open(self, now: int) -> list[Episode]:
-        """Give the other episodes as they are at a `time`; call it after `settled`.
+        """Return the other episodes as they are at a `time`; call it after `settled`.
 
         What follows from rows that a later run may change is not kept.
         """
@@ -96,7 +96,7 @@ class GroupDetector:
         then._look_ahead(now)
         found = then._findings
         episodes = [e for s in _SOURCES for e in (*found[s].done, *found[s].open())]
-        return [e for e in episodes if self._is_told(e)]
+        return [e for e in episodes if self._is_reported(e)]
 
     def _look_ahead(self, now: int) -> None:
         """Take the open rows, and the time of the log."""
@@ -108,8 +108,8 @@ class GroupDetector:
             hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
             for hit in hits:
                 findings["generations"].hit(hit)
-        for row in self._open[OPEN_STAY]:
-            commits.fenced(memory["stays"], limits, findings["stays"], row)
+        for row in self._open[OPEN_SESSION]:
+            commits.fenced(memory["sessions"], limits, findings["sessions"], row)
         who = self._who()
         commits.take_next(memory["minutes"], limits, findings["minutes"], who, now)
         last = memory["minutes"].get("minute")
@@ -120,7 +120,7 @@ class GroupDetector:
             findings["minutes"].hit(stall)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
-        """Give the time of the log for the group.
+        """Return the time of the log for the group.
 
         Args:
             now: that of the whole log.
@@ -129,13 +129,13 @@ class GroupDetector:
         return min(now, known_until.get(self._partition(), now))
 
     def _partition(self) -> int:
-        """Give the partition of the group's newest rows."""
+        """Return the partition of the group's newest rows."""
         rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
         minutes = self._memory["minutes"]
         newest = rows[-1:] or [minutes.get("next") or minutes.get("minute") or {}]
         return int(newest[0].get("record_partition", -1))
 
-    def _is_told(self, episode: Episode) -> bool:
+    def _is_reported(self, episode: Episode) -> bool:
         # What is seen only while members settle says nothing.
         least = self._limits.get(episode.kind, {}).get("least_ms")
         if least is not None and episode.ended_at - episode.started_at < least:
@@ -153,11 +153,11 @@ class GroupDetector:
                 "samples": samples[-commits.REMEMBERED_SAMPLES :],
             }
         kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
-        place = self._last_commit
+        position = self._last_commit
         minutes = self._memory["minutes"]
         if last := minutes.get("minute") or minutes.get("next"):  # it may be judged yet
-            place = min(place, (last["record_partition"], last["last_offset"]))
-        kept["presences"] = [list(p) for p in Presences(self._presences).since(place)]
+            position = min(position, (last["record_partition"], last["last_offset"]))
+        kept["presences"] = [list(p) for p in Presences(self._presences).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
 

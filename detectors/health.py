@@ -6,7 +6,7 @@ import datetime as dt
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from detectors.telling import KINDS
+from detectors.sentences import KINDS
 from schemas.gold import SEVERITIES, STATUSES
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ of the last commit of one, and record, the last one; record_partition, of the ne
 
 
 def rebalances(as_of: int) -> str:
-    """Give SQL for how many rebalances groups had of late, and how long those took.
+    """Return SQL for how many rebalances groups had of late, and how long those took.
 
     Args:
         as_of: time of the log in epoch milliseconds.
@@ -76,18 +76,18 @@ FROM gold.group_generations WHERE {begun.format(since["7d"])} GROUP BY group_id"
 
 
 def lags(lag_run: int) -> str:
-    """Give SQL for how far groups are behind.
+    """Return SQL for how far groups are behind.
 
     Args:
         lag_run: the newest run of gold.lag.
     """
     return f"""
-SELECT group_id, sum(lag) AS total_lag, max({place_among("status", STATUSES)}) AS lag_status
+SELECT group_id, sum(lag) AS total_lag, max({index_among("status", STATUSES)}) AS lag_status
 FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
 
 
 def known_anomalies(as_of: int, run: int) -> str:
-    """Give SQL for the anomalies that there are: a row for each group, and one for each kind.
+    """Return SQL for the anomalies that there are: a row for each group, and one for each kind.
 
     A row of a kind has how many there are (`known`), and how many an anomalies run wrote
     (`written`); kind is null in those of groups, which have the other columns.
@@ -96,7 +96,7 @@ def known_anomalies(as_of: int, run: int) -> str:
         as_of: time of the log in epoch milliseconds.
         run: the anomalies run.
     """
-    severity, kind = place_among("severity", SEVERITIES), place_among("kind", _KINDS)
+    severity, kind = index_among("severity", SEVERITIES), index_among("kind", _KINDS)
     since = as_of - WINDOWS["24h"] // _MS
     return f"""
 SELECT kind, count(*) AS known, count_if(anomalies_run = {run}) AS written,
@@ -107,8 +107,8 @@ FROM gold.anomalies
 GROUP BY GROUPING SETS ((kind), (group_id))"""
 
 
-def place_among(column: str, values: Iterable[str]) -> str:
-    """Give SQL for the place of a text among some, the first is 0; null for none of them."""
+def index_among(column: str, values: Iterable[str]) -> str:
+    """Return SQL for the index of a text in some, from 0; null if it is none of them."""
     cases = " ".join(f"WHEN '{value}' THEN {n}" for n, value in enumerate(values))
     return f"CASE {column} {cases} END"
 
@@ -119,7 +119,7 @@ def group_health(
     thresholds: Thresholds,
     as_of: int,
 ) -> Iterator[Row]:
-    """Tell how each group is.
+    """Return how each group is.
 
     Args:
         groups: what `GROUPS_NOW` asks for.

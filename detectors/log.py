@@ -1,7 +1,7 @@
 """What is wrong with the log itself, and with groups that no record of their own tells of.
 
 Each detector asks in SQL for a few aggregated rows, and gives findings from them; the window of
-each is what is new, or the hours that are. What is new is told by conditions in SQL.
+each is what is new, or the hours that are. SQL conditions select what is new.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OF_HOURS = ("hot_partition", "no_progress")
 """Those that are found hour by hour."""
 
 PASSING = frozenset({"stale_group"})
-"""Kinds that are told of for as long as they hold, and no longer."""
+"""Kinds that are reported for as long as they hold, and no longer."""
 
 
 class Finding(NamedTuple):
@@ -57,24 +57,24 @@ class Finding(NamedTuple):
 
 
 class Question(NamedTuple):
-    """SQL, and what the rows that answer it tell.
+    """SQL, and how its rows are evaluated.
 
     Attributes:
         sql: the SQL; what it gives is in no order.
         order: columns that the rows are put in order by.
-        tell: what is found in them.
+        evaluate: finds anomalies in its rows.
     """
 
     sql: str
     order: tuple[str, ...]
-    tell: Callable[[list[Row]], Iterable[Finding]]
+    evaluate: Callable[[list[Row]], Iterable[Finding]]
 
     def found(self, rows: Iterable[Row]) -> list[Finding]:
-        """Give what is found in the rows that the SQL gave."""
+        """Return what is found in the rows that the SQL gave."""
         # Few rows take Python less than a sort takes Spark, which looks at them twice for it.
-        return list(self.tell(sorted(rows, key=self._place)))
+        return list(self.evaluate(sorted(rows, key=self._rank)))
 
-    def _place(self, row: Row) -> list[tuple[bool, Any]]:
+    def _rank(self, row: Row) -> list[tuple[bool, Any]]:
         return [(row[name] is not None, row[name]) for name in self.order]
 
 
@@ -262,7 +262,7 @@ def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
 
 
 def hours_since(first: int) -> str:
-    """Give the condition of rows of gold.offset_progress of the hours from a commit on.
+    """Return the condition of rows of gold.offset_progress of the hours from a commit on.
 
     Args:
         first: time of the commit in epoch milliseconds.
@@ -373,7 +373,7 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
 def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
     """Find groups without members that have not committed for long, and still hold offsets.
 
-    It holds while it lasts, and is not told of afterwards.
+    It is reported while it lasts, and not afterwards.
 
     Args:
         groups: what `detectors.health.GROUPS_NOW` asks for.

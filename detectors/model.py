@@ -105,7 +105,7 @@ class Episode:
         )
 
     def takes(self, hit: Hit, clock: int | None) -> bool:
-        """Tell whether a finding belongs to it that was made when the log's clock stood there.
+        """Return whether a finding belongs to it that was made when the log's clock stood there.
 
         The clock of another broker may be behind, but a run may have ended in between.
         """
@@ -130,11 +130,11 @@ class Episode:
             seen += [v for v in dict.fromkeys(values) if v not in seen][: _LISTED - len(seen)]
 
     def to_json(self) -> Row:
-        """Give it as plain data, to be written down before it changes."""
+        """Return it as plain data, to be written down before it changes."""
         return vars(self)
 
     def is_open(self, now: int) -> bool:
-        """Tell whether a later finding may still extend it."""
+        """Return whether a later finding may still extend it."""
         return not self.is_over and now - self.ended_at <= self.gap_ms
 
 
@@ -163,7 +163,7 @@ class Findings:
                 episode.is_over = True
 
     def settle(self, clock: int | None) -> list[Episode]:
-        """Give the episodes that nothing can change any more, and forget them."""
+        """Return the episodes that nothing can change any more, and forget them."""
         for key, episode in list(self.current.items()):
             if clock is not None and not episode.is_open(clock):
                 self.done.append(self.current.pop(key))
@@ -171,11 +171,11 @@ class Findings:
         return done
 
     def open(self) -> Iterator[Episode]:
-        """Give the episodes that a later finding may change."""
+        """Return the episodes that a later finding may change."""
         yield from self.current.values()
 
     def to_json(self) -> list[Row]:
-        """Give the open ones as plain data, to be written down before they change."""
+        """Return the open ones as plain data, to be written down before they change."""
         return [episode.to_json() for episode in self.current.values()]
 
 

@@ -30,12 +30,12 @@ _NO_MEMBER = {
     "coordinator_failover_suspected",
     "unknown",
 }
-# The second half of a rebalance told of already, or a step that moves nothing.
+# The second half of a rebalance that is counted already, or a step that moves nothing.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 _REACHES_BACK_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
-# Of so many members and rebalances it is told what kind makes a storm.
-_STAYS = 50
+# What kind of members makes a storm is judged by so many sessions and rebalances.
+_SESSIONS = 50
 _CAUSE = "causes."
 
 
@@ -126,10 +126,12 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
     clock = memory["clock"]
     seen: list[Row] = memory.setdefault("rebalances", [])
     del seen[: bisect_left(seen, clock - HOUR_MS, key=_clock)]
-    stays: list[list[int | None]] = memory.setdefault("stays", [])
-    stays += [[clock, *stay] for stay in turn.stays]
+    sessions: list[list[int | None]] = memory.setdefault("sessions", [])
+    sessions += [[clock, *session] for session in turn.sessions]
     # The clock never runs back, so the oldest are the first.
-    del stays[: max(len(stays) - _STAYS, bisect_left(stays, clock - HOUR_MS, key=_since))]
+    del sessions[
+        : max(len(sessions) - _SESSIONS, bisect_left(sessions, clock - HOUR_MS, key=_since))
+    ]
     number = _repetition(memory, generation, turn, clock)
     apart: list[int] = memory.setdefault("apart", [])
     del apart[: bisect_left(apart, clock - HOUR_MS)]
@@ -179,7 +181,7 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
         Position(*first["record"]),
         _position(generation),
         HOUR_MS,
-        label=_trigger([e for e in seen[-_STAYS:] if e["counts"]], stays),
+        label=_trigger([e for e in seen[-_SESSIONS:] if e["counts"]], sessions),
         add={"rebalances": event["counts"], f"causes.{generation['cause']}": 1},
         begin={
             name: number
@@ -196,8 +198,8 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
     )
 
 
-def _since(stay: list[int | None]) -> int:
-    return stay[0] or 0
+def _since(session: list[int | None]) -> int:
+    return session[0] or 0
 
 
 def _clock(event: Row) -> int:
@@ -220,7 +222,7 @@ def _sums(event: Row) -> dict[str, int]:
 
 
 def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:
-    """Tell the how many-th of its like within the hour a rebalance is; 0 if it counts for none."""
+    """Return the number of a rebalance among its like of the hour; 0 if it counts for none."""
     cause = generation["cause"]
     if cause in _PART_OF_ANOTHER:
         return 0
@@ -233,12 +235,14 @@ def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:
     return len(bursts[cause]) if is_new else 0
 
 
-def _trigger(counted: list[Row], stays: list[list[int | None]]) -> str | None:
-    """Tell what kind of members make the storm, by how long they stay and how they go."""
-    lasted = [stay for _, stay, _ in stays if stay is not None]
+def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None:
+    """Return what kind of members make the storm, by length and end of their sessions."""
+    lasted = [session for _, session, _ in sessions if session is not None]
     if not lasted:
         return None
-    polls = [stay / timeout for _, stay, timeout in stays if stay is not None and timeout]
+    polls = [
+        session / timeout for _, session, timeout in sessions if session is not None and timeout
+    ]
     if polls and 0.9 <= statistics.median(polls) <= 3.5:  # noqa: PLR2004
         # max.poll.interval.ms is what clients send as the rebalance timeout: it passes, the
         # client leaves, and comes back with its next poll.
@@ -265,7 +269,7 @@ def _aborted(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[
         return
     if generation["group_type"] != "classic":
         return
-    # Members that start together may each begin the first rebalance anew.
+    # Members that start together may each restart the first rebalance.
     is_start = generation["cause"] == "group_created"
     at = _began(generation) or 0
     seen: list[list[int]] = memory.setdefault("aborted", [])
@@ -425,7 +429,7 @@ def _protocol(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator
         generation,
         label="conversion" if generation["cause"] == "conversion" else "assignor",
         add={"changes": 1},
-        lists={"changes_told": [f"{before} to {after}"]},
+        lists={"listed_changes": [f"{before} to {after}"]},
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from detectors.model import anomaly_id
-from detectors.telling import name, summary, window
+from detectors.sentences import name, summary, window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ def rows_of(
     *,
     now: int,
 ) -> Iterator[Row]:
-    """Give the rows of the episodes of a group, see `row_of`."""
+    """Return the rows of the episodes of a group, see `row_of`."""
     for is_settled, episodes in ((True, settled), (False, still_open)):
         for episode in episodes:
             yield row_of(episode, cluster, group_id, limits, now=now, is_settled=is_settled)
@@ -40,7 +40,7 @@ def row_of(
     now: int,
     is_settled: bool,
 ) -> Row:
-    """Give the row of an episode.
+    """Return the row of an episode.
 
     Args:
         episode: the episode.
@@ -51,7 +51,7 @@ def row_of(
         is_settled: whether no later run can change it.
     """
     evidence = nested(episode.evidence)
-    told = {
+    values = {
         **evidence,
         "subject": episode.subject,
         "label": episode.label,
@@ -73,7 +73,7 @@ def row_of(
         "ended_at": episode.ended_at,
         "is_open": not is_settled and episode.is_open(now),
         "label": episode.label,
-        "summary": summary(episode.kind, told),
+        "summary": summary(episode.kind, values),
         "evidence": orjson.dumps(evidence).decode(),
         "thresholds": orjson.dumps(limits.get(episode.kind, {})).decode(),
         "first_record_partition": first_partition,
@@ -87,12 +87,12 @@ def row_of(
 
 
 def nested(evidence: Row) -> Row:
-    """Give names with a dot an object of their own: ``causes.new_member``."""
-    told: Row = {}
+    """Return names with a dot an object of their own: ``causes.new_member``."""
+    values: Row = {}
     for key, value in evidence.items():
         outer, dot, inner = key.partition(".")
         if dot:
-            told.setdefault(outer, {})[inner] = value
+            values.setdefault(outer, {})[inner] = value
         else:
-            told[key] = value
-    return told
+            values[key] = value
+    return values

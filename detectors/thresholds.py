@@ -20,8 +20,8 @@ Values: TypeAlias = "dict[str, dict[str, float]]"
 _OVERRIDES = "overrides"
 # These are of the log, not of a group.
 _WITHOUT_GROUP = ("cleaner_stalled", "hot_partition")
-# Goes up when the detectors find or remember something else: all history is then looked at anew.
-_RULES = 3
+# Goes up when the detectors find or remember something else: the anomalies then get a full refresh.
+_RULES = 4
 
 
 class ThresholdsError(ValueError):
@@ -52,7 +52,7 @@ class Thresholds:
     _by_group: dict[tuple[int, ...], Values] = field(default_factory=dict, compare=False)
 
     def of(self, group_id: str) -> Values:
-        """Give the thresholds that hold for a group."""
+        """Return the thresholds that hold for a group."""
         matching = tuple(i for i, o in enumerate(self.overrides) if _matches(o.groups, group_id))
         if matching not in self._by_group:
             values = self.values
@@ -62,20 +62,20 @@ class Thresholds:
         return self._by_group[matching]
 
     def least(self, kind: str, name: str) -> float:
-        """Give the smallest value that a threshold has for any group."""
+        """Return the smallest value that a threshold has for any group."""
         others = (o.values.get(kind, {}).get(name) for o in self.overrides)
         return min([self.values[kind][name], *(v for v in others if v is not None)])
 
     def ignores(self, group_id: str) -> bool:
-        """Tell whether a group is left out."""
+        """Return whether a group is left out."""
         return self.ignored_groups is not None and _matches(self.ignored_groups, group_id)
 
     @cached_property
     def fingerprint(self) -> str:
         """Name these thresholds, and the rules that ask for them: others find other anomalies."""
         overrides = [[o.groups, o.values] for o in self.overrides]
-        told = [_RULES, self.values, overrides, self.ignored_groups]
-        text = json.dumps(told, sort_keys=True)
+        declared = [_RULES, self.values, overrides, self.ignored_groups]
+        text = json.dumps(declared, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -93,7 +93,8 @@ def read(defaults: str, own: str | None = None) -> Thresholds:
     ours = toml.loads(defaults)
     ignored = ours.pop("ignored_groups", None)
     values: Values = {
-        kind: {name: told["value"] for name, told in names.items()} for kind, names in ours.items()
+        kind: {name: declared["value"] for name, declared in names.items()}
+        for kind, names in ours.items()
     }
     overrides: list[Override] = []
     if own is not None:
@@ -118,7 +119,7 @@ def read(defaults: str, own: str | None = None) -> Thresholds:
 
 
 def _matches(pattern: str, group_id: str) -> bool:
-    """Tell whether a pattern matches a whole id, which may have line breaks."""
+    """Return whether a pattern matches a whole id, which may have line breaks."""
     return re.fullmatch(pattern, group_id, re.DOTALL) is not None
 
 

@@ -9,16 +9,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from detectors.detection import COLUMNS, HEAD, TURNS, detected
+from detectors.detection import CHECKPOINT, COLUMNS, TURNS, detected
 from detectors.group import (
     GENERATION,
     LAG,
     MINUTE,
     MOVE,
     OPEN_GENERATION,
+    OPEN_SESSION,
     OPEN_STATE,
-    OPEN_STAY,
-    STAY,
+    SESSION,
 )
 from detectors.model import MINUTE_MS
 from schemas.placement import HOME
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
-_ORDER = ("turn", HOME, "place", "second_place", "kind", "tie")
+_ORDER = ("turn", HOME, "position", "second_position", "kind", "tie")
 
 
 class Sources(NamedTuple):
@@ -41,21 +41,21 @@ class Sources(NamedTuple):
     Attributes:
         generations: rows of group_generations: the settled ones that are new, and all open ones.
         states: the rows of group_states of the states that groups are in.
-        stays: rows of member_sessions: the settled ones that are new, and all open ones.
+        sessions: rows of member_sessions: the settled ones that are new, and all open ones.
         moves: the rows of offset_moves that are new.
         commits: the rows of offset_commits that are new.
         lag: the rows of lag of the newest run, and all of those of groups read from their start.
-        heads: rows of anomaly_heads: those of groups.
+        checkpoints: rows of anomaly_checkpoints: those of groups.
         homes: group_id and the partition that its records are in now, if some were in another.
     """
 
     generations: DataFrame
     states: DataFrame
-    stays: DataFrame
+    sessions: DataFrame
     moves: DataFrame
     commits: DataFrame | None
     lag: DataFrame | None
-    heads: DataFrame | None
+    checkpoints: DataFrame | None
     homes: DataFrame | None
 
 
@@ -79,7 +79,7 @@ def detect(
         schema: Spark's type of `detectors.detection.OUTPUT`.
 
     Returns:
-        The anomalies that are settled now, all open ones, and the heads.
+        The anomalies that are settled now, all open ones, and the checkpoints.
     """
     ordered = (
         reduce(partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources))
@@ -100,23 +100,28 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     last = F.coalesce("ended_at", F.timestamp_millis(F.lit(_NEVER_MS)))
     generations = sources.generations.withColumn("last", last)
     yield _part(
-        generations, GENERATION, OPEN_GENERATION, place="last", second_place="record_offset"
+        generations, GENERATION, OPEN_GENERATION, position="last", second_position="record_offset"
     )
-    ended = sources.stays.where("left_at IS NOT NULL")
+    ended = sources.sessions.where("left_at IS NOT NULL")
     yield _part(
-        ended, STAY, OPEN_STAY, place="left_at", second_place="record_offset", tie="member_id"
+        ended,
+        SESSION,
+        OPEN_SESSION,
+        position="left_at",
+        second_position="record_offset",
+        tie="member_id",
     )
     yield _part(sources.states, OPEN_STATE)
-    yield _part(_placed(sources.moves, sources.homes), MOVE, place="record_offset")
+    yield _part(_at_home(sources.moves, sources.homes), MOVE, position="record_offset")
     if sources.commits is not None:
-        minutes = _placed(_minutes(sources.commits), sources.homes)
-        yield _part(minutes, MINUTE, place="first_offset")
+        minutes = _at_home(_minutes(sources.commits), sources.homes)
+        yield _part(minutes, MINUTE, position="first_offset")
     if sources.lag is not None:
         of_run = sources.lag.groupBy("group_id", "lag_run")
         lags = of_run.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag"))
-        yield _part(lags, LAG, place="at")
-    if sources.heads is not None:
-        yield _part(sources.heads, HEAD)
+        yield _part(lags, LAG, position="at")
+    if sources.checkpoints is not None:
+        yield _part(sources.checkpoints, CHECKPOINT)
 
 
 def _part(
@@ -124,11 +129,11 @@ def _part(
     kind: str,
     of_open: str | None = None,
     *,
-    place: str | None = None,
-    second_place: str | None = None,
+    position: str | None = None,
+    second_position: str | None = None,
     tie: str | None = None,
 ) -> DataFrame:
-    """Give rows the shape of all; those that are not settled are of a kind of their own."""
+    """Return rows the shape of all; those that are not settled are of a kind of their own."""
     types = {f.name: f.dataType for f in rows.schema.fields}
 
     def column(name: str) -> Column:
@@ -147,14 +152,14 @@ def _part(
         of_kind(str).alias("kind"),
         of_kind(TURNS.__getitem__).alias("turn"),
         (F.col(HOME) if HOME in types else F.lit(None)).cast("boolean").alias(HOME),
-        order(place).cast("bigint").alias("place"),
-        order(second_place).cast("bigint").alias("second_place"),
+        order(position).cast("bigint").alias("position"),
+        order(second_position).cast("bigint").alias("second_position"),
         order(tie).cast("string").alias("tie"),
         *(column(name).alias(name) for name in COLUMNS[kind]),
     )
 
 
-def _placed(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
+def _at_home(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
     """Tell of records of groups that are in two partitions which are where they belong now."""
     if homes is None:
         return rows

@@ -9,7 +9,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from tests.support.history import logs_of, tell
+from tests.support.history import logs_of, rebuild
 from tests.support.truth import Truth, agreement
 from timeline.model import GENERATIONS, STATES
 
@@ -23,7 +23,7 @@ _HEADER = (
 
 
 def table() -> str:
-    """Give the table as Markdown, a row for each recording."""
+    """Return the table as Markdown, a row for each recording."""
     lines = [_HEADER, "|---|---|---|---|---|---|---|"]
     for path in sorted(TRUTH.glob("*.coordinator.jsonl")):
         name = path.name.removesuffix(".coordinator.jsonl")
@@ -34,10 +34,10 @@ def table() -> str:
 
 def _row(name: str, truth: Truth) -> str:
     folder = TRUTH if (TRUTH / f"{name}.parquet").exists() else ROOT / "examples" / "recordings"
-    told = {log.group_id: tell(log) for log in logs_of(folder / f"{name}.parquet")}
+    ours = {log.group_id: rebuild(log) for log in logs_of(folder / f"{name}.parquet")}
     stable, ended, started, inside, found, logged = [], [], [], 0, 0, 0
     for group, generations in truth.stabilized.items():
-        rows = [r for r in told[group][GENERATIONS] if r["group_type"] == "classic"]
+        rows = [r for r in ours[group][GENERATIONS] if r["group_type"] == "classic"]
         for known in generations:
             logged += 1
             row = min(
@@ -58,7 +58,7 @@ def _row(name: str, truth: Truth) -> str:
     agreed = total = 0
     for group, states in truth.states.items():
         # By time alone, as people and dashboards order them.
-        rows = sorted((r["started_at"], r["state"]) for r in told[group][STATES])
+        rows = sorted((r["started_at"], r["state"]) for r in ours[group][STATES])
         same, of = agreement(states, rows)
         agreed, total = agreed + same, total + of
     right = f"{100 * agreed / total:.1f} %" if total else "all converted"

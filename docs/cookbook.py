@@ -131,7 +131,7 @@ def ask(spark: SparkSession, argv: list[str]) -> list[str]:
 
 
 def page(shown: dict[str, list[str]]) -> str:
-    """Give the text of the page, with the answers to each file's questions."""
+    """Return the text of the page, with the answers to each file's questions."""
     sections, contents = [], []
     for file, tables in shown.items():
         for (asked, note, query), answer in zip(questions(file), tables, strict=True):

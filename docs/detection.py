@@ -10,7 +10,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from detectors.telling import KINDS
+from detectors.sentences import KINDS
 from docs.markdown import item
 from schemas import toml
 from tests.support.labels import outcomes
@@ -21,7 +21,7 @@ LIVE = ROOT / "tests" / "e2e" / "test_live_anomalies.py"
 
 
 def detection() -> str:
-    """Give what was found of what happened, as Markdown."""
+    """Return what was found of what happened, as Markdown."""
     found = outcomes()
     live = set(re.findall(r'Found\("(\w+)"', LIVE.read_text("utf-8")))
     lines = [
@@ -54,7 +54,7 @@ def detection() -> str:
 
 
 def thresholds() -> str:
-    """Give the thresholds with their reasons, as Markdown."""
+    """Return the thresholds with their reasons, as Markdown."""
     every = toml.loads((resources.files("conf") / "anomalies.toml").read_text("utf-8"))
     lines = []
     for kind, names in every.items():

@@ -46,7 +46,7 @@ lacks is null.
 
 
 def page() -> str:
-    """Give the text of docs/tables.md."""
+    """Return the text of docs/tables.md."""
     decoded = [decoded_table(name) for name in silver_tables()]
     shared = [c for c in decoded[0].columns if all(c in spec.columns for spec in decoded)]
     types = {decoded_table(name).name: types for name, types in silver_tables().items()}
@@ -131,7 +131,7 @@ def _nested(columns: Iterable[Column], prefix: str) -> Iterator[tuple[str, Colum
 
 
 def _type(declared: ColumnType) -> str:
-    """Give the type as SQL writes it, without the columns of structs: they have lines below."""
+    """Return the type as SQL writes it, without the columns of structs: they have lines below."""
     if isinstance(declared, ArrayOf):
         return f"ARRAY&lt;{_type(declared.element)}&gt;"
     return "STRUCT" if isinstance(declared, StructOf) else declared.sql()
@@ -146,7 +146,7 @@ def _plain(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or with --check tell by the exit status whether it is current."""
+    """Write the page, or with --check say by the exit status whether it is current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if it differs")
     if not parser.parse_args().check:

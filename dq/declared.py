@@ -22,8 +22,8 @@ WARNING, CRITICAL = "warning", "critical"
 EVERY_DECODED = "silver.*"
 """The table of suites about all tables that records decode into."""
 
-_PLACE = re.compile(r"\{(\w+)\}")
-# The column by which a table's new rows are told, and the place in SQL that stands for them.
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+# The column that says which rows of a table are new, and the placeholder in SQL for them.
 _NEW = {
     "ingest_run": "{ingest_runs}",
     "decode_run": "{decode_runs}",
@@ -61,7 +61,7 @@ class Suite:
         table: the table that the rows are of, or are about.
         name: None for the rows of the table itself.
         row: what one row is.
-        key: columns that tell a row from others.
+        key: columns that identify a row.
         rows: SQL that gives the rows.
         checks: the expectations.
     """
@@ -79,18 +79,18 @@ class Suite:
         return self.table if self.name is None else f"{self.table} {self.name}"
 
     @property
-    def places(self) -> set[str]:
-        """Name the places in the SQL that a run fills."""
-        return set(_PLACE.findall(" ".join([self.rows, *(c.condition for c in self.checks)])))
+    def placeholders(self) -> set[str]:
+        """Name the placeholders in the SQL that a run fills."""
+        return set(_PLACEHOLDER.findall(" ".join([self.rows, *(c.condition for c in self.checks)])))
 
 
 def filled(sql: str, values: Mapping[str, str]) -> str:
-    """Put the values of a run into the places of some SQL."""
-    return _PLACE.sub(lambda place: values[place.group(1)], sql)
+    """Put the values of a run into the placeholders of some SQL."""
+    return _PLACEHOLDER.sub(lambda placeholder: values[placeholder.group(1)], sql)
 
 
 def broken_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]) -> str:
-    """Give the SQL that shows the rows that break an expectation."""
+    """Return the SQL that shows the rows that break an expectation."""
     condition = filled(check.condition, values).strip()
     rows = filled(suite.rows, values).strip()
     # Nothing here is other people's text: options.py says what a cluster's name is made of.
@@ -98,7 +98,7 @@ def broken_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, s
 
 
 def decoded_rows(tables: Iterable[str], condition: str) -> str:
-    """Give SQL for what all decoded tables have in common, and the quarantine with them."""
+    """Return SQL for what all decoded tables have in common, and the quarantine with them."""
     parts = []
     for name in tables:
         columns = {c.name for c in all_tables()[name].columns}
@@ -114,7 +114,7 @@ def decoded_rows(tables: Iterable[str], condition: str) -> str:
 
 @cache
 def suites() -> tuple[Suite, ...]:
-    """Give every suite, in the order of the data's way."""
+    """Return every suite, in the order of the data's way."""
     own: dict[str, dict[str, Any]] = {}
     about: dict[str, list[dict[str, Any]]] = {}
     for declared in _declarations():
@@ -137,7 +137,7 @@ def suites() -> tuple[Suite, ...]:
 
 
 def _by_key(spec: TableSpec, *, is_counted: bool) -> tuple[Check, ...]:
-    """Give what is expected of each table's key; `is_counted` if another suite counts its rows."""
+    """Return what is expected of a table's key; `is_counted` if another suite counts its rows."""
     no_null = " AND ".join(f"{column} IS NOT NULL" for column in spec.required)
     whole = Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", no_null)
     unique = Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies = 1")
@@ -145,15 +145,15 @@ def _by_key(spec: TableSpec, *, is_counted: bool) -> tuple[Check, ...]:
 
 
 def _of_table(spec: TableSpec, declared: dict[str, Any], by_key: Sequence[Check]) -> Suite:
-    """Give the suite of a table's own rows: what its declaration says, and its suite."""
+    """Return the suite of a table's own rows: what its declaration says, and its suite."""
     new = next((_NEW[c.name] for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
     facts = ["*", *declared.get("facts", ())]
     rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"
     if any("copies" in check.condition for check in by_key):
-        # Last, and by all of the key: rows that were brought together by a part of it stay so. All
-        # are of one cluster, so that comparing it first would tell nothing apart.
+        # Last, and by all of the key: rows that a part of it brought together remain together. All
+        # are of one cluster, which therefore comes last.
         cluster, first, *others = spec.key
         key = ", ".join((first, cluster, *others))
         rows = f"SELECT *, count(*) OVER (PARTITION BY {key}) AS copies\nFROM (\n{rows}\n)"

@@ -73,7 +73,7 @@ def evaluate(given: Sequence[Given], docs: str | None = None) -> list[Found]:
     if docs is not None:
         _add_site(context, docs)
     titles = [each.suite.title for each in given]
-    # Told of one by one, great-expectations would write its configuration each time.
+    # Given one by one, great-expectations would write its configuration each time.
     batches = [{"name": t, "type": "dataframe", "batch_definitions": [{"name": t}]} for t in titles]
     # It would keep the rows with all their columns otherwise.
     source = context.data_sources.add_spark(_SITE, persist=False, assets=batches)
@@ -109,8 +109,8 @@ def _defined(gx: Any, context: Any, source: Any, given: Given) -> Any:  # noqa: 
 
 
 def _found(given: Given, definition: Any) -> list[Found]:  # noqa: ANN401
-    told = definition.run(batch_parameters={"dataframe": given.rows}, result_format="BASIC")
-    by_name = {result.expectation_config.kwargs["name"]: result for result in told.results}
+    validated = definition.run(batch_parameters={"dataframe": given.rows}, result_format="BASIC")
+    by_name = {result.expectation_config.kwargs["name"]: result for result in validated.results}
     found = []
     for check, condition in zip(given.suite.checks, given.conditions, strict=True):
         of_check = by_name[check.name]

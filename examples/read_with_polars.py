@@ -12,21 +12,22 @@ import polars as pl
 
 
 def flapping_clients(lakehouse: str) -> pl.DataFrame:
-    """Give the clients that joined a group more than twice, and how long they stayed."""
-    stays = pl.scan_delta(f"{lakehouse}/gold/member_sessions")
+    """Return the clients that joined a group more than twice, and how long their sessions were."""
+    sessions = pl.scan_delta(f"{lakehouse}/gold/member_sessions")
     return (
-        stays.group_by("group_id", "client_id")
+        sessions.group_by("group_id", "client_id")
         .agg(
-            pl.len().alias("stays"), (pl.mean("duration_ms") / 1000).round(1).alias("mean_seconds")
+            pl.len().alias("sessions"),
+            (pl.mean("duration_ms") / 1000).round(1).alias("mean_seconds"),
         )
-        .filter(pl.col("stays") > 2)  # noqa: PLR2004 - joined, restarted, and once more
-        .sort("stays", "group_id", "client_id", descending=[True, False, False])
+        .filter(pl.col("sessions") > 2)  # noqa: PLR2004 - joined, restarted, and once more
+        .sort("sessions", "group_id", "client_id", descending=[True, False, False])
         .collect()
     )
 
 
 def committed_at(lakehouse: str, group_id: str, at: dt.datetime) -> pl.DataFrame:
-    """Give what a group had committed at a time."""
+    """Return what a group had committed at a time."""
     commits = pl.scan_delta(f"{lakehouse}/silver/offset_commits")
     return (
         commits.filter(pl.col("group_id") == group_id, pl.col("record_timestamp") <= at)

@@ -23,7 +23,7 @@ HELD_BACK = "GROUPLEDGER_INTERRUPT_HELD_BACK"
 
 def say_interrupted() -> None:
     """Say that a job was interrupted, also within a signal handler and beside a spinner."""
-    # Of a line that is drawn again and again nothing stays, and the cursor comes back.
+    # The progress line is erased, and the cursor shown again.
     clear = "\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else ""
     os.write(2, f"{clear}groupledger: interrupted; run again to go on\n".encode())
 

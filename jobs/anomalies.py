@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def detect(run: Run) -> None:
-    """Find the anomalies, tell of them, and post those that are new."""
+    """Find the anomalies, print them, and post those that are new."""
     anomalies(run)
     notify(run)
     show_anomalies(run)

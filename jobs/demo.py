@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobs.pipeline import pipeline
-from jobs.runtime.places import CHECKOUT
+from jobs.runtime.paths import CHECKOUT
 from jobs.runtime.runner import run_job
 
 if TYPE_CHECKING:

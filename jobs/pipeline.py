@@ -40,7 +40,7 @@ def pipeline(run: Run) -> None:
 def _lag(run: Run) -> SourceError | None:
     """Sample the lag; give why not, if the cluster has stopped answering.
 
-    What is wrong is known from what was read, and has to be told then more than ever.
+    Anomalies follow from what was read, and matter then more than ever.
     """
     try:
         lag(run)

@@ -20,17 +20,17 @@ _REGISTERED = "groupledger.registered"
 
 
 def view_texts() -> dict[str, str]:
-    """Give the SQL of each view by its name, the comment that describes it first."""
+    """Return the SQL of each view by its name, the comment that describes it first."""
     return _texts("views")
 
 
 def function_texts() -> dict[str, str]:
-    """Give the SQL that makes each table function, by its name."""
+    """Return the SQL that makes each table function, by its name."""
     return _texts("functions")
 
 
 def description(text: str) -> str:
-    """Give the comment that a view's or function's SQL begins with."""
+    """Return the comment that a view's or function's SQL begins with."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("--"):

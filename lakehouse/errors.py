@@ -35,7 +35,7 @@ class ConflictError(GroupledgerError):
 
 
 def error_classes(error: BaseException) -> set[str]:
-    """Give the error classes of Spark and Delta that an error and its causes have.
+    """Return the error classes of Spark and Delta that an error and its causes have.
 
     Those of Delta are made of words: ``DELTA_TRUNCATED_TRANSACTION_LOG``.
     """

@@ -26,7 +26,7 @@ _FORMER = {
 
 
 def former_runs(lakehouse: Lakehouse) -> list[dict[str, object]]:
-    """Give the ledger's rows of the runs that a lakehouse of format 1 notes; none of another.
+    """Return the ledger's rows of the runs that a lakehouse of format 1 notes; none of another.
 
     Args:
         lakehouse: the tables, which has no ledger.
@@ -75,7 +75,7 @@ def _row(stage: str, step: Row) -> dict[str, Any]:
 
 
 def _noted(stage: str, step: dict[str, Any]) -> tuple[list[dict[str, object]], dict[str, Any]]:
-    """Give the rows by table, and the details, that a step of a run notes."""
+    """Return the rows by table, and the details, that a step of a run notes."""
     if stage == "decode":
         by_table = {p["table_name"]: p["records"] for p in step["decoded_by_table"] or ()}
         rows = {f"silver.{name}": count for name, count in by_table.items()}
@@ -95,7 +95,7 @@ def _noted(stage: str, step: dict[str, Any]) -> tuple[list[dict[str, object]], d
 
 
 def _numbered(lakehouse: Lakehouse) -> Iterator[dict[str, Any]]:
-    """Give the last runs of the stages that have had none but the numbers in their rows."""
+    """Return the last runs of the stages that have had none but the numbers in their rows."""
     for stage, spec, column in (("ingest", COVERAGE, "ingest_run"), ("lag", LAG, "lag_run")):
         last = lakehouse.read(spec).agg(F.max(column).alias("run"), F.current_timestamp()).first()
         if last is not None and last.run is not None:

@@ -24,7 +24,7 @@ Rows: TypeAlias = "list[dict[str, Any]]"
 
 
 def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
-    """Give the rows of some queries, by name; times are of UTC, without a zone; see `tables`."""
+    """Return the rows of some queries, by name; times are of UTC, without a zone; see `tables`."""
     return [_plain(rows) for rows in tables(lakehouse, queries)]
 
 
@@ -37,7 +37,7 @@ def tables(lakehouse: Lakehouse, queries: Sequence[str]) -> list[pa.Table]:
 
 
 def show(lakehouse: Lakehouse, names: Iterable[str]) -> None:
-    """Give tables the names of temporary views, see `view_of`."""
+    """Return tables the names of temporary views, see `view_of`."""
     for name in sorted(names):
         lakehouse.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
 
@@ -48,7 +48,7 @@ def tables_of(sql: str) -> set[str]:
 
 
 def on_views(sql: str, view: Callable[[str], str]) -> str:
-    """Put views into the place of the tables that some SQL reads."""
+    """Replace the tables that some SQL reads by views."""
     return _TABLE.sub(lambda name: view(name.group()), sql)
 
 

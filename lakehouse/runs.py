@@ -113,7 +113,7 @@ class Runs:
         self._last: dict[tuple[str, str], LedgerRow] | None = None
 
     def last(self, stage: str, state: str = DONE) -> LedgerRow | None:
-        """Give the last run of a stage that is done, or planned; None without any.
+        """Return the last run of a stage that is done, or planned; None without any.
 
         Raises:
             LakehouseError: another release wrote the ledger, in a form that this one does not know.
@@ -123,12 +123,12 @@ class Runs:
         return self._last.get((stage, state))
 
     def last_number(self, stage: str) -> int:
-        """Give the number of the last run of a stage that is done; -1 without any."""
+        """Return the number of the last run of a stage that is done; -1 without any."""
         last = self.last(stage)
         return -1 if last is None else last.run
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
-        """Give the runs of a stage that are done, those behind one up to another and with it."""
+        """Return the runs of a stage that are done, those behind one up to another and with it."""
         last = self.last(stage)
         if last is None or after >= to:
             return []

@@ -69,7 +69,7 @@ _PRIMITIVES: dict[str, T.DataType] = {
 
 
 def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
-    """Give Spark's type of rows of `columns`, their comments with them."""
+    """Return Spark's type of rows of `columns`, their comments with them."""
     return T.StructType(
         [
             T.StructField(c.name, _spark_type(c.type), metadata={"comment": c.comment})
@@ -101,7 +101,7 @@ class Lakehouse:
         self._known: set[str] = set()
 
     def of(self, cluster: str) -> Lakehouse:
-        """Give the tables as another cluster's jobs see them."""
+        """Return the tables as another cluster's jobs see them."""
         return Lakehouse(self.spark, self.root, cluster)
 
     @cached_property
@@ -110,11 +110,11 @@ class Lakehouse:
         return Runs(self)
 
     def path(self, spec: TableSpec) -> str:
-        """Give the folder of a table."""
+        """Return the folder of a table."""
         return f"{self.root}/{spec.name.replace('.', '/')}"
 
     def exists(self, spec: TableSpec) -> bool:
-        """Tell whether a table has been made."""
+        """Return whether a table has been made."""
         if spec.name not in self._known:
             if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
                 return False
@@ -176,7 +176,7 @@ class Lakehouse:
     def replace(
         self, spec: TableSpec, rows: Rows, run: RunId | None = None, where: str = EVERY_ROW
     ) -> None:
-        """Put rows in the place of those of this cluster that meet a condition, in one commit.
+        """Replace the rows of this cluster that meet a condition by others, in one commit.
 
         The rows themselves need not meet it. Done once for each `run`, see `append`.
 
@@ -216,7 +216,7 @@ class Lakehouse:
         self._known.add(spec.name)
 
     def with_cluster(self, spec: TableSpec, rows: Rows) -> DataFrame:
-        """Give rows of a table with the cluster's name, its declared columns in their order."""
+        """Return rows of a table with the cluster's name, its declared columns in their order."""
         if isinstance(rows, list):
             rows = pa.Table.from_pylist(rows, arrow_schema(spec.of_cluster))
         if isinstance(rows, pa.Table):
@@ -233,33 +233,33 @@ def rows_of(rows: DataFrame, table: str) -> DataFrame:
 
 
 def sql_literal(text: str) -> str:
-    """Give an SQL string literal, for where SQL takes no expression."""
+    """Return an SQL string literal, for where SQL takes no expression."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def sql_text(text: str) -> str:
-    """Give an SQL expression of any text, whatever is in it."""
+    """Return an SQL expression of any text, whatever is in it."""
     return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" if text else "''"
 
 
 def between(column: str, after: int, to: int) -> str:
-    """Give the SQL condition of whole numbers behind one, up to another and with it."""
+    """Return the SQL condition of whole numbers behind one, up to another and with it."""
     return f"{column} > {after} AND {column} <= {to}"
 
 
 def of_groups(groups: Iterable[str]) -> str:
-    """Give the SQL condition of rows of some groups; without any, no row meets it."""
+    """Return the SQL condition of rows of some groups; without any, no row meets it."""
     return among("group_id", groups)
 
 
 def among(column: str, texts: Iterable[str]) -> str:
-    """Give the SQL condition of rows that have one of some texts; without any, no row meets it."""
+    """Return the SQL condition of rows that have one of some texts; without any, no row meets it."""
     return f"{column} IN ({', '.join(map(sql_text, texts)) or 'NULL'})"
 
 
 def _properties(spec: TableSpec) -> dict[str, str]:
-    """Give what Delta keeps of a table, as options of the write that makes it."""
+    """Return what Delta keeps of a table, as options of the write that makes it."""
     # A write makes no column NOT NULL; a CHECK constraint says the same.
     given = [(f"{column}{_IS_GIVEN}", f"{column} IS NOT NULL") for column in spec.required]
     return {

@@ -57,7 +57,7 @@ class Stored:
         return self.files > _FEW
 
     def may_vacuum(self, before_ms: int, last_before_ms: int | None) -> bool:
-        """Tell whether to look for files that no version has had since some time.
+        """Return whether to look for files that no version has had since some time.
 
         Args:
             before_ms: the time, in epoch milliseconds.
@@ -95,7 +95,7 @@ def compact(lakehouse: Lakehouse, spec: TableSpec) -> bool:
     """Put the small files of a table together; False if another write got in the way."""
     optimize = _table(lakehouse, spec).optimize()
     if _OPEN in spec.partitions:
-        # The open rows are written anew by each run.
+        # Each run writes the open rows again.
         optimize = optimize.where(f"{_OPEN} = true")
     try:
         optimize.executeCompaction()

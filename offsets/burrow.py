@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
 
 
 def evaluate(window: Window, *, lag: int, now: int, was_at_end_lately: bool) -> Verdict:
-    """Give the status of one partition of a group.
+    """Return the status of one partition of a group.
 
     Args:
         window: its last commits.
@@ -83,7 +83,7 @@ def _judge_progress(window: Window) -> Verdict:
 
 
 def _is_rewound(offsets: Sequence[int]) -> bool:
-    """Tell whether the first step back has not been made up for by a later commit."""
+    """Return whether the first step back has not been made up for by a later commit."""
     for i, (before, after) in enumerate(pairwise(offsets), 1):
         if after < before:
             return max(offsets[i:]) < before

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_SAMPLES = 64
-"""Samples kept of a partition. They grow apart with age, so that few tell of years."""
+"""Samples kept of a partition. They grow apart with age, so that few cover years."""
 
 
 class Passed(NamedTuple):
@@ -38,7 +38,7 @@ class EndHistory(NamedTuple):
     ends: Sequence[int]
 
     def end_at(self, time: int) -> int | None:
-        """Give the end at a time, between samples as if records had come evenly; None before."""
+        """Return the end at a time, between samples as if records had come evenly; None before."""
         after = bisect_right(self.at, time)
         if after == 0:
             return None
@@ -51,7 +51,7 @@ class EndHistory(NamedTuple):
         )
 
     def around(self, time: int) -> tuple[int | None, int]:
-        """Give the least and the most that the end was at a time; None if no sample is as old."""
+        """Return the least and the most that the end was at a time; None if no sample is as old."""
         after = bisect_right(self.at, time)
         least = None if after == 0 else self.ends[after - 1]
         return least, self.ends[min(after, len(self.ends) - 1)]

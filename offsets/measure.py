@@ -110,7 +110,7 @@ def measure(
 
 
 def _age(ends: EndHistory, committed: int, now: int) -> tuple[float | None, float, float | None]:
-    """Give the seconds since the log's end passed an offset, and what bounds them."""
+    """Return the seconds since the log's end passed an offset, and what bounds them."""
     passed = ends.passed(committed)
     least = max(now - passed.latest, 0) / _SECOND
     if passed.earliest is None or passed.estimate is None:

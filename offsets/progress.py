@@ -1,7 +1,7 @@
 """How offsets went on: what each group committed hour by hour, what stood out, what came last.
 
 The rows of a partition that a group commits come one behind the other: its hours and its last
-commit as earlier runs told them, then its new commits in the order of the log. A partition may have
+commit as earlier runs left them, then its new commits in the order of the log. A partition may have
 more rows than a batch: what is known of it at the end of a batch goes in front of the next one, in
 the form in which it came from the earlier runs.
 """
@@ -37,7 +37,7 @@ JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 RHYTHM_COMMITS = 5
-"""Commits before a move that tell whether a consumer commits the partition again and again."""
+"""Commits before a move that show whether a consumer commits the partition all the time."""
 
 PARTITION = ("group_id", "topic", "topic_partition")
 """Columns that name a partition that a group commits."""
@@ -80,21 +80,21 @@ class Numbers(NamedTuple):
     values: np.ndarray
     known: np.ndarray
 
-    def at(self, places: np.ndarray) -> Numbers:
-        """Pick some; a place below zero has none."""
-        is_place = places >= 0
-        safe = np.where(is_place, places, 0)
+    def at(self, rows: np.ndarray) -> Numbers:
+        """Pick some rows; there is none below zero."""
+        is_row = rows >= 0
+        safe = np.where(is_row, rows, 0)
         if not len(self.values):
-            return Numbers(np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_))
-        return Numbers(self.values[safe], self.known[safe] & is_place)
+            return Numbers(np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_))
+        return Numbers(self.values[safe], self.known[safe] & is_row)
 
     def arrow(self, kind: pa.DataType) -> pa.Array:
-        """Give them as an Arrow array."""
+        """Return them as an Arrow array."""
         return pa.array(self.values, pa.int64(), mask=~self.known).cast(kind)
 
 
 def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Tell how offsets went on.
+    """Return how offsets went on.
 
     A number that 64 bits cannot hold is as great as they can: clients commit whatever they like.
 
@@ -116,37 +116,39 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
             rows = pa.concat_tables([known, rows])
         if not rows.num_rows:
             continue
-        told = _told(rows)
-        last = max(keys.max(initial=-1) for keys, _ in told.values())
-        for table, (keys, of_table) in told.items():
+        results = _results(rows)
+        last = max(keys.max(initial=-1) for keys, _ in results.values())
+        for table, (keys, of_table) in results.items():
             # Of a move, nothing more can become known.
             yield from _batches(table, of_table, np.logical_or(keys < last, table == MOVES))
-        known = _known({t: rows.filter(pa.array(keys == last)) for t, (keys, rows) in told.items()})
+        known = _known(
+            {t: rows.filter(pa.array(keys == last)) for t, (keys, rows) in results.items()}
+        )
     if known is not None:
         for table, of_table in _given(known).items():
             yield from _batches(table, of_table)
 
 
-def _told(rows: pa.Table) -> dict[str, tuple[np.ndarray, pa.Table]]:
-    """Tell what the rows make known, by table, with the number of each row's partition."""
+def _results(rows: pa.Table) -> dict[str, tuple[np.ndarray, pa.Table]]:
+    """Return what the rows make known, by table, with the number of each row's partition."""
     partitions, kinds = _partitions(rows), _numbers(rows, KIND).values
     of_hours, of_former, of_commits = (
         partitions[kinds == kind] for kind in (AN_HOUR, LAST_COMMIT, COMMIT)
     )
     given = _given(rows)
-    told = {HOURS: (of_hours, given[HOURS]), LATEST: (of_former, given[LATEST])}
+    results = {HOURS: (of_hours, given[HOURS]), LATEST: (of_former, given[LATEST])}
     if len(of_commits):
         commits = rows.filter(pa.array(kinds == COMMIT)).select(COMMIT_COLUMNS)
         steps = _Steps(commits, of_commits, given[LATEST], of_former)
-        told = {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
+        results = {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
     if len(of_hours):
-        later = told[HOURS] if len(of_commits) else (of_hours[:0], given[HOURS].slice(0, 0))
-        told[HOURS] = _joined(of_hours, given[HOURS], *later)
-    return told
+        later = results[HOURS] if len(of_commits) else (of_hours[:0], given[HOURS].slice(0, 0))
+        results[HOURS] = _joined(of_hours, given[HOURS], *later)
+    return results
 
 
 def _given(rows: pa.Table) -> dict[str, pa.Table]:
-    """Give the hours and last commits that are among the rows."""
+    """Return the hours and last commits that are among the rows."""
     kinds, given = _numbers(rows, KIND).values, {}
     for kind, table in ((AN_HOUR, HOURS), (LAST_COMMIT, LATEST)):
         structs = rows[table].filter(pa.array(kinds == kind)).combine_chunks()
@@ -154,11 +156,11 @@ def _given(rows: pa.Table) -> dict[str, pa.Table]:
     return given
 
 
-def _known(told: dict[str, pa.Table]) -> pa.Table:
+def _known(results: dict[str, pa.Table]) -> pa.Table:
     """Bring hours and last commits into the form in which `follow` is given them."""
     parts = []
     for kind, table in ((AN_HOUR, HOURS), (LAST_COMMIT, LATEST)):
-        of_table = told[table].combine_chunks()
+        of_table = results[table].combine_chunks()
         columns = {name: of_table[name] for name in PARTITION}
         columns[KIND] = pa.repeat(kind, of_table.num_rows)
         columns[table] = of_table.to_struct_array()
@@ -167,7 +169,7 @@ def _known(told: dict[str, pa.Table]) -> pa.Table:
 
 
 def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Give the rows all columns that `follow` reads."""
+    """Return the rows all columns that `follow` reads."""
     missing = {*_ROWS.names}.difference(rows.schema.names)
     columns = [
         pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
@@ -205,8 +207,8 @@ def _joined(
     given["largest_step"] = _bound(own["largest_step"], np.maximum, starts).arrow(pa.int64())
     committed = own["first_committed_offset"]
     first = _bound(Numbers(np.arange(len(keys)), committed.known), np.minimum, starts)
-    place = np.where(first.known, first.values, -1)
-    given["first_committed_offset"] = committed.at(place).arrow(pa.int64())
+    index = np.where(first.known, first.values, -1)
+    given["first_committed_offset"] = committed.at(index).arrow(pa.int64())
     joined = _table(HOURS, both.take(pa.array(ends - 1)), given)
     rest = later.filter(pa.array(~begun)).cast(schema)
     return (
@@ -253,7 +255,7 @@ def _either(first: Numbers, second: Numbers) -> Numbers:
 
 
 def _before(numbers: Numbers, is_first: np.ndarray, first: Numbers) -> Numbers:
-    """Give the number of the row before, and of the first rows what is given."""
+    """Return the number of the row before, and of the first rows what is given."""
     values, known = (np.concatenate((a[:1], a[:-1])) for a in numbers)
     return Numbers(np.where(is_first, first.values, values), np.where(is_first, first.known, known))
 
@@ -276,13 +278,13 @@ class _Steps:
         self._starts, self._ends = _runs(keys)
         self._is_first = np.zeros(count, np.bool_)
         self._is_first[self._starts] = True
-        place = np.full(max(keys.max(), known.max(initial=-1)) + 1, -1, np.int64)
-        place[known] = np.arange(len(known))
-        self._former_of_key = place[keys[self._starts]]
-        used = np.zeros(len(place), np.bool_)
+        row_of_key = np.full(max(keys.max(), known.max(initial=-1)) + 1, -1, np.int64)
+        row_of_key[known] = np.arange(len(known))
+        self._former_of_key = row_of_key[keys[self._starts]]
+        used = np.zeros(len(row_of_key), np.bool_)
         used[keys] = True
         self._is_untouched = ~used[known]
-        of_row = place[keys]
+        of_row = row_of_key[keys]
         self._committed = _numbers(commits, "committed_offset")
         self._deleted = _numbers(commits, "is_tombstone").values.astype(np.bool_)
         # Of each commit, the last deletion up to it, of whichever partition.
@@ -314,7 +316,7 @@ class _Steps:
         self._largest_before = _most(earlier, largest)
 
     def moves(self) -> tuple[np.ndarray, pa.Table]:
-        """Pick the commits that did not just go on; tell the number of their partitions."""
+        """Return the commits that did not just go on, and the number of their partitions."""
         step, before = self._step, self._largest_before
         leaps = step.known & (step.values > JUMP_LEAST)
         leaps &= ~before.known | _leaps(step, before)
@@ -344,25 +346,25 @@ class _Steps:
         return self._keys[chosen], _table(MOVES, rows, given)
 
     def _rhythm_since(self, chosen: np.ndarray) -> Numbers:
-        """Give the time of the commit that is `RHYTHM_COMMITS` before each of some."""
+        """Return the time of the commit that is `RHYTHM_COMMITS` before each of some."""
         run = (np.cumsum(self._is_first) - 1)[chosen]
         start, former = self._starts[run], self._former_of_key[run]
         deletion = np.concatenate(([-1], self._deletions[:-1]))[chosen]
-        place = chosen - RHYTHM_COMMITS
-        own = self._committed_at.at(np.where((place >= start) & (deletion < place), place, -1))
+        fifth = chosen - RHYTHM_COMMITS
+        own = self._committed_at.at(np.where((fifth >= start) & (deletion < fifth), fifth, -1))
         if not self._former.num_rows:
             return own
         # The rest of them are among those that earlier runs have kept.
         lists = self._former["recent_commits"].combine_chunks()
         ends = lists.offsets.to_numpy().astype(np.int64)
         safe = np.where(former >= 0, former, 0)
-        of_former = ends[safe + 1] - (start - place)
-        is_kept = (place < start) & (deletion < start) & (former >= 0) & (of_former >= ends[safe])
+        of_former = ends[safe + 1] - (start - fifth)
+        is_kept = (fifth < start) & (deletion < start) & (former >= 0) & (of_former >= ends[safe])
         kept = pa.table({"at": lists.values.field("committed_at")})
         return _either(own, _numbers(kept, "at").at(np.where(is_kept, of_former, -1)))
 
     def hours(self) -> tuple[np.ndarray, pa.Table]:
-        """Sum up the commits of each partition by the hour; tell its number."""
+        """Sum up the commits of each partition by the hour; return its number, too."""
         hour = np.where(self._at.known, self._at.values // _HOUR_US, -(2**40))
         codes = np.unique(hour, return_inverse=True)[1]
         keys = self._keys * (int(codes.max()) + 1) + codes
@@ -404,7 +406,7 @@ class _Steps:
         return self._keys[last], _table(HOURS, rows, given)
 
     def latest(self) -> tuple[np.ndarray, pa.Table]:
-        """Give the last commit of each partition, new or known before; tell its number."""
+        """Return the last commit of each partition, new or known before, and its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
         given = {
@@ -419,7 +421,7 @@ class _Steps:
         return keys, pa.concat_tables([now, untouched])
 
     def _recent(self) -> pa.Array:
-        """Give each partition's last commits, those of before among them; a deletion ends them."""
+        """Return each partition's last commits, earlier ones among them; a deletion ends them."""
         deletion = self._deletions[self._ends - 1]
         since = np.maximum(self._starts, self._ends - RECENT_COMMITS)
         is_cut = deletion >= since
@@ -428,12 +430,12 @@ class _Steps:
         lists = self._former["recent_commits"].combine_chunks()
         offsets = lists.offsets.to_numpy().astype(np.int64)
         has_former = (self._former_of_key >= 0) & ~is_cut
-        place = np.where(has_former, self._former_of_key, 0)
+        row = np.where(has_former, self._former_of_key, 0)
         room = RECENT_COMMITS - count
         if self._former.num_rows:
-            held = np.where(has_former, offsets[place + 1] - offsets[place], 0)
+            held = np.where(has_former, offsets[row + 1] - offsets[row], 0)
             kept = np.minimum(held, room)
-            begin = np.where(has_former, offsets[place + 1], 0) - kept
+            begin = np.where(has_former, offsets[row + 1], 0) - kept
         else:
             kept = begin = np.zeros(len(count), np.int64)
         values = lists.values
@@ -460,7 +462,7 @@ def _leaps(step: Numbers, before: Numbers) -> np.ndarray:
 
 
 def _bound(numbers: Numbers, most: np.ufunc, starts: np.ndarray) -> Numbers:
-    """Give the least or the greatest number of each run of rows."""
+    """Return the least or the greatest number of each run of rows."""
     worst = _MOST if most is np.minimum else -_MOST
     best = most.reduceat(np.where(numbers.known, numbers.values, worst), starts)
     return Numbers(best, np.logical_or.reduceat(numbers.known, starts))
@@ -488,13 +490,13 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def _most(values: np.ndarray, former: Numbers) -> Numbers:
-    """Give the greater of a step so far, 0 for none, and the largest one of before."""
+    """Return the greater of a step so far, 0 for none, and the largest one of before."""
     most = np.maximum(values, np.where(former.known, former.values, 0))
     return Numbers(most, (values > 0) | former.known)
 
 
 def _running_most(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Give the greatest value so far of each key; the keys ascend."""
+    """Return the greatest value so far of each key; the keys ascend."""
     # By their ranks, since a key in front of the values themselves would overflow.
     sizes, rank = np.unique(values, return_inverse=True)
     number = np.cumsum(np.concatenate(([0], keys[1:] != keys[:-1])))
@@ -503,7 +505,7 @@ def _running_most(values: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _log_bytes(commits: pa.Table) -> np.ndarray:
-    """Give the size of each commit's key and value, by their layouts (OffsetCommitKey, -Value)."""
+    """Return the size of each commit's key and value by their layouts (OffsetCommitKey, -Value)."""
 
     def length(name: str) -> np.ndarray:
         lengths = pc.binary_length(commits[name]).combine_chunks().fill_null(0)

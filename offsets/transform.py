@@ -46,7 +46,7 @@ _SAMPLES = {
 
 
 def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
-    """Tell how offsets went on.
+    """Return how offsets went on.
 
     Args:
         commits: rows of offset_commits. Those that are not where their group belongs, as the column
@@ -128,7 +128,7 @@ def with_samples(logs: DataFrame, former: DataFrame) -> DataFrame:
 
 
 def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, int]) -> DataFrame:
-    """Tell how far behind each partition of each group is.
+    """Return how far behind each partition of each group is.
 
     Args:
         committed: rows of committed_offsets, without those deleted.

@@ -17,7 +17,7 @@ Spec: TypeAlias = dict[str, Any]
 Chart: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
 
 LABELS_WIDTH = 150
-"""Pixels left of every chart: the time axes of a group have to start at the same place."""
+"""Pixels left of every chart: the time axes of a group have to start at the same x."""
 
 _SPAN = "span"
 _LONG = "span[1] - span[0]"
@@ -28,7 +28,7 @@ _FORMAT = (
 
 
 def charts() -> dict[str, Spec]:
-    """Give the description of each chart, by name."""
+    """Return the description of each chart, by name."""
     # A height is of the whole, or of a lane.
     found: dict[str, tuple[Chart, int | alt.Step]] = {
         "rebalances": (_rebalances(), 150),
@@ -49,7 +49,7 @@ MADE_OF = f"vl-convert {version('vl-convert-python')}: {_SNIPPET}"
 
 
 def javascript() -> str:
-    """Give the libraries that draw the charts, of the versions that the lock file pins.
+    """Return the libraries that draw the charts, of the versions that the lock file pins.
 
     To put them together takes seconds.
     """

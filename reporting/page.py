@@ -57,7 +57,7 @@ class Ingredients:
 
 
 def ingredients(libraries: str | None = None) -> Ingredients:
-    """Give what every page has, which needs no rows.
+    """Return what every page has, which needs no rows.
 
     Args:
         libraries: what `reporting.charts.javascript` gives, if it is known.
@@ -66,12 +66,12 @@ def ingredients(libraries: str | None = None) -> Ingredients:
 
 
 def page(facts: Facts, parts: Ingredients | None = None, made_of: str = "") -> str:
-    """Give the page as HTML.
+    """Return the page as HTML.
 
     Args:
         facts: what it tells.
         parts: what every page has.
-        made_of: a mark of what it was made of, to stand in its head.
+        made_of: a mark of what it was made of, for its `<head>`.
     """
     parts = parts or ingredients()
     code, style = _text("report.js"), _text("report.css")

@@ -66,7 +66,7 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
     validated = lakehouse.runs.last("validate")
     if validated is not None:
         facts.quality.last_validation_at = int(validated.at.timestamp() * 1000)
-    facts.quality.findings = found["findings"].drop_columns(["place"]).to_pylist()
+    facts.quality.findings = found["findings"].drop_columns(["rank"]).to_pylist()
     facts.groups, facts.group_count = _counted(found["groups"])
     if not facts.group_count:
         return facts
@@ -93,12 +93,12 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
         facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
     groups = {group.group_id: group for group in facts.shown}
     for panel in PANELS:
-        rows = found[panel].sort_by([("group_id", "ascending"), ("place", "descending")])
+        rows = found[panel].sort_by([("group_id", "ascending"), ("rank", "descending")])
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
             group.counts[panel] = rows["row_count"][start].as_py()
-            group.rows[panel] = rows.slice(start, held).drop_columns(["place", "row_count"])
+            group.rows[panel] = rows.slice(start, held).drop_columns(["rank", "row_count"])
             start += held
 
 
@@ -128,7 +128,7 @@ def ask(questions: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
 
 
 def _row(rows: DataFrame) -> Column:
-    """Give a row as a struct, which is null beside the rows of another question."""
+    """Return a row as a struct, which is null beside the rows of another question."""
 
     def cut(field: T.StructField) -> Column:
         if isinstance(field.dataType, T.StringType) and field.name != "group_id":
@@ -145,20 +145,20 @@ def _rows(structs: pa.ChunkedArray) -> pa.Table:
 
 
 def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
-    """Give rows in their order, without what it is made of; and how many there are of all."""
+    """Return rows in their order, without what it is made of; and how many there are of all."""
     count = rows["row_count"][0].as_py() if rows.num_rows else 0
-    return rows.sort_by("place").drop_columns(["place", "row_count"]), count
+    return rows.sort_by("rank").drop_columns(["rank", "row_count"]), count
 
 
 def _first(rows: DataFrame, order: Sequence[Column], most: int) -> DataFrame:
     """Take the first rows in an order; `row_count` tells how many there are of all."""
     placed = rows.withColumns(
         {
-            "place": F.row_number().over(Window.orderBy(*order)),
+            "rank": F.row_number().over(Window.orderBy(*order)),
             "row_count": F.count("*").over(_every_row()),
         }
     )
-    return placed.where(F.col("place") <= most)
+    return placed.where(F.col("rank") <= most)
 
 
 def _every_row() -> WindowSpec:
@@ -166,9 +166,9 @@ def _every_row() -> WindowSpec:
 
 
 def _place(column: str, values: Sequence[str]) -> Column:
-    """Give the place of a text among some, the first is 1; 0 for none of them."""
-    place = F.array_position(F.array(*map(F.lit, values)), F.col(column))
-    return F.coalesce(place, F.lit(0))
+    """Return the index of a text in some, from 1; 0 if it is none of them."""
+    index = F.array_position(F.array(*map(F.lit, values)), F.col(column))
+    return F.coalesce(index, F.lit(0))
 
 
 def _time(millis: int) -> Column:
@@ -179,7 +179,7 @@ def _time(millis: int) -> Column:
 
 
 def quality_of(lakehouse: Lakehouse) -> dict[str, DataFrame]:
-    """Give the questions that `quality` has to have answered."""
+    """Return the questions that `quality` has to have answered."""
     missing = {
         reason: F.expr(
             f"aggregate(filter(holes, hole -> hole.reason = '{reason}'), 0L,"
@@ -211,7 +211,7 @@ def quality_of(lakehouse: Lakehouse) -> dict[str, DataFrame]:
 
 
 def quality(found: Mapping[str, pa.Table]) -> Quality:
-    """Tell what the data cover, but for what validate found."""
+    """Return what the data cover, but for what validate found."""
     (log,) = found["log"].to_pylist()
     often = found["quarantine"].sort_by([("records", "descending"), ("error", "ascending")])
     refused = often.to_pylist()
@@ -233,16 +233,16 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
     is_failed = ~F.col("success") & (F.col("at") >= _time(since))
     failed = lakehouse.read(RESULTS).where(is_failed).select(*columns)
     last = Window.partitionBy(*expectation).orderBy(F.desc("validation_run"))
-    newest = failed.withColumn("place", F.row_number().over(last)).where("place = 1")
+    newest = failed.withColumn("rank", F.row_number().over(last)).where("rank = 1")
     worst = (F.desc(_place("severity", SEVERITIES)), F.desc("at"), *map(F.asc, expectation))
-    return _first(newest.drop("place"), worst, LISTED_FINDINGS).drop("row_count")
+    return _first(newest.drop("rank"), worst, LISTED_FINDINGS).drop("row_count")
 
 
 # -- the front page --------------------------------------------------------------------------------
 
 
 def worst_groups(lakehouse: Lakehouse, most: int = LISTED_GROUPS) -> DataFrame:
-    """Ask how groups are; `place` is the order, the worst first, `row_count` how many there are."""
+    """Ask how groups are; `rank` is the order, the worst first, `row_count` how many there are."""
     columns = [column.name for column in GROUP_HEALTH.of_cluster]
     worst = (F.desc(_place("health", SEVERITIES)), F.desc("rebalances_24h"))
     order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
@@ -307,7 +307,7 @@ _MADE_OF = {
 def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], since: int) -> DataFrame:
     """Ask for the newest rows of groups, and how many there are of each group.
 
-    The `place` of the newest row of a group is 1. What has no end yet is the newest; rows that
+    The `rank` of the newest row of a group is 1. What has no end yet is the newest; rows that
     began at once are ordered by all else.
     """
     spec, begin, end = _SOURCES[panel]
@@ -328,8 +328,8 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], since: int) -
     )
     # All rows are put in order by one column, and by the others those that may be shown.
     few = counted.where(F.col("age") <= most).drop("age")
-    placed = few.withColumn("place", F.row_number().over(of_group.orderBy(*order)))
-    return placed.where(F.col("place") <= most)
+    placed = few.withColumn("rank", F.row_number().over(of_group.orderBy(*order)))
+    return placed.where(F.col("rank") <= most)
 
 
 def _samples(lag: DataFrame) -> DataFrame:

@@ -136,7 +136,7 @@
 
   /**
    * Makes a table. A column is [title, value of a row, { number, when, sort, cell }]. It shows `step` rows, and more when asked.
-   * The caption is told how many rows there are.
+   * The caption gets the number of rows.
    */
   function table(columns, rows, { caption, step = 100, sortable = false, by = null, down = true }) {
     const body = make("tbody");
@@ -146,17 +146,17 @@
     let shown = step;
     let kept = rows;
     let order = by;
-    const heads = columns.map(([name, , how = {}], at) => {
+    const headings = columns.map(([name, , how = {}], at) => {
       const text = [name, how.when ? [" (", zoneLabel(), ")"] : []].flat();
-      const head = make(how.number ? "th.number" : "th", { scope: "col" }, sortable ? make("button", { type: "button" }, text) : text);
+      const heading = make(how.number ? "th.number" : "th", { scope: "col" }, sortable ? make("button", { type: "button" }, text) : text);
       if (sortable) {
-        head.firstChild.addEventListener("click", () => {
+        heading.firstChild.addEventListener("click", () => {
           down = order === at ? !down : Boolean(how.number || how.when || how.down);
           order = at;
           fill();
         });
       }
-      return head;
+      return heading;
     });
     function fill() {
       let sorted = kept;
@@ -172,8 +172,8 @@
         });
         sorted = keyed.map(([, row]) => row);
       }
-      heads.forEach((head, at) => {
-        if (sortable) head.setAttribute("aria-sort", at === order ? (down ? "descending" : "ascending") : "none");
+      headings.forEach((heading, at) => {
+        if (sortable) heading.setAttribute("aria-sort", at === order ? (down ? "descending" : "ascending") : "none");
       });
       body.replaceChildren(...sorted.slice(0, shown).map((row) => make("tr", {}, columns.map(([, value, how = {}]) => {
         const cell = how.cell ? how.cell(row) : how.when ? time(value(row), how.when) : how.number ? number(value(row)) : printable(value(row) ?? "");
@@ -186,7 +186,7 @@
     more.addEventListener("click", () => { shown += page; fill(); });
     fill();
     const whole = make("div", {}, make("div.wide", { tabindex: "0", role: "region", "aria-label": "Table, can be scrolled" },
-      make("table", {}, title, make("thead", {}, make("tr", {}, heads)), body)), more);
+      make("table", {}, title, make("thead", {}, make("tr", {}, headings)), body)), more);
     return { whole, keep: (filter) => { kept = rows.filter(filter); shown = step; fill(); } };
   }
 
@@ -344,9 +344,9 @@
   const lasted = (a) => (a.ended_at === null ? "" : duration(a.ended_at - a.started_at));
 
   function listAnomalies() {
-    const place = byId("anomalies");
+    const target = byId("anomalies");
     if (!anomalies.length) {
-      place.append(make("p", {}, `None in the last ${days} days.`));
+      target.append(make("p", {}, `None in the last ${days} days.`));
       return;
     }
     const order = (severity) => HEALTH.length - HEALTH.indexOf(severity);
@@ -366,13 +366,13 @@
     const least = make("select", { autocomplete: "off" }, ["all", "warning and critical", "critical"].map((text) => make("option", {}, text)));
     least.addEventListener("change", () => list.keep((a) => order(a.severity) >= [0, order("warning"), order("critical")][least.selectedIndex]));
     list.whole.className = "box";
-    place.append(make("p.filters", {}, make("label", {}, "Show ", least)), list.whole);
+    target.append(make("p.filters", {}, make("label", {}, "Show ", least)), list.whole);
   }
 
   function listGroups() {
-    const place = byId("groups");
+    const target = byId("groups");
     if (!groups.length) {
-      place.append(make("p", {}, "None."));
+      target.append(make("p", {}, "None."));
       return;
     }
     const rank = (g) => HEALTH.length - HEALTH.indexOf(g.health);
@@ -405,7 +405,7 @@
     };
     search.addEventListener("input", filter);
     health.addEventListener("change", filter);
-    place.append(make("div.filters", { role: "search" }, make("label", {}, "Search ", search), make("label", {}, "Health ", health)), list.whole);
+    target.append(make("div.filters", { role: "search" }, make("label", {}, "Search ", search), make("label", {}, "Health ", health)), list.whole);
   }
 
   function tellQuality() {
@@ -437,12 +437,12 @@
   const whoIs = (row) => row.group_instance_id ?? row.client_id ?? row.member_id ?? "?";
 
   function details() {
-    const place = byId("details");
+    const target = byId("details");
     if (!data.shown.length) {
-      place.append(make("p", {}, "None."));
+      target.append(make("p", {}, "None."));
       return;
     }
-    place.append(make("p.soft", {}, `${data.shown.length < data.group_count ? `The ${data.shown.length} worst of ${number(data.group_count)} groups` : "All groups"}, the worst first, over the last ${days} days. `
+    target.append(make("p.soft", {}, `${data.shown.length < data.group_count ? `The ${data.shown.length} worst of ${number(data.group_count)} groups` : "All groups"}, the worst first, over the last ${days} days. `
       + "Charts of a group stand above each other in time: what happened together is on one line downwards."));
     const byName = new Map(groups.map((g) => [g.group_id, g]));
     data.shown.forEach((group, at) => {
@@ -451,7 +451,7 @@
       const whole = make("details.group", { id: `group-${at}` },
         make("summary", {}, make("h3", {}, nameOf(group.group_id)), " ", badge(health.health), make("span.facts", {}, text)));
       whole.addEventListener("toggle", () => { if (whole.open) show(at, whole, group, health); });
-      place.append(whole);
+      target.append(whole);
     });
   }
 
@@ -522,12 +522,12 @@
       for (const a of found) kinds.set(a.kind, [...(kinds.get(a.kind) || []), a]);
       return make("ul.found", { "aria-label": "Anomalies of the group" }, [...kinds.values()].map(([first, ...others]) => {
         const more = others.length ? make("details", {}, make("summary", {}, `${number(others.length)} more of the kind`),
-          make("ul", {}, others.slice(0, 40).map((a) => make("li", {}, this.told(a))), others.length > 40 ? make("li.soft", {}, `and ${number(others.length - 40)} more`) : null)) : null;
-        return make("li", {}, this.told(first), " ", more);
+          make("ul", {}, others.slice(0, 40).map((a) => make("li", {}, this.sentence(a))), others.length > 40 ? make("li.soft", {}, `and ${number(others.length - 40)} more`) : null)) : null;
+        return make("li", {}, this.sentence(first), " ", more);
       }));
     }
 
-    told(a) {
+    sentence(a) {
       const there = make("button", { type: "button", "aria-label": `Zoom to this ${spoken(a.kind)} in the charts` }, "zoom to it");
       there.addEventListener("click", () => {
         const end = a.ended_at ?? data.as_of;
@@ -621,9 +621,9 @@
       // One lane for each name; names of several hosts get a lane for each host.
       const hosts = new Set(this.rows.members.map((m) => m.client_host));
       const laneOf = (row) => (hosts.size > 1 ? `${printable(whoIs(row))} @ ${bare(row.client_host)}` : printable(whoIs(row)));
-      const stays = new Map();
-      for (const m of this.rows.members) stays.set(laneOf(m), (stays.get(laneOf(m)) || 0) + 1);
-      const busiest = new Set([...stays].sort((a, b) => b[1] - a[1]).slice(0, LANES).map(([lane]) => lane));
+      const sessions = new Map();
+      for (const m of this.rows.members) sessions.set(laneOf(m), (sessions.get(laneOf(m)) || 0) + 1);
+      const busiest = new Set([...sessions].sort((a, b) => b[1] - a[1]).slice(0, LANES).map(([lane]) => lane));
       const shades = new Map();
       for (const lane of [...busiest].sort((a, b) => a.localeCompare(b, "en", { numeric: true }))) shades.set(lane, PALETTE[shades.size % PALETTE.length]);
       const shadeOf = (lane) => shades.get(lane) || REST;
@@ -641,8 +641,8 @@
       }
       if (members.length) {
         const where = hosts.size === 1 ? `, all on ${bare([...hosts][0])}` : `, on ${many(hosts.size, "host")}`;
-        const more = stays.size - busiest.size;
-        const returning = [...stays].filter(([, n]) => n > 2).sort((a, b) => b[1] - a[1]);
+        const more = sessions.size - busiest.size;
+        const returning = [...sessions].filter(([, n]) => n > 2).sort((a, b) => b[1] - a[1]);
         parts.push({
           name: "members", title: "Members", legend: [["faint: may have been a member", REST]], rows: members,
           tips: (m) => [printable(whoIs(m)), [["host", bare(m.client_host)], ["member id", m.member_id], ["instance id", m.group_instance_id], ["member from", zoned(m.joined_at)], ["not before", m.joined_at_min === m.joined_at ? "" : zoned(m.joined_at_min)],
@@ -651,8 +651,8 @@
           table: [["client", (m) => whoIs(m)], ["host", (m) => bare(m.client_host)], ["from", (m) => m.joined_at, { when: "ms" }], ["to", (m) => m.left_at, { when: "ms" }],
             ["lasted", (m) => (m.left_at ?? asOf) - m.joined_at, { number: true, cell: (m) => duration((m.left_at ?? asOf) - m.joined_at) }], ["end", (m) => (m.end_cause ? spoken(m.end_cause) : "")],
             ["generations", (m) => m.first_generation, { cell: (m) => `${m.first_generation} to ${m.last_generation}` }], ["member id", (m) => m.member_id]],
-          text: `${many(stays.size, "client")}, ${many(this.rows.members.length, "stay")}${printable(where)}${returning.length ? `; came back most: ${returning.slice(0, 3).map(([lane, n]) => `${lane} ${n} stays`).join(", ")}` : ""}`,
-          remark: [left("members"), more > 0 ? `${many(more, "client")} with the fewest stays have no lane.` : ""].join(" "),
+          text: `${many(sessions.size, "client")}, ${many(this.rows.members.length, "session")}${printable(where)}${returning.length ? `; came back most: ${returning.slice(0, 3).map(([lane, n]) => `${lane} ${n} stays`).join(", ")}` : ""}`,
+          remark: [left("members"), more > 0 ? `${many(more, "client")} with the fewest sessions have no lane.` : ""].join(" "),
         });
       }
 
@@ -738,20 +738,20 @@
     }
 
     tableOf(part, caption) {
-      const place = make("div", { hidden: true });
+      const target = make("div", { hidden: true });
       const button = make("button.as-table", { type: "button", "aria-expanded": "false", "aria-label": `${part.title}: as a table` }, "as a table");
       button.addEventListener("click", () => {
-        if (!place.children.length) {
-          place.append(table(part.table, part.tableRows || part.rows, {
+        if (!target.children.length) {
+          target.append(table(part.table, part.tableRows || part.rows, {
             caption: (n, shown) => `${part.title} of ${printable(this.id)}: ${part.text}${shown < n ? `; ${number(shown)} rows shown` : ""}`, step: 100, sortable: true,
           }).whole);
-          place.firstChild.className = "rows";
+          target.firstChild.className = "rows";
         }
-        place.hidden = !place.hidden;
-        button.setAttribute("aria-expanded", String(!place.hidden));
+        target.hidden = !target.hidden;
+        button.setAttribute("aria-expanded", String(!target.hidden));
       });
       caption.append(button);
-      return place;
+      return target;
     }
 
     tell() {

@@ -50,11 +50,11 @@ class Primitive:
     name: str
 
     def arrow(self) -> pa.DataType:
-        """Give Arrow's type."""
+        """Return Arrow's type."""
         return _ARROW[self.name]
 
     def sql(self) -> str:
-        """Give the type as SQL writes it."""
+        """Return the type as SQL writes it."""
         return self.name.upper()
 
 
@@ -65,11 +65,11 @@ class ArrayOf:
     element: ColumnType
 
     def arrow(self) -> pa.DataType:
-        """Give Arrow's type."""
+        """Return Arrow's type."""
         return pa.list_(self.element.arrow())
 
     def sql(self) -> str:
-        """Give the type as SQL writes it."""
+        """Return the type as SQL writes it."""
         return f"ARRAY<{self.element.sql()}>"
 
 
@@ -80,11 +80,11 @@ class StructOf:
     columns: tuple[Column, ...]
 
     def arrow(self) -> pa.DataType:
-        """Give Arrow's type."""
+        """Return Arrow's type."""
         return pa.struct([pa.field(c.name, c.type.arrow()) for c in self.columns])
 
     def sql(self) -> str:
-        """Give the type as SQL writes it."""
+        """Return the type as SQL writes it."""
         return "STRUCT<" + ", ".join(f"{c.name}: {c.type.sql()}" for c in self.columns) + ">"
 
 
@@ -106,7 +106,7 @@ def column(name: str, type_name: str, comment: str) -> Column:
 
 
 def scalar_type(field: Field) -> Primitive:
-    """Give the type that one value of a field, not a struct, is kept in."""
+    """Return the type that one value of a field, not a struct, is kept in."""
     if field.unit == "epoch_ms":
         return Primitive("timestamp")
     if field.column.endswith("_ms"):
@@ -115,7 +115,7 @@ def scalar_type(field: Field) -> Primitive:
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """Give the Arrow schema of a table with `columns`."""
+    """Return the Arrow schema of a table with `columns`."""
     return pa.schema([pa.field(c.name, c.type.arrow()) for c in columns])
 
 
@@ -127,12 +127,12 @@ def array_of_millis(values: Sequence[object], kind: ColumnType) -> pa.Array:
 
 
 def millis_of(times: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Give times as epoch milliseconds, which no zone can bend."""
+    """Return times as epoch milliseconds, which no zone can bend."""
     return times.cast(_MILLIS, safe=False).cast(pa.int64())
 
 
 def in_millis(rows: pa.Table) -> pa.Table:
-    """Give rows whose times, but for those within structs, are epoch milliseconds."""
+    """Return rows whose times, but for those within structs, are epoch milliseconds."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(at, field.name, millis_of(rows[field.name]))
@@ -141,7 +141,7 @@ def in_millis(rows: pa.Table) -> pa.Table:
 
 @cache
 def field_columns(field: Field) -> tuple[Column, ...]:
-    """Give the columns that a field of a message becomes: more than one if it embeds messages."""
+    """Return the columns that a field of a message becomes: more than one if it embeds messages."""
     own: ColumnType = (
         scalar_type(field) if field.struct is None else StructOf(struct_columns(field.struct))
     )
@@ -159,7 +159,7 @@ def field_columns(field: Field) -> tuple[Column, ...]:
 
 @cache
 def struct_columns(struct: Struct, *, version: bool = False) -> tuple[Column, ...]:
-    """Give the columns of a struct, in the declared order; `version` adds that of a header."""
+    """Return the columns of a struct, in the declared order; `version` adds that of a header."""
     header = [column("version", "smallint", "Version that the bytes start with.")]
     columns = [c for field in struct.fields for c in field_columns(field)]
     return _ordered((header if version else []) + columns, struct.column_order)
@@ -167,7 +167,7 @@ def struct_columns(struct: Struct, *, version: bool = False) -> tuple[Column, ..
 
 @cache
 def value_columns(record_type: RecordType) -> tuple[Column, ...]:
-    """Give the columns of a record type's value: the fields of today's and of former layouts."""
+    """Return the columns of a record type's value: the fields of today's and of former layouts."""
     columns: tuple[Column, ...] = ()
     for message in record_type.value_layouts:
         columns = _merged(columns, struct_columns(message.root))
@@ -175,7 +175,7 @@ def value_columns(record_type: RecordType) -> tuple[Column, ...]:
 
 
 def key_columns(message: Message) -> tuple[Column, ...]:
-    """Give the columns of a record key."""
+    """Return the columns of a record key."""
     return struct_columns(message.root)
 
 

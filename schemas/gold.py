@@ -39,7 +39,7 @@ _TIMEOUTS = (
     column("rebalance_timeout_ms", "bigint", "How long it may take to re-join; null if unknown."),
 )
 _IN_GENERATION = (*_MEMBER, *_TIMEOUTS)
-_REPLACED = column("replaced_member_id", "string", "The member whose place it took.")
+_REPLACED = column("replaced_member_id", "string", "The member that it replaced.")
 
 GROUP_STATES = (
     _GROUP,
@@ -126,7 +126,7 @@ GROUP_GENERATIONS = (
     Column(
         "members_replaced",
         ArrayOf(StructOf((*_IN_GENERATION, _REPLACED))),
-        "Members in the place of others: the same instance id, or client id and host.",
+        "Members that replaced others: the same instance id, or client id and host.",
     ),
     column(
         "cause",
@@ -144,7 +144,7 @@ GROUP_GENERATIONS = (
     Column(
         "unassigned_topics",
         ArrayOf(Primitive("string")),
-        "Topics subscribed to of which no partition is assigned; null if that cannot be told.",
+        "Topics subscribed to of which no partition is assigned; null if that is not known.",
     ),
     *_record("tells of the generation"),
     _SETTLED,
@@ -345,14 +345,16 @@ LOG_OFFSETS = (
     _LAG_RUN,
 )
 
-GROUP_HEADS = (
+GROUP_CHECKPOINTS = (
     _GROUP,
     column("record_partition", "int", "Partition of the group's records."),
     column("record_offset", "bigint", "Offset of the last record that the history knows."),
     column("group_type", "string", "classic, consumer, share or streams; null before it shows."),
     column("state", "string", "The fold's state as JSON, to go on with."),
     HISTORY_RUN,
-    column("told_since", "bigint", "History run that told the group from its start, the last one."),
+    column(
+        "rebuilt_run", "bigint", "History run that last rebuilt the group from its first record."
+    ),
 )
 
 _SEVERITY = column("severity", "string", "info, warning or critical.")
@@ -416,7 +418,7 @@ GROUP_HEALTH = (
 
 ANOMALIES_RUN = column("anomalies_run", "bigint", "Number of the anomalies run that wrote the row.")
 
-ANOMALY_HEADS = (
+ANOMALY_CHECKPOINTS = (
     _GROUP,
     column("state", "string", "What the detectors remember, as JSON."),
     ANOMALIES_RUN,

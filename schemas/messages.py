@@ -53,7 +53,7 @@ class Versions:
         return cls(int(low), int(high or low))
 
     def __contains__(self, version: int) -> bool:
-        """Tell whether `version` lies in the range."""
+        """Return whether `version` lies in the range."""
         return self.low <= version <= self.high
 
     @property
@@ -82,7 +82,7 @@ class Embed:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message: its place on the wire and the column it becomes.
+    """One field of a message: its position on the wire and the column it becomes.
 
     `kind` is a primitive type of Kafka's or ``struct``; `path` names the field for a reader of
     an error message (``members[].memberId``).

@@ -16,22 +16,22 @@ _DEFAULT_PARTITIONS = 50
 
 
 def partition_for(group_id: str, partitions: int) -> int:
-    """Give the partition that holds a group's records (GroupMetadataManager.partitionFor)."""
+    """Return the partition that holds a group's records (GroupMetadataManager.partitionFor)."""
     return abs(java_hash(group_id)) % partitions
 
 
 def placed(columns: Iterable[str]) -> list[str]:
-    """Give `HOME` if it is among some columns."""
+    """Return `HOME` if it is among some columns."""
     return [name for name in columns if name == HOME]
 
 
-def partitions_of(places: Iterable[tuple[str, int]]) -> int | None:
+def partitions_of(located: Iterable[tuple[str, int]]) -> int | None:
     """Infer the number of the topic's partitions; None if none explains where the groups are.
 
     Args:
-        places: groups and the partitions that hold records of theirs.
+        located: groups and the partitions that hold records of theirs.
     """
-    known = [(abs(java_hash(group)), partition) for group, partition in places]
+    known = [(abs(java_hash(group)), partition) for group, partition in located]
     if not known:
         return None
     hashes, found = np.array(known, np.int64).T.copy()  # each without the other between
@@ -45,7 +45,7 @@ def partitions_of(places: Iterable[tuple[str, int]]) -> int | None:
 
 
 def java_hash(text: str) -> int:
-    """Give Java's ``String.hashCode``; its least value becomes 0, as in Kafka's ``Utils.abs``."""
+    """Return Java's ``String.hashCode``; its least value becomes 0, as in Kafka's ``Utils.abs``."""
     number = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

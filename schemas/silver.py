@@ -45,7 +45,7 @@ def silver_tables() -> dict[str, tuple[RecordType, ...]]:
 
 @cache
 def decoded_columns(table: str) -> tuple[Column, ...]:
-    """Give the columns that the decoder fills in the silver table `table`."""
+    """Return the columns that the decoder fills in the silver table `table`."""
     types = silver_tables()[table]
     names = {c.name: c for t in types for c in (*key_columns(t.key), *value_columns(t))}
     keys = [c.name for c in key_columns(types[-1].key)]
@@ -65,7 +65,7 @@ def decoded_columns(table: str) -> tuple[Column, ...]:
 
 @cache
 def quarantine_columns() -> tuple[Column, ...]:
-    """Give the columns that the decoder fills in silver.quarantine."""
+    """Return the columns that the decoder fills in silver.quarantine."""
     return (
         *_POSITION,
         column("record_type", "smallint", "Record type in the key; null where it has none."),

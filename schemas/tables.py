@@ -40,7 +40,7 @@ class TableSpec:
         key_gaps: columns of the key that may be null.
         constraints: by name, SQL that is true of each row, and not null; Delta takes no other.
             What rests on the times of a log is no constraint: a log that cannot be true has to be
-            told of, too, and dq/suites says what is odd about it.
+            reported, too, and dq/suites says what is odd about it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class TableSpec:
 
     @property
     def of_cluster(self) -> tuple[Column, ...]:
-        """Give the columns that tell of one cluster: all but its name."""
+        """Return the columns within one cluster: all but its name."""
         return tuple(column for column in self.columns if column.name != "cluster")
 
     @property
@@ -123,7 +123,7 @@ COVERAGE = TableSpec(
         column(
             "isolation_level",
             "string",
-            "read_committed or read_uncommitted; null for files, which do not tell.",
+            "read_committed or read_uncommitted; null for files, which do not say.",
         ),
         column("topic_id", "string", "Id of the topic as Kafka prints it; null for files."),
         column(
@@ -249,7 +249,7 @@ QUARANTINE = TableSpec(
 
 @cache
 def decoded_table(table: str) -> TableSpec:
-    """Give the silver table that records of some types decode into: ``offset_commits``."""
+    """Return the silver table that records of some types decode into: ``offset_commits``."""
     skipping = ["record_partition", "record_offset", "record_timestamp", "decode_run"]
     skipping += [c.name for c in decoded_columns(table) if c.name == "group_id"]
     return TableSpec(
@@ -287,7 +287,7 @@ GROUP_GENERATIONS = TableSpec(
 )
 MEMBER_SESSIONS = TableSpec(
     name="gold.member_sessions",
-    grain="One row per stay of a member in a group.",
+    grain="One row per session of a member in a group.",
     columns=(_CLUSTER, *gold.MEMBER_SESSIONS, gold.HISTORY_RUN),
     key=("cluster", "group_id", "member_id", "record_partition", "record_offset"),
     skipping=("group_id", "joined_at", "left_at", "client_id", "history_run"),
@@ -350,10 +350,10 @@ LOG_OFFSETS = TableSpec(
     key=("cluster", "topic", "topic_partition"),
     skipping=("topic", "sampled_at"),
 )
-GROUP_HEADS = TableSpec(
-    name="gold.group_heads",
+GROUP_CHECKPOINTS = TableSpec(
+    name="gold.group_checkpoints",
     grain="One row per group: where its history goes on.",
-    columns=(_CLUSTER, *gold.GROUP_HEADS),
+    columns=(_CLUSTER, *gold.GROUP_CHECKPOINTS),
     key=("cluster", "group_id"),
     skipping=("group_id", "history_run"),
 )
@@ -374,10 +374,10 @@ GROUP_HEALTH = TableSpec(
     skipping=("group_id", "health"),
     constraints=(_one_of("health", "ok", "info", "warning", "critical"),),
 )
-ANOMALY_HEADS = TableSpec(
-    name="gold.anomaly_heads",
+ANOMALY_CHECKPOINTS = TableSpec(
+    name="gold.anomaly_checkpoints",
     grain="One row per group: where its detectors go on.",
-    columns=(_CLUSTER, *gold.ANOMALY_HEADS),
+    columns=(_CLUSTER, *gold.ANOMALY_CHECKPOINTS),
     key=("cluster", "group_id"),
     skipping=("group_id", "anomalies_run"),
     key_gaps=("group_id",),
@@ -407,23 +407,23 @@ _GOLD = (
     COMMITTED_OFFSETS,
     LAG,
     LOG_OFFSETS,
-    GROUP_HEADS,
+    GROUP_CHECKPOINTS,
     ANOMALIES,
     GROUP_HEALTH,
-    ANOMALY_HEADS,
+    ANOMALY_CHECKPOINTS,
     ALERTS,
 )
 
 
 @cache
 def silver_specs() -> dict[str, TableSpec]:
-    """Give the tables that hold each record once, the quarantine among them, by their names."""
+    """Return the tables that hold each record once, the quarantine among them, by their names."""
     specs = (*map(decoded_table, silver_tables()), QUARANTINE)
     return {spec.name: spec for spec in specs}
 
 
 @cache
 def all_tables() -> dict[str, TableSpec]:
-    """Give every table of a lakehouse by its name, in the order of the data's way."""
+    """Return every table of a lakehouse by its name, in the order of the data's way."""
     specs = (RECORDS, COVERAGE, RUNS, *silver_specs().values(), *_GOLD, RESULTS)
     return {spec.name: spec for spec in specs}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def tagged_columns(tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:
-    """Give the columns of rows of some tables, which are given with their own columns."""
+    """Return the columns of rows of some tables, which are given with their own columns."""
     return (
         column("table", "string", "Table that the row is of."),
         *(Column(name, StructOf(columns), f"A row of {name}.") for name, columns in tables.items()),
@@ -21,14 +21,14 @@ def tagged_columns(tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ..
 
 
 def ddl(columns: Iterable[Column]) -> str:
-    """Give the columns as Spark's DDL."""
+    """Return the columns as Spark's DDL."""
     return ", ".join(f"`{c.name}` {c.type.sql()}" for c in columns)
 
 
 def tagged(
     rows: Iterable[tuple[str, pa.RecordBatch]], columns: Iterable[Column]
 ) -> Iterator[pa.RecordBatch]:
-    """Give batches of several tables, with their names, the columns of `tagged_columns`."""
+    """Return batches of several tables, with their names, the columns of `tagged_columns`."""
     schema = arrow_schema(columns)
     for table, batch in rows:
         given = {

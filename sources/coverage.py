@@ -46,7 +46,7 @@ class Range:
     """Offsets of one partition that a run accounts for, `from_offset` up to `next_offset` - 1.
 
     Attributes:
-        partitions: how many the topic had; None if the source does not tell.
+        partitions: how many the topic had; None if the source does not say.
         leading: reason of a hole before the first record of the source.
     """
 
@@ -85,7 +85,7 @@ class Extent:
 
 
 def record_type(key: Column) -> Column:
-    """Give the record type that a key starts with, as text; empty of a key too short for one."""
+    """Return the record type that a key starts with, as text; empty of a key too short for one."""
     number = F.conv(F.hex(F.substring(key, 1, 2)), 16, 10).cast("int")
     signed = F.when(number < _SIGN, number).otherwise(number - 2 * _SIGN)
     return F.when(F.length(key) >= _TYPE_WIDTH, signed.cast("string")).otherwise("")
@@ -98,10 +98,10 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
         records: columns topic, record_partition, record_offset, and what `kind` names.
         kind: text to count the records by, too; None for none.
     """
-    place = ["topic", "record_partition"]
+    key = ["topic", "record_partition"]
     by_kind = (
         records.withColumn("kind", F.lit("") if kind is None else kind)
-        .groupBy(*place, F.bitmap_bucket_number("record_offset").alias("bucket"), "kind")
+        .groupBy(*key, F.bitmap_bucket_number("record_offset").alias("bucket"), "kind")
         .agg(
             F.min("record_offset").alias("first_offset"),
             F.max("record_offset").alias("last_offset"),
@@ -109,14 +109,14 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
             F.bitmap_construct_agg(F.bitmap_bit_position("record_offset")).alias("offsets"),
         )
     )
-    by_bucket = by_kind.groupBy(*place, "bucket").agg(
+    by_bucket = by_kind.groupBy(*key, "bucket").agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
         F.sum("records").alias("records"),
         F.bitmap_count(F.bitmap_or_agg("offsets")).alias("distinct_offsets"),
         F.collect_list(F.struct("kind", "records")).alias("kinds"),
     )
-    by_partition = by_bucket.groupBy(*place).agg(
+    by_partition = by_bucket.groupBy(*key).agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
         F.sum("records").alias("records"),
@@ -204,9 +204,9 @@ def coverage(
         }
         rows.append({**own, **read, **of_run})
     schema = arrow_schema(COVERAGE.of_cluster)
-    place = schema.get_field_index("holes")
-    lists = _lists(holes).cast(schema.field(place).type)
-    return pa.Table.from_pylist(rows, schema).set_column(place, schema.field(place), lists)
+    index = schema.get_field_index("holes")
+    lists = _lists(holes).cast(schema.field(index).type)
+    return pa.Table.from_pylist(rows, schema).set_column(index, schema.field(index), lists)
 
 
 def _bounds(*holes: tuple[int, int]) -> np.ndarray:

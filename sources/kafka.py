@@ -337,9 +337,9 @@ def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str |
 
 
 def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]) -> list[Range]:
-    """Tell what to read: of each partition what lies behind the lakehouse's position.
+    """Return what to read: of each partition what lies behind the lakehouse's position.
 
-    If there is anything, partitions of which an open transaction hides the rest are told of, too.
+    If there is anything, it includes partitions of which an open transaction hides the rest.
 
     Args:
         topic: what the cluster has.
@@ -405,7 +405,7 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
 
 
 def _in_shape(rows: DataFrame) -> DataFrame:
-    """Give the rows of Spark's source in the shape of bronze; a time that few tools know is null.
+    """Return the rows of Spark's source in the shape of bronze; a time that few tools know is null.
 
     The time is whatever a producer or a broker's clock said.
     """

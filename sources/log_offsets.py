@@ -182,7 +182,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-pytho
 
     kafka-python tries again until time is up, then tells of the time alone. Of a refusal, which a
     broker sends as it hangs up, it may hear nothing on a busy machine: its connection is closed
-    before it has looked at what came. Then a broker that has told its versions, and hangs up on
+    before it has looked at what came. Then a broker that has sent its versions, and hangs up on
     each attempt to log in, has refused.
     """
 
@@ -266,7 +266,7 @@ def _ask(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> Sample:
 
 
 def _problems(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> dict[TopicPartition, str]:
-    """Tell which partitions cannot be asked, and why."""
+    """Return which partitions cannot be asked, and why."""
     topics = {t["name"]: t for t in admin.describe_topics(sorted({tp.topic for tp in wanted}))}
     leaders = {
         TopicPartition(name, partition["partition_index"]): partition["leader_id"]

@@ -41,7 +41,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 
     Raises:
         SourceError: there is nothing there, it is not Parquet, columns are missing, or a record
-            has no place in a log.
+            has no position in a log.
     """
     try:
         names = {} if _is_file(spark, path) else {"pathGlobFilter": "*.parquet"}
@@ -92,14 +92,14 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 def _is_file(spark: SparkSession, path: str) -> bool:
     jvm: Any = spark._jvm  # noqa: SLF001 - of a path anywhere, only Hadoop knows
     settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(place.getFileSystem(settings).isFile(place))
+    location = jvm.org.apache.hadoop.fs.Path(path)
+    return bool(location.getFileSystem(settings).isFile(location))
 
 
 def _check_places(path: str, files: DataFrame) -> None:
     """Refuse a record without a topic, a partition or an offset.
 
-    Parquet's statistics tell of most files that they have none, without a look at their records.
+    Parquet's statistics show of most files that they have none, without reading their records.
 
     Raises:
         SourceError: a file has one.
@@ -111,10 +111,10 @@ def _check_places(path: str, files: DataFrame) -> None:
         files.where(is_wrong).select("topic", "partition", "offset", "_metadata.file_path").first()
     )
     if row is not None:
-        *place, file = ("null" if value is None else value for value in row)
+        *position, file = ("null" if value is None else value for value in row)
         raise SourceError(
             f"--records {path}: {_name(file)} has a record with topic, partition and offset "
-            f"{', '.join(map(str, place))}; each needs a topic, and whole numbers from 0"
+            f"{', '.join(map(str, position))}; each needs a topic, and whole numbers from 0"
         )
 
 
@@ -144,7 +144,7 @@ def local_files(files: DataFrame) -> list[str] | None:
 
 
 def _name(url: str) -> str:
-    """Give the path of a file on this machine, the URL of another one."""
+    """Return the path of a file on this machine, the URL of another one."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme in {"", "file"} else url
 
@@ -165,7 +165,7 @@ def compared(records: DataFrame, held: DataFrame) -> DataFrame:
 
 
 def _content() -> Column:
-    """Give a number that tells records with other bytes apart; it is never null."""
+    """Return a number that tells records with other bytes apart; it is never null."""
     return F.xxhash64("key", "value", F.col("key").isNull(), F.col("value").isNull())
 
 

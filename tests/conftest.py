@@ -41,7 +41,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def storm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:  # noqa: ARG001
-    """A lakehouse with the demo's recording, told in one run; not to be written to."""
+    """A lakehouse with the demo's recording, ingested in one run; not to be written to."""
     from tests.support.jobs import succeed  # noqa: PLC0415 - no unit test needs it
 
     root = str(tmp_path_factory.mktemp("storm") / "lakehouse")

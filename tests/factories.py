@@ -50,7 +50,7 @@ RECORDS = pa.schema(
 
 @dataclass
 class Records:
-    """Builds a batch of records, whose offsets are their places in it."""
+    """Builds a batch of records, whose offsets are their indices in it."""
 
     pairs: list[Pair] = field(default_factory=list)
 
@@ -285,7 +285,7 @@ def _expected(
     if value is None or version not in field.versions:
         return None
     if field.tag is not None and flexible and value == field.default:
-        return None  # Kafka does not write it, so it cannot be told from an absent one
+        return None  # Kafka does not write it, so it cannot be distinguished from an absent one
     if isinstance(value, list):
         return [_expected_element(field, version, v, notes, flexible=flexible) for v in value]
     return _expected_element(field, version, value, notes, flexible=flexible)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from timeline import groups
 from timeline.fold import GROUP_METADATA
-from timeline.groups import HEADS
+from timeline.groups import CHECKPOINTS
 from timeline.model import Member
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "group_id": "string",
-    # Those of a head come before all records.
+    # Those of a checkpoint come before all records.
     "record_partition": "int",
     "record_offset": "bigint",
     # In epoch ms; `NO_TIME` where the log has none.
     "at": "bigint",
-    # `HEADS`, or that of a `Record`; null for an offset commit.
+    # `CHECKPOINTS`, or that of a `Record`; null for an offset commit.
     "kind": "string",
     "member_id": "string",
     # Whether a commit is a tombstone.
@@ -35,9 +35,9 @@ COLUMNS = {
     "partition_hash": "bigint",
     "topic_id": "string",
     "topic": "string",
-    # The state of a head, or what a record says, as JSON; null for a tombstone.
+    # The state of a checkpoint, or what a record says, as JSON; null for a tombstone.
     "payload": "string",
-    "told_since": "bigint",
+    "rebuilt_run": "bigint",
     # How many more events the record has: one has at most `MEMBERS`.
     "more": "int",
 }
@@ -65,7 +65,7 @@ _KNOWN_MEMBERS = 100_000
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[groups.Events]:
-    """Give the events of batches, which come by group, partition and offset."""
+    """Return the events of batches, which come by group, partition and offset."""
     known: dict[tuple[object, ...], Member] = {}
     for batch in batches:
         if len(known) > _KNOWN_MEMBERS:
@@ -87,7 +87,7 @@ class _Events:
         self.hashes = batch["partition_hash"].fill_null(0).to_numpy()
         self.deletes = batch["deletes"].to_numpy(zero_copy_only=False)
         self._member_ids, self._payloads = batch["member_id"], batch["payload"]
-        self._told_since = batch["told_since"]
+        self._rebuilt_run = batch["rebuilt_run"]
         self._more = batch["more"].to_pylist()
         self._topics = batch.select(["topic_id", "topic"])
         self._is_named = self._topics["topic_id"].is_valid().to_numpy(zero_copy_only=False)
@@ -127,10 +127,10 @@ class _Events:
         names = both.group_by(both.schema.names, use_threads=False).aggregate([])
         return list(zip(*(names[n].to_pylist() for n in both.schema.names), strict=True))
 
-    def head(self, event: int) -> tuple[str, int | None] | None:
-        if self._kinds[event] != HEADS:
+    def checkpoint(self, event: int) -> tuple[str, int | None] | None:
+        if self._kinds[event] != CHECKPOINTS:
             return None
-        return self._payloads[event].as_py(), self._told_since[event].as_py()
+        return self._payloads[event].as_py(), self._rebuilt_run[event].as_py()
 
 
 class _GroupMetadata:
@@ -144,7 +144,7 @@ class _GroupMetadata:
         self._window: list[Row] = []
 
     def at(self, row: int) -> Row | None:
-        """Give what a record says; None for a tombstone."""
+        """Return what a record says; None for a tombstone."""
         if self._is_tombstone[row]:
             return None
         if not self._start <= row < self._start + len(self._window):
@@ -172,13 +172,13 @@ class _Memberships:
         self._numbers, self._first = _numbered([self._columns[n] for n in (*SCALARS, *BYTES)])
 
     def of(self, start: int, end: int) -> list[list[Member]]:
-        """Give the members of some of the lists; those that are `known` are the same objects."""
+        """Return the members of some of the lists; those that are `known` are the same objects."""
         bounds = self._bounds[start:end]
         numbers = [self._numbers[slice(*(of_list or (0, 0)))].tolist() for of_list in bounds]
         missing = sorted({n for given in numbers for n in given}.difference(self._made))
         if missing:
-            places = pa.array(self._first[missing])
-            columns = {name: column.take(places) for name, column in self._columns.items()}
+            rows_at = pa.array(self._first[missing])
+            columns = {name: column.take(rows_at) for name, column in self._columns.items()}
             made = _members(columns, self._known)
             self._made.update(zip(missing, made, strict=True))
         return [[self._made[n] for n in given] for given in numbers]
@@ -217,7 +217,7 @@ class _Decoded:
         ]
 
     def assigned(self, member: int) -> dict[str, list[int]] | None:
-        """Give the partitions of a member by topic, or tasks by connector; None if not decoded."""
+        """Return a member's partitions by topic, or tasks by connector; None if not decoded."""
         for is_known, bounds, keys, held in self._parts:
             if is_known[member]:
                 assigned: dict[str, list[int]] = {}

@@ -32,7 +32,7 @@ EAGER, COOPERATIVE = "eager", "cooperative"
 
 _STREAMS = "stream"
 _TWO_STEPS = ("cooperative-sticky", _STREAMS, "compatible", "sessioned")
-# probing.rebalance.interval.ms of Kafka Streams, unless told otherwise: every ten minutes.
+# probing.rebalance.interval.ms of Kafka Streams, unless configured otherwise: every ten minutes.
 _PROBING_MS = 600_000
 _PROBING_SLACK_MS = 60_000
 _NAMED = 3
@@ -76,14 +76,14 @@ class Evidence:
 
 
 def rebalance_protocol(protocol: str | None, members: dict[str, Member]) -> str | None:
-    """Tell whether an assignor takes one step (eager) or two (cooperative); None without one."""
+    """Return whether an assignor takes one step (eager) or two (cooperative); None without one."""
     if protocol is None or not members:
         return None
     return COOPERATIVE if protocol in _TWO_STEPS else EAGER
 
 
 def explain(evidence: Evidence) -> tuple[str, str]:
-    """Give the cause of a generation with members, and a sentence on it."""
+    """Return the cause of a generation with members, and a sentence on it."""
     if not evidence.before:
         return NEW_MEMBER, f"{_members(evidence.changes.joined)} joined a group that was empty"
     if any(evidence.changes):
@@ -118,7 +118,7 @@ def _unchanged(evidence: Evidence) -> tuple[str, str]:
 
 
 def membership(changes: Changes) -> tuple[str, str]:
-    """Give the cause of a generation whose members are not those of the one before."""
+    """Return the cause of a generation whose members are not those of the one before."""
     joined, left, replaced = changes
     parts = []
     if joined:
@@ -128,7 +128,7 @@ def membership(changes: Changes) -> tuple[str, str]:
     statics = [new for old, new in replaced if old.group_instance_id is not None]
     restarts = [new for old, new in replaced if old.group_instance_id is None]
     if statics:
-        parts.append(f"{_members(statics)} took the place of a member of the same instance id")
+        parts.append(f"{_members(statics)} replaced a member of the same instance id")
     if restarts:
         parts.append(f"{_members(restarts)} came back with the same client id and host")
     if joined:
@@ -143,7 +143,7 @@ def membership(changes: Changes) -> tuple[str, str]:
 
 
 def resubscribed(known: dict[str, Member], after: dict[str, Member]) -> str | None:
-    """Tell which member subscribes to other topics than before; None if none does."""
+    """Return which member subscribes to other topics than before; None if none does."""
     for member_id, member in after.items():
         before = known.get(member_id)
         if before is None or before.topics is None or member.topics is None:
@@ -157,7 +157,7 @@ def resubscribed(known: dict[str, Member], after: dict[str, Member]) -> str | No
 
 
 def _deleted(evidence: Evidence) -> str | None:
-    """Tell which topics are gone; None without one.
+    """Return which topics are gone; None without one.
 
     The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
     (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from timeline.model import GroupState, Output, Record, Row
 
 _CONNECT = "connect"
-# max.poll.interval.ms, which consumers send as their rebalance timeout, unless told otherwise.
+# Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
 _USUAL_TIMEOUT_MS = 300_000
 
 
@@ -189,11 +189,11 @@ def _generation(
     )
     row["protocol_type"] = payload.get("protocol_type")
     row["clock_skew_ms"] = skew
-    generations.tell_members(row, changes, members)
+    generations.fill_members(row, changes, members)
     if members:
         _stable(state, output, step)
-        _tell_leader(row, payload, members, before)
-        _tell_assignment(row, payload, members, moved)
+        _fill_leader(row, payload, members, before)
+        _fill_assignment(row, payload, members, moved)
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:
@@ -208,7 +208,7 @@ def _generation(
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:
-    """Give the former owners of partitions that the assignor took away to give to others.
+    """Return the former owners of partitions that the assignor took away to give to others.
 
     A cooperative one takes two generations for that, or some more that follow at once; what has no
     owner for longer is gone, or nobody wants it.
@@ -225,7 +225,7 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
 def _begins_again(
     state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
 ) -> bool:
-    """Tell whether the group was deleted and made again, though no record says so.
+    """Return whether the group was deleted and made again, though no record says so.
 
     Only such a group counts its generations from the start. The group is Dead then.
     """
@@ -297,8 +297,8 @@ def _stable(state: GroupState, output: Output, step: _Step) -> None:
         )
 
 
-def _tell_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
-    generations.tell_assignment(row, members, moved)
+def _fill_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
+    generations.fill_assignment(row, members, moved)
     row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
     if payload.get("protocol_type") != _CONNECT:
         row["unassigned_topics"] = generations.unassigned_topics(members)
@@ -450,7 +450,7 @@ def _converted_back(
     row["protocol"] = (record.payload or {}).get("protocol")
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
-    generations.tell_members(row, changes, members)
+    generations.fill_members(row, changes, members)
     _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
     name = PREPARING if rebalances else STABLE
     enter(state, output, name, when, record, generation=number, member_count=len(members))
@@ -544,7 +544,7 @@ def _missing(known: int | None, number: int, was: str | None, *, is_complete: bo
     return None
 
 
-def _tell_leader(row: Row, payload: Row, members: dict[str, Member], before: Row | None) -> None:
+def _fill_leader(row: Row, payload: Row, members: dict[str, Member], before: Row | None) -> None:
     leader = payload.get("leader")
     row["protocol"] = payload.get("protocol")
     row["leader_id"] = leader

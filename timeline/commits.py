@@ -1,4 +1,4 @@
-"""What offset commits tell of a group: its rhythm, the last sign of each member, and more.
+"""What offset commits show of a group: its rhythm, the last sign of each member, and more.
 
 A group that only commits, without members, has no record of its own; Kafka holds it for Empty until
 its last offset is gone (GroupMetadataManager, simple consumer groups).
@@ -42,12 +42,12 @@ class CommitChunk(NamedTuple):
 
 
 def part(chunk: CommitChunk, start: int, end: int) -> CommitChunk:
-    """Give some of the commits."""
+    """Return some of the commits."""
     return CommitChunk(*(column[start:end] for column in chunk))
 
 
 def first_time(chunk: CommitChunk) -> int | None:
-    """Give the time of the first commit."""
+    """Return the time of the first commit."""
     return None if chunk.times[0] == NO_TIME else int(chunk.times[0])
 
 
@@ -76,7 +76,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
 
 
 def is_simple(state: GroupState) -> bool:
-    """Tell whether all that is known of the group are offsets."""
+    """Return whether all that is known of the group are offsets."""
     return state.group_type is None or bool(state.live)
 
 

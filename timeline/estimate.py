@@ -3,7 +3,7 @@
 The rules are Kafka's and its clients'. An empty group waits the broker's initial delay for more
 members, and once more if another came while it waited (`InitialDelayedJoin`). A member of a group
 that works learns of the rebalance by its next heartbeat, so the join phase lasts about as long as
-the slowest of the members that stay takes to send one. Members that have re-joined commit nothing
+the slowest of the members that remain takes to send one. Members that have re-joined commit nothing
 until the next generation, so a pause that is unusual for the group is a sign; and a member that
 leaves commits once more before it does.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from timeline.model import GroupState, Member
 
-# group.initial.rebalance.delay.ms, as brokers have it unless told otherwise.
+# group.initial.rebalance.delay.ms, as brokers have it unless configured otherwise.
 _INITIAL_DELAY_MS = 3_000
-# heartbeat.interval.ms of the Java client and of librdkafka, unless told otherwise.
+# heartbeat.interval.ms of the Java client and of librdkafka, unless configured otherwise.
 _HEARTBEAT_MS = 3_000
 # With a session timeout too short for that, people set the interval too: to a third of it, as the
 # clients' documentation asks at most, down to a tenth. This is the middle of it by ratio.
@@ -79,19 +79,19 @@ def rejoin(
             earliest = end - timeout
     if is_follow_up:
         return _within(state, since, earliest, end)
-    staying = len(state.members.keys() & members.keys())
+    remaining = len(state.members.keys() & members.keys())
     joined = len(members.keys() - state.members.keys())
     if not missing and len(state.members) == 1 and not joined:
         # The only member re-joined, or left: there was nobody to wait for.
         return Moment(end, earliest, end)
-    left = len(state.members) - staying
-    if members and not staying:
+    left = len(state.members) - remaining
+    if members and not remaining:
         # Members that were replaced while Kafka still waited for them.
         return _within(state, end - _wait(state) * (1 + missing), earliest, end)
     heartbeat = _heartbeat(state, members.values())
     # Who has to learn of it; of several changes, the first has started it.
-    waited_for = staying if joined or left or missing else staying - 1
-    events = max(waited_for, joined + left) if members else staying
+    waited_for = remaining if joined or left or missing else remaining - 1
+    events = max(waited_for, joined + left) if members else remaining
     lasted = heartbeat * events // (events + 1) + heartbeat * missing
     if members:
         farewell = _farewell(state, end, members, heartbeat)
@@ -103,7 +103,7 @@ def rejoin(
 
 
 def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
-    """Note how soon members that stayed had learnt that others joined or left.
+    """Note how soon members that remained had learnt that others joined or left.
 
     In a storm the next rebalance begins at once, and a heartbeat later everybody has re-joined.
     """
@@ -115,7 +115,7 @@ def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
 
 
 def _heartbeat(state: GroupState, members: Iterable[Member]) -> int:
-    """Give the heartbeat interval of the members, as far as it can be guessed."""
+    """Return the heartbeat interval of the members, as far as it can be guessed."""
     session = max((m.session_timeout_ms or 0 for m in members), default=0) or _SHORT_SESSION_MS
     usual = _HEARTBEAT_MS if session >= _SHORT_SESSION_MS else session / _HEARTBEATS_A_SESSION
     # The shortest but one: one alone may be chance.
@@ -124,7 +124,7 @@ def _heartbeat(state: GroupState, members: Iterable[Member]) -> int:
 
 
 def _wait(state: GroupState) -> int:
-    """Give how long Kafka waits for members that do not answer: till sessions end, at most."""
+    """Return how long Kafka waits for members that do not answer: till sessions end, at most."""
     timeouts = [
         min(t for t in (m.session_timeout_ms, m.rebalance_timeout_ms) if t)
         for m in state.members.values()
@@ -136,7 +136,7 @@ def _wait(state: GroupState) -> int:
 def _farewell(
     state: GroupState, end: int, members: dict[str, Member], heartbeat: int
 ) -> int | None:
-    """Give how long ago a member that is gone had committed, if it did so as it left.
+    """Return how long ago a member that is gone had committed, if it did so as it left.
 
     Clients commit once more before they leave, and the leaving starts the rebalance.
     """
@@ -147,7 +147,7 @@ def _farewell(
 
 
 def _silence(state: GroupState, end: int, heartbeat: int) -> int:
-    """Give how long nobody had committed, if that is unusual for the group; else 0."""
+    """Return how long nobody had committed, if that is unusual for the group; else 0."""
     usual = usual_pause(state)
     since = state.commits.last
     if since is None and state.interval is not None:
@@ -159,7 +159,7 @@ def _silence(state: GroupState, end: int, heartbeat: int) -> int:
 
 
 def usual_pause(state: GroupState) -> int | None:
-    """Give the longest pause between commits that is normal for the group; None if not known."""
+    """Return the longest pause between commits that is normal for the group; None if not known."""
     if state.commits.rounds >= _ROUNDS:
         return state.commits.longest_pause
     return state.usual_pause
@@ -172,7 +172,7 @@ def _longest_timeout(members: Iterable[Member]) -> int | None:
 
 
 def _within(state: GroupState, at: int | None, earliest: int | None, latest: int) -> Moment:
-    """Give an estimate between two bounds that is no earlier than the state before."""
+    """Return an estimate between two bounds that is no earlier than the state before."""
     since = state.interval["started_at"] if state.interval is not None else None
     known = [t for t in (at, earliest, since) if t is not None]
     at = min(max(known), latest) if at is not None and known else latest

@@ -52,7 +52,7 @@ class Fold:
 
     Records that the coordinator wrote together are judged together, and only the next event, or a
     later run, shows that a batch is complete, and that its time is not ahead of the others'. So
-    the last batch is kept beside the state, and what follows from it is told as open.
+    the last batch is kept beside the state, and what follows from it is open.
 
     Args:
         state: the group as the last run left it, or a new one.
@@ -111,11 +111,11 @@ class Fold:
     ) -> None:
         """Let the group's records be in another partition from here on.
 
-        A topic that grew has another place for half of its groups, and its coordinator there knows
-        nothing of them: their members join a new group.
+        A topic that grew has another partition for half of its groups, and the coordinator there
+        knows nothing of them: their members join a new group.
 
         Args:
-            partition: the new place.
+            partition: the new partition.
             record: the first one there, which is yet to be taken.
             has_hole: what is missing there.
         """
@@ -134,12 +134,12 @@ class Fold:
         last = batch.records[-1].offset
         # A hole before the offset behind it is one that the run before found further on: that run
         # has seen for itself whether the batch is cut.
-        is_told = self._has_hole(last, last + 1)
-        is_cut = batch.is_cut or (not is_told and self._has_hole(last, last + 2))
+        is_hole = self._has_hole(last, last + 1)
+        is_cut = batch.is_cut or (not is_hole and self._has_hole(last, last + 2))
         return batch._replace(is_cut=is_cut)
 
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-        """Give the rows that are settled, and those that a later record may change."""
+        """Return the rows that are settled, and those that a later record may change."""
         state, output = self.state, Output()
         if self.pending is not None:
             state = GroupState.from_json(state.to_json())
@@ -156,20 +156,20 @@ class Fold:
 
     def to_json(self) -> str:
         """Write down what a later run needs to go on; `resumed` reads it."""
-        head: dict[str, Any] = {"state": self.state.to_json()}
+        checkpoint: dict[str, Any] = {"state": self.state.to_json()}
         if self.pending is not None:
-            head["pending"] = [list(record) for record in self.pending.records]
-            head["is_complete"] = self.pending.is_complete
+            checkpoint["pending"] = [list(record) for record in self.pending.records]
+            checkpoint["is_complete"] = self.pending.is_complete
             if self._seen(self.pending).is_cut:
-                head["is_cut"] = True
+                checkpoint["is_cut"] = True
         # Left alone, orjson writes down of a member what was worked out of it, too.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
-        return orjson.dumps(head, default=Member.plain, option=option).decode()
+        return orjson.dumps(checkpoint, default=Member.plain, option=option).decode()
 
 
-def resumed(head: str) -> tuple[GroupState, Batch | None]:
-    """Give the state of a group, and the last batch, that `Fold.to_json` wrote down."""
-    given = orjson.loads(head)
+def resumed(checkpoint: str) -> tuple[GroupState, Batch | None]:
+    """Return the state of a group, and the last batch, that `Fold.to_json` wrote down."""
+    given = orjson.loads(checkpoint)
     records = [Record(*fields) for fields in given.get("pending", ())]
     known = given.get("is_complete"), given.get("is_cut", False)
     return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
@@ -191,7 +191,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
         return
     if modern.comes_back(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
-        rebalances = not modern.tells_of_member(new)
+        rebalances = not modern.is_of_member(new)
         is_whole = is_complete or not rebalances
         back = next(
             i for i, r in enumerate(batch.records) if r.kind == GROUP_METADATA and r.payload
@@ -219,7 +219,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
 
 
 def _together(last: Record, record: Record) -> bool:
-    """Tell whether the coordinator wrote two records in one batch: at one time, side by side."""
+    """Return whether the coordinator wrote two records in one batch: at one time, side by side."""
     return record.offset == last.offset + 1 and record.timestamp == last.timestamp
 
 

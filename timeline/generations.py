@@ -94,7 +94,7 @@ def end(state: GroupState, output: Output, at: int | None) -> None:
         state.generation = None
 
 
-def tell_members(row: Row, changes: Changes, members: dict[str, Member]) -> None:
+def fill_members(row: Row, changes: Changes, members: dict[str, Member]) -> None:
     """Put down who is in a generation, and what changed since the one before."""
     # Most members have the same of each.
     timeouts = {(m.rebalance_timeout_ms, m.session_timeout_ms) for m in members.values()}
@@ -113,7 +113,7 @@ def _longest(timeouts: Iterable[int | None]) -> int | None:
 
 
 def replacements(changes: Changes) -> list[Row]:
-    """Give the members that took the place of others, as the generations tell of them."""
+    """Return the members that replaced others, as generations list them."""
     return [{**brief(new), "replaced_member_id": old.member_id} for old, new in changes.replaced]
 
 
@@ -122,7 +122,7 @@ class Moves:
 
     Attributes:
         owners: the owner of each partition now.
-        kept: how many partitions stayed with their owner.
+        kept: how many partitions kept their owner.
         moved: partitions that got another.
         returned: partitions that a generation before took from a member, which is still there, and
             that another one has now: the first had to revoke them.
@@ -167,16 +167,16 @@ def moves(before: dict[str, Member], after: dict[str, Member], released: dict[st
     return Moves(owners_by_partition(before), released, owners_by_partition(after), present)
 
 
-def tell_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
+def fill_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
     """Put down what a generation assigned; nothing if no assignment can be read."""
     idle = [m for m in members.values() if not m.assigned_topics]
     if members and len(idle) == len(members) and all(m.assigned is None for m in idle):
         return
-    tell_moves(row, moved)
+    fill_moves(row, moved)
     row["idle_members"] = sorted(m.member_id for m in idle if m.assigned is not None)
 
 
-def tell_moves(row: Row, moved: Moves) -> None:
+def fill_moves(row: Row, moved: Moves) -> None:
     """Put down how many partitions have an owner, and how many have another than before."""
     row["assigned_partitions"] = len(moved.owners)
     row["most_partitions"] = max(Counter(moved.owners.values()).values(), default=None)
@@ -186,7 +186,7 @@ def tell_moves(row: Row, moved: Moves) -> None:
 
 
 def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
-    """Give subscribed topics of which no partition is assigned; None if that cannot be read."""
+    """Return subscribed topics of which no partition is assigned; None if that cannot be read."""
     # Of all members there are few subscriptions and few lists of topics.
     subscriptions = {m.subscription for m in members.values()}
     if None in subscriptions:

@@ -27,9 +27,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
     SESSIONS: gold.MEMBER_SESSIONS,
     OWNERS: gold.PARTITION_OWNERS,
 }
-HEADS = "group_heads"
+CHECKPOINTS = "group_checkpoints"
 
-OUTPUT = {**TABLES, HEADS: tuple(c for c in gold.GROUP_HEADS if c is not gold.HISTORY_RUN)}
+OUTPUT = {
+    **TABLES,
+    CHECKPOINTS: tuple(c for c in gold.GROUP_CHECKPOINTS if c is not gold.HISTORY_RUN),
+}
 """Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
 
 _IS_SETTLED = "is_settled"
@@ -51,7 +54,7 @@ class Holes(NamedTuple):
     before: int = -1
 
     def between(self, after: int, until: int) -> bool:
-        """Tell whether an offset behind `after` and before `until` is missing."""
+        """Return whether an offset behind `after` and before `until` is missing."""
         if self.before > after:
             return True
         behind = int(np.searchsorted(self.ends, after, "right"))
@@ -70,7 +73,7 @@ NO_HOLES = Holes(_NONE, _NONE)
 def holes_of(
     partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray, before: dict[int, int]
 ) -> dict[int, Holes]:
-    """Give the holes of each partition.
+    """Return the holes of each partition.
 
     Args:
         partitions: of each hole, in any order.
@@ -112,22 +115,22 @@ class Events(Protocol):
         """Name an event's group."""
 
     def kind(self, event: int) -> str | None:
-        """Give the kind of a record, see `Record`; None for offset commits."""
+        """Return the kind of a record, see `Record`; None for offset commits."""
 
     def member_id(self, event: int) -> str | None:
-        """Give the member id of a record's key."""
+        """Return the member id of a record's key."""
 
     def payload(self, event: int) -> Row | None:
-        """Give what a record says; None for a tombstone."""
+        """Return what a record says; None for a tombstone."""
 
     def goes_on(self, event: int) -> bool:
-        """Tell whether the next event has more members of the same record."""
+        """Return whether the next event has more members of the same record."""
 
     def topics(self, start: int, end: int) -> list[tuple[str, str]]:
-        """Give id and name of the topics that some commits have both of."""
+        """Return id and name of the topics that some commits have both of."""
 
-    def head(self, event: int) -> tuple[str, int | None] | None:
-        """Give the state and `told_since` of a head; None if the event is none."""
+    def checkpoint(self, event: int) -> tuple[str, int | None] | None:
+        """Return the state and `rebuilt_run` of a checkpoint; None if the event is none."""
 
 
 def fold(
@@ -151,7 +154,7 @@ def fold(
             if group is None or group.group_id != group_id:
                 if group is not None:
                     group.finish(rows)
-                group = _Group(group_id, holes, partitions, events.head(start))
+                group = _Group(group_id, holes, partitions, events.checkpoint(start))
             group.take(events, start, end, rows)
             if rows.count >= _BATCH_ROWS:
                 yield from rows.take()
@@ -189,7 +192,7 @@ class _Rows:
         self.count += len(rows)
 
     def take(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Give what was collected, by table, and begin anew."""
+        """Return what was collected, by table, and clear it."""
         for (table, is_settled), rows in self._rows.items():
             if rows:
                 yield table, self._batch(table, rows, is_settled=is_settled)
@@ -208,7 +211,7 @@ class _Rows:
 
 
 def _columns(rows: list[Row], names: list[str]) -> list[Sequence[Any]]:
-    """Give columns of rows; a row that a former release left open may lack some."""
+    """Return columns of rows; a row that a former release left open may lack some."""
     try:
         return list(zip(*map(itemgetter(*names), rows), strict=True))
     except KeyError:
@@ -223,12 +226,12 @@ class _Group:
         group_id: str,
         holes: dict[int, Holes],
         partitions: int | None,
-        head: tuple[str, int | None] | None,
+        checkpoint: tuple[str, int | None] | None,
     ) -> None:
         self.group_id = group_id
         self._holes = holes
         self._partitions = partitions
-        self._head = head
+        self._checkpoint = checkpoint
         self._fold: Fold | None = None
         self._offset = -1
         # Of a record, those that came already.
@@ -238,7 +241,7 @@ class _Group:
         """Take the events of one run of `Events.runs`, and give the rows that are settled."""
         partition = int(events.partitions[start])
         if partition < 0:
-            return  # the head
+            return  # the checkpoint
         fold = self._begin(partition)
         is_moved = fold.state.partition != partition
         if is_moved and (
@@ -279,8 +282,8 @@ class _Group:
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:
             state, pending = GroupState(self.group_id, partition), None
-            if self._head is not None:
-                state, pending = resumed(self._head[0])
+            if self._checkpoint is not None:
+                state, pending = resumed(self._checkpoint[0])
             self._fold = Fold(state, pending, has_hole=self._has_hole(state.partition))
         return self._fold
 
@@ -288,7 +291,7 @@ class _Group:
         return self._holes.get(partition, NO_HOLES).between
 
     def finish(self, rows: _Rows) -> None:
-        """Give the group's rows, and what the next run needs."""
+        """Return the group's rows, and what the next run needs."""
         if self._fold is None or self._offset < 0:
             return  # none of the records is of its history
         settled, still_open = self._fold.finish()
@@ -296,15 +299,15 @@ class _Group:
         for table in TABLES:
             rows.add(table, still_open[table])
         state = self._fold.state
-        told = {
+        checkpoint_row = {
             "group_id": self.group_id,
             "record_partition": state.partition,
             "record_offset": self._offset,
             "group_type": (state.interval or {}).get("group_type", state.group_type),
             "state": self._fold.to_json(),
-            "told_since": None if self._head is None else self._head[1],
+            "rebuilt_run": None if self._checkpoint is None else self._checkpoint[1],
         }
-        rows.add(HEADS, [told])
+        rows.add(CHECKPOINTS, [checkpoint_row])
 
 
 def _time(events: Events, event: int) -> int | None:

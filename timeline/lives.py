@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def moment(state: GroupState, record: Record) -> Moment:
-    """Give the time of a record: exact, unless it runs back behind the group's clock, or ahead.
+    """Return the time of a record: exact, unless it runs back behind the group's clock, or ahead.
 
     Times of a group never run backwards, so a record of a broker whose clock is behind counts as
     written at the time of what came before it.
@@ -36,7 +36,7 @@ def moment(state: GroupState, record: Record) -> Moment:
 
 
 def skew(state: GroupState, record: Record) -> int | None:
-    """Give how far the clocks of brokers differ in milliseconds, if a record shows that they do."""
+    """Return how far the clocks of brokers differ, in milliseconds, if a record shows it."""
     at, own = moment(state, record).at, record.timestamp
     if own is None or at is None:
         return None
@@ -49,19 +49,19 @@ def skew(state: GroupState, record: Record) -> int | None:
 
 
 def is_alive(state: GroupState) -> bool:
-    """Tell whether the group is there, as far as is known."""
+    """Return whether the group is there, as far as is known."""
     return current(state) not in (None, DEAD)
 
 
 def is_dead(state: GroupState) -> bool:
-    """Tell whether the group is known to be gone."""
+    """Return whether the group is known to be gone."""
     return current(state) == DEAD
 
 
 def forget_guess(state: GroupState) -> None:
     """Take back that the group was a simple one: the records of what it was are gone.
 
-    What has been settled stays.
+    What has been settled does not change.
     """
     if state.sequence == 1 and current(state) == EMPTY:
         state.interval, state.sequence, state.group_type, state.live = None, 0, None, []

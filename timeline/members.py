@@ -1,4 +1,4 @@
-"""Who was in a group, and who owned which partition: stays and ownerships from member to member."""
+"""Who was in a group, and who owned which partition: sessions and ownerships of members."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Changes(NamedTuple):
     Attributes:
         joined: members that are new, and replace nobody.
         left: members that are gone, and nobody replaces.
-        replaced: pairs of a member gone and the one in its place: the same group instance id, or
+        replaced: pairs of a member that is gone and its successor: the same group instance id, or
             the same client id on the same host.
     """
 
@@ -41,16 +41,16 @@ def compare(before: dict[str, Member], after: dict[str, Member]) -> Changes:
     gone = {k: m for k, m in before.items() if k not in after}
     new = {k: m for k, m in after.items() if k not in before}
     replaced: list[tuple[Member, Member]] = []
-    for place_of in (_instance, _client):
+    for identity_of in (_instance, _client):
         if not gone or not new:
             break
         vacant: dict[object, list[str]] = {}
         for member_id, member in gone.items():
-            place = place_of(member)
-            if place is not None:
-                vacant.setdefault(place, []).append(member_id)
+            identity = identity_of(member)
+            if identity is not None:
+                vacant.setdefault(identity, []).append(member_id)
         for member_id, member in list(new.items()):
-            left = vacant.get(place_of(member))
+            left = vacant.get(identity_of(member))
             if left:
                 replaced.append((gone.pop(left.pop(0)), new.pop(member_id)))
     return Changes(list(new.values()), list(gone.values()), replaced)
@@ -78,18 +78,18 @@ def follow_sessions(
     end_cause: str = LEFT,
     replaced: Sequence[tuple[Member, Member]] = (),
 ) -> None:
-    """End the stays of members that are gone, begin those of members that are new.
+    """End the sessions of members that are gone, begin those of members that are new.
 
     Args:
         state: the group before.
-        output: takes the stays that ended.
+        output: takes the sessions that ended.
         after: the members now.
         record: the record that tells of them.
         at: when the change is certain.
         earliest: the last time that the old members were certain.
         generation: the generation that the new members joined.
         end_cause: why members that nobody replaces are gone.
-        replaced: members that are gone and those in their place, see `Changes`.
+        replaced: members that are gone and those that replaced them, see `Changes`.
     """
     gone = [k for k in state.sessions if k not in after]
     new = [k for k in after if k not in state.sessions]
@@ -131,10 +131,10 @@ def follow_sessions(
         }
     if generation is not None:
         for member_id in after:
-            stay = state.sessions[member_id]
-            stay["last_generation"] = generation
-            if stay["first_generation"] is None:
-                stay["first_generation"] = generation
+            session = state.sessions[member_id]
+            session["last_generation"] = generation
+            if session["first_generation"] is None:
+                session["first_generation"] = generation
 
 
 def follow(
@@ -181,11 +181,11 @@ def follow_owners(
     state.owning = after
     # Most members are as they were; what these own is left alone.
     changed = [m for k, m in (before or {}).items() if after.get(k) is not m]
-    told = state.owners if before is None else [key for m in changed for key in m.ownerships]
+    keys = state.owners if before is None else [key for m in changed for key in m.ownerships]
     same = before or {}
     new = [m for k, m in after.items() if same.get(k) is not m]
     owned = {key for member in new for key in member.ownerships}
-    for key in [k for k in told if k not in owned]:
+    for key in [k for k in keys if k not in owned]:
         row = state.owners.pop(key)
         _name(state, row)
         row["valid_to"] = at
@@ -241,7 +241,7 @@ def _name(state: GroupState, row: Row) -> None:
 
 
 def brief(member: Member) -> Row:
-    """Give what the generations tell of a member."""
+    """Return what generations list of a member."""
     return {
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,
@@ -253,7 +253,7 @@ def brief(member: Member) -> Row:
 
 
 def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:
-    """Give the identity of each partition's owner, by `partition_key`; the last one if two do."""
+    """Return the identity of each partition's owner, by `partition_key`; the last one if two do."""
     owners: dict[str, str] = {}
     for member in members.values():
         owners |= member.owning

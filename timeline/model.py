@@ -83,7 +83,7 @@ class Member:
 
     @cached_property
     def identity(self) -> str:
-        """What stays when a static member restarts."""
+        """What does not change when a static member restarts."""
         if self.group_instance_id is None:
             return self.member_id
         return f"instance {self.group_instance_id}"
@@ -103,7 +103,7 @@ class Member:
     def ownerships(self) -> dict[str, tuple[str, int]]:
         """Topic and number of each partition that it owns, by a key of both and the member."""
         return {
-            # An assignor may give a partition to two members: both are told of.
+            # An assignor may give a partition to two members: both are listed.
             f"{partition_key(topic, partition)}/{self.member_id}": (topic, partition)
             for topic, partitions in (self.assigned or {}).items()
             for partition in partitions
@@ -125,7 +125,7 @@ class Member:
         return None if self.topics is None else tuple(sorted(self.topics))
 
     def plain(self) -> Row:
-        """Give what is told of it, without what follows from that."""
+        """Return what records say of it, without what follows from that."""
         return {name: getattr(self, name) for name in _OF_MEMBER}
 
 
@@ -236,7 +236,7 @@ class Output:
         self.count += 1
 
     def take(self) -> dict[str, list[Row]]:
-        """Give the rows so far, and forget them."""
+        """Return the rows so far, and forget them."""
         taken = self.closed
         self.closed = {STATES: [], GENERATIONS: [], SESSIONS: [], OWNERS: []}
         self.count = 0
@@ -249,7 +249,7 @@ def partition_key(topic: str, partition: int) -> str:
 
 
 def partition_hash(key: str) -> int:
-    """Give the number that a partition goes by among commits: Spark's ``crc32`` of its key."""
+    """Return the number that a partition goes by among commits: Spark's ``crc32`` of its key."""
     return zlib.crc32(key.encode())
 
 

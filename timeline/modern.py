@@ -58,13 +58,13 @@ _CREATED = "the first members of a new group"
 
 
 def family(kind: str) -> str | None:
-    """Give the group type that a kind of record belongs to; None for classic groups' records."""
+    """Return the group type that a kind of record belongs to; None for classic groups' records."""
     name = kind.partition("_group_")[0]
     return name if name in _FAMILIES else None
 
 
 def is_metadata(record: Record) -> bool:
-    """Tell whether a record holds the group epoch, and its tombstone ends the group."""
+    """Return whether a record holds the group epoch, and its tombstone ends the group."""
     kind = family(record.kind)
     return kind is not None and record.kind == f"{kind}_group_metadata"
 
@@ -72,12 +72,12 @@ def is_metadata(record: Record) -> bool:
 def goes_over(
     state: GroupState, new: list[Record], own: list[Record], *, is_complete: bool
 ) -> bool:
-    """Tell whether a batch turns a classic group with members into one of a new protocol.
+    """Return whether a batch turns a classic group with members into one of a new protocol.
 
     The coordinator then writes what its members are in the new protocol under the ids that they
-    have (ConsumerGroup.createConsumerGroupRecords). A group that it makes anew begins with one,
+    have (ConsumerGroup.createConsumerGroupRecords). A group that it recreates begins with one,
     and with that member's epoch. Members that had joined the classic group, but not synced, are
-    told of for the first time; they have the group's generation as their former epoch, too
+    seen for the first time; they have the group's generation as their former epoch, too
     (ConsumerGroup.fromClassicGroup), where new ones have none.
 
     Args:
@@ -88,8 +88,8 @@ def goes_over(
     """
     if any(family(r.kind) != "consumer" for r in new):
         return False  # Kafka converts groups of consumers, no others
-    told = {r.member_id for r in new if _is_told(r)}
-    if state.group_type == "classic" and told & state.members.keys():
+    named = {r.member_id for r in new if _has_value(r)}
+    if state.group_type == "classic" and named & state.members.keys():
         return True
     if not any(r.payload is None for r in own):
         return False
@@ -98,11 +98,11 @@ def goes_over(
     if epoch is not None and epoch == first.get("previous_member_epoch"):
         return True
     is_known = is_complete and lives.is_alive(state)
-    return not is_known and len(told) > 1
+    return not is_known and len(named) > 1
 
 
 def comes_back(state: GroupState, new: list[Record], own: list[Record]) -> bool:
-    """Tell whether a batch turns a group of a new protocol into a classic one with members.
+    """Return whether a batch turns a group of a new protocol into a classic one with members.
 
     One without members is deleted, and a new one is made without members, too. If the group that
     is known is another, nothing is known of the one that is converted.
@@ -114,16 +114,16 @@ def comes_back(state: GroupState, new: list[Record], own: list[Record]) -> bool:
     return ends and bool(first.get("members"))
 
 
-def tells_of_member(new: list[Record]) -> bool:
-    """Tell whether a batch has a member, and not only that members are gone."""
-    return any(_is_told(r) for r in new)
+def is_of_member(new: list[Record]) -> bool:
+    """Return whether a batch has a member, and not only that members are gone."""
+    return any(_has_value(r) for r in new)
 
 
 def _is_current(record: Record) -> bool:
     return record.kind.endswith("_group_current_member_assignment")
 
 
-def _is_told(record: Record) -> bool:
+def _has_value(record: Record) -> bool:
     return _is_member(record) and record.payload is not None
 
 
@@ -170,8 +170,8 @@ def read(
         # Of the same time is but the former part of what the hole took something of.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if goes_over:
-        told = {r.member_id for r in batch if _is_told(r)}
-        _went_over(state, output, last, when, has_left=bool(before.keys() - told))
+        named = {r.member_id for r in batch if _has_value(r)}
+        _went_over(state, output, last, when, has_left=bool(before.keys() - named))
     changes = compare({} if state.generation is None else before, state.members)
     replaced = compare(before, state.members).replaced
     if state.epochs.group not in (None, epoch):
@@ -256,16 +256,16 @@ def _went_over(
 
 
 def _is_creation(state: GroupState, batch: list[Record]) -> bool:
-    """Tell whether the records themselves show that a group began with them.
+    """Return whether the records themselves show that a group began with them.
 
     Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
     """
-    told = {r.member_id for r in batch if _is_member(r)}
-    return (state.epochs.group or 0) <= _FIRST_EPOCH and state.members.keys() <= told
+    named = {r.member_id for r in batch if _is_member(r)}
+    return (state.epochs.group or 0) <= _FIRST_EPOCH and state.members.keys() <= named
 
 
 def _is_known(state: GroupState) -> bool:
-    """Tell whether enough of a group's records were read for its state to follow from them.
+    """Return whether enough of a group's records were read for its state to follow from them.
 
     That no member is known does not make a group Empty; that a target assignment has none does.
     """
@@ -304,7 +304,7 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         client_id=payload.get("client_id"),
         client_host=payload.get("client_host"),
         rebalance_timeout_ms=payload.get("rebalance_timeout_ms"),
-        # What a regular expression stands for is not the member's to tell.
+        # The member does not say which topics a regular expression matches.
         topics=None if payload.get("subscribed_topic_regex") else topics,
         regex=payload.get("subscribed_topic_regex") or None,
         assigned={} if known is None else known.assigned,
@@ -334,7 +334,7 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
     stable = _MEMBER_STABLE[state.group_type or ""]
     state.epochs.is_stable[member_id] = payload.get("state") == stable
     if member_id in state.members:
-        # A member owns what it was told to give up until it says that it has
+        # A member owns what it has to give up until it says that it has
         # (ConsumerGroup.maybeUpdatePartitionEpoch).
         assigned = _partitions(state, payload, *_OWNED)
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
@@ -370,7 +370,7 @@ _ACTIONS = {
 
 
 def _partitions(state: GroupState, payload: Row, *columns: str) -> dict[str, list[int]]:
-    """Give the partitions of an assignment: by topic id, or by topic for the tasks of Streams."""
+    """Return the partitions of an assignment: by topic id, or by topic for the tasks of Streams."""
     found: dict[str, list[int]] = {}
     for part in (part for column in columns for part in payload.get(column) or ()):
         topics = [part.get("topic_id")]
@@ -433,15 +433,15 @@ def _bump(
     row["protocol_type"] = state.group_type
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why
-    generations.tell_members(row, changes, state.members)
+    generations.fill_members(row, changes, state.members)
 
 
 def _amend(row: Row, changes: Changes, member_count: int) -> None:
     """Put down members that changed without a new epoch: a static member that came back."""
-    told: Row = {}
-    generations.tell_members(told, changes, {})
+    named: Row = {}
+    generations.fill_members(named, changes, {})
     for column in ("members_joined", "members_left", "members_replaced"):
-        row[column] += told[column]
+        row[column] += named[column]
     row["member_count"] = member_count
 
 
@@ -464,7 +464,7 @@ def _assigned(state: GroupState, at: int | None) -> None:
         if state.group_type == "share":  # its partitions have many owners at once
             row["assigned_partitions"] = len(owners)
         else:
-            generations.tell_moves(row, moved)
+            generations.fill_moves(row, moved)
         row["idle_members"] = sorted(m for m in state.members if not epochs.target.get(m))
         row["unassigned_topics"] = _unassigned(state, owners)
     state.last_owners = owners

@@ -34,12 +34,12 @@ class Moment(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Tell whether the log gives the very time."""
+        """Return whether the log gives the very time."""
         return self.at is not None and self.earliest == self.at == self.latest
 
 
 def exactly(at: int | None) -> Moment:
-    """Give a moment that the log has."""
+    """Return a moment that the log has."""
     return Moment(at, at, at)
 
 
@@ -89,12 +89,12 @@ def enter(
 
 
 def current(state: GroupState) -> str | None:
-    """Give the state that the group is in; None before the first."""
+    """Return the state that the group is in; None before the first."""
     return None if state.interval is None else str(state.interval["state"])
 
 
 def held(interval: Row | None) -> int | None:
-    """Give a time before which the group has not left the state that it is in."""
+    """Return a time before which the group has not left the state that it is in."""
     if interval is None:
         return None
     if interval["state"] == DEAD:
@@ -113,7 +113,7 @@ def _close(output: Output, row: Row, at: int | None) -> None:
 
 
 def elapsed(start: int | None, end: int | None) -> int | None:
-    """Give the milliseconds between two times, None unless both are known, never negative."""
+    """Return the milliseconds between two times, None unless both are known, never negative."""
     if start is None or end is None:
         return None
     return end - start if end > start else 0
@@ -126,7 +126,7 @@ def _not_before(when: Moment, start: int | None) -> Moment:
 
 
 def not_before(clock: int | None, at: int | None) -> int | None:
-    """Give a time, or that of the clock if it is later; the clocks of two brokers may differ."""
+    """Return a time, or that of the clock if it is later; the clocks of two brokers may differ."""
     if clock is None or at is None:
         return at if clock is None else clock
     return max(clock, at)

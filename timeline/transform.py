@@ -13,7 +13,7 @@ from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, modern
 from timeline.commits import COMMITS, NO_TIME
 from timeline.fold import GROUP_METADATA
-from timeline.groups import HEADS
+from timeline.groups import CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,16 +27,16 @@ _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 
 def timeline(
     silver: Mapping[str, DataFrame],
-    heads: DataFrame | None,
+    checkpoints: DataFrame | None,
     holes: Mapping[int, groups.Holes],
     partitions: int | None = None,
 ) -> DataFrame:
-    """Tell what the records of some groups make known.
+    """Return what the records of some groups make known.
 
     Args:
         silver: rows of the silver tables by name, those to be folded. Those that are not where
             their group belongs, as the column `placement.HOME` tells, come first.
-        heads: rows of group_heads, of the groups that go on; None if none does.
+        checkpoints: rows of group_checkpoints, of the groups that go on; None if none does.
         holes: what is missing, by partition of the records.
         partitions: how many the topic has; None if that is not known.
 
@@ -45,12 +45,12 @@ def timeline(
         them, so that they replace the former.
     """
     parts = [_events(name, rows) for name, rows in silver.items()]
-    if heads is not None:
-        kind, state = F.lit(HEADS).alias("kind"), F.col("state").alias("payload")
-        parts.append(_shaped(heads.select(kind, "group_id", state, "told_since")))
+    if checkpoints is not None:
+        kind, state = F.lit(CHECKPOINTS).alias("kind"), F.col("state").alias("payload")
+        parts.append(_shaped(checkpoints.select(kind, "group_id", state, "rebuilt_run")))
     events = reduce(_union, parts).repartition("group_id")
-    place = ("group_id", *placed(events.columns), *_POSITION)
-    ordered = events.sortWithinPartitions(*place, F.col("more").desc())
+    order = ("group_id", *placed(events.columns), *_POSITION)
+    ordered = events.sortWithinPartitions(*order, F.col("more").desc())
     return ordered.mapInArrow(partial(_timeline, dict(holes), partitions), ddl(_COLUMNS))
 
 
@@ -61,7 +61,7 @@ def _timeline(
 
 
 def _events(name: str, rows: DataFrame) -> DataFrame:
-    """Give the events of a silver table."""
+    """Return the events of a silver table."""
     at, deletes = F.unix_millis("record_timestamp"), F.col("is_tombstone")
     if name == COMMITS:
         is_named = F.col("topic_id").isNotNull()
@@ -90,7 +90,7 @@ def _events(name: str, rows: DataFrame) -> DataFrame:
 
 
 def _by_members(rows: DataFrame) -> DataFrame:
-    """Give the columns that are read of group_metadata, few members a row."""
+    """Return the columns that are read of group_metadata, few members a row."""
     # A column of all members takes Spark far less than a struct for each.
     members = {name: name for name in (*arrow.SCALARS, *arrow.BYTES)} | arrow.DECODED
     lists = rows.select(
@@ -114,7 +114,7 @@ def _by_members(rows: DataFrame) -> DataFrame:
 
 
 def _shaped(rows: DataFrame) -> DataFrame:
-    """Give rows the columns of `arrow.COLUMNS` that they lack."""
+    """Return rows the columns of `arrow.COLUMNS` that they lack."""
     usual = {"record_partition": -1, "record_offset": -1, "at": NO_TIME, "deletes": False}
     usual["more"] = 0
     common = (

@@ -51,6 +51,6 @@ for job, (schedule, arguments) in SCHEDULES.items():
                 "PYTHONPATH": HOME,
                 "TZ": "UTC",
             },
-            retries=0,  # the next run goes on where this one stopped, and 3 is told but once
+            retries=0,  # the next run resumes where this one stopped, and reports 3 only once
             execution_timeout=timedelta(hours=2),
         )

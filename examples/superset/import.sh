@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Imports the dashboard into the Superset whose command is on the PATH, in place of what was imported before.
+# Imports the dashboard into the Superset whose command is on the PATH, replacing what was imported before.
 #
 #   examples/superset/import.sh [URI [TIME_RANGE]]
 #

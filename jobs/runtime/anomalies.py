@@ -1,7 +1,7 @@
 """Gold and silver to gold.anomalies and gold.group_health: detects anomalies in new history.
 
 A run that was killed is done again with the same range and the same time of the log. Each table is
-written once a run; the heads, from which the next run goes on, come after the anomalies.
+written once a run; the checkpoints, from which the next run resumes, come after the anomalies.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
 from schemas.tables import (
     ANOMALIES,
-    ANOMALY_HEADS,
+    ANOMALY_CHECKPOINTS,
+    GROUP_CHECKPOINTS,
     GROUP_GENERATIONS,
-    GROUP_HEADS,
     GROUP_HEALTH,
     GROUP_STATES,
     LAG,
@@ -68,7 +68,7 @@ class Kept(NamedTuple):
     Attributes:
         groups: what `GROUPS_NOW` gives.
         log: what the detectors remember of the log as a whole, as JSON; None if there is nothing.
-        heads_run: the run that wrote the heads; -1 without any.
+        checkpoints_run: the run that wrote the checkpoints; -1 without any.
         anomalies_run: the last run of which there are anomalies; -1 without any.
         read: of each partition of the log, the newest row of coverage.
         sampled_until: until when no commit was missing at the newest sample of the lag, in epoch
@@ -77,7 +77,7 @@ class Kept(NamedTuple):
 
     groups: list[Row]
     log: str | None
-    heads_run: int
+    checkpoints_run: int
     anomalies_run: int
     read: list[Row]
     sampled_until: int | None
@@ -135,7 +135,7 @@ class Changes(NamedTuple):
 
     @property
     def hours(self) -> str:
-        """Give the condition of rows of gold.offset_progress of the hours to look at."""
+        """Return the condition of rows of gold.offset_progress of the hours to look at."""
         return EVERY_ROW if self.is_backfill or self.since is None else log.hours_since(self.since)
 
 
@@ -160,7 +160,7 @@ def anomalies(run: Run) -> None:
             to=to,
             refresh=refresh,
             force=True,  # without new history the lag is newer
-            floor=max(kept.heads_run, kept.anomalies_run),
+            floor=max(kept.checkpoints_run, kept.anomalies_run),
             plan={
                 "as_of": kept.as_of,
                 "thresholds": limits.fingerprint,
@@ -177,7 +177,7 @@ def anomalies(run: Run) -> None:
 
 
 def _has_work(lakehouse: Lakehouse, last: LedgerRow, to: int, limits: Thresholds) -> bool:
-    """Tell whether a run is to be ended, or something is new, or what there is cannot stay."""
+    """Return whether a run is to be resumed, or something is new, or a full refresh is due."""
     planned = lakehouse.runs.last(STAGE, PLANNED)
     is_pending = planned is not None and planned.run > last.run
     # When nobody commits any more, the history stands still, and the lag grows.
@@ -188,25 +188,29 @@ def _has_work(lakehouse: Lakehouse, last: LedgerRow, to: int, limits: Thresholds
 
 
 def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> bool:
-    """Tell whether other thresholds held, or a table is gone."""
-    is_there = lakehouse.exists(ANOMALIES) and lakehouse.exists(ANOMALY_HEADS)
+    """Return whether other thresholds held, or a table is gone."""
+    is_there = lakehouse.exists(ANOMALIES) and lakehouse.exists(ANOMALY_CHECKPOINTS)
     return not is_there or last.details["thresholds"] != limits.fingerprint
 
 
 def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
-    own_head = "SELECT state, anomalies_run FROM gold.anomaly_heads WHERE group_id IS NULL"
+    own_checkpoint = (
+        "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL"
+    )
     newest = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
-    asked = [GROUPS_NOW, own_head, newest, _READ]
+    asked = [GROUPS_NOW, own_checkpoint, newest, _READ]
     if lag_run >= 0:
         # The log was read to its end where the last of its partitions was.
         until = "SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag"
         asked.append(f"{until} WHERE lag_run = {lag_run}")
-    groups, heads, (found,), read, *sampled = answers(lakehouse, asked)
-    of_log, heads_run = (heads[0]["state"], heads[0]["anomalies_run"]) if heads else (None, -1)
+    groups, checkpoints, (found,), read, *sampled = answers(lakehouse, asked)
+    of_log, checkpoints_run = (
+        (checkpoints[0]["state"], checkpoints[0]["anomalies_run"]) if checkpoints else (None, -1)
+    )
     return Kept(
         groups,
         of_log,
-        heads_run,
+        checkpoints_run,
         -1 if found["run"] is None else found["run"],
         read,
         next((rows[0]["at"] for rows in sampled), None),
@@ -216,16 +220,16 @@ def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
 def _is_refresh(
     lakehouse: Lakehouse, last: LedgerRow | None, to: int, kept: Kept, limits: Thresholds
 ) -> bool:
-    """Tell whether nothing of earlier runs counts: other thresholds, other tables, other history.
+    """Return whether nothing of earlier runs counts: other thresholds, other tables, other history.
 
-    Somebody may have deleted a table, or the ledger, or put an old copy in their place.
+    Somebody may have deleted a table, or the ledger, or put an old copy there.
     """
     if last is None:
-        return max(kept.heads_run, kept.anomalies_run) >= 0
+        return max(kept.checkpoints_run, kept.anomalies_run) >= 0
     has_anomalies = last.rows.get(ANOMALIES.name, 0) > 0
     return (
         _is_outdated(lakehouse, last, limits)
-        or kept.heads_run != last.run
+        or kept.checkpoints_run != last.run
         or (has_anomalies and kept.anomalies_run != last.run)
         or any(row.is_refresh for row in lakehouse.runs.done(HISTORY, last.to_run, to))
     )
@@ -235,14 +239,14 @@ def _is_refresh(
 
 
 def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
-    if kept.heads_run != stage.id.number:  # of a run that was killed, they may be there
+    if kept.checkpoints_run != stage.id.number:  # of a run that was killed, they may be there
         _detect(lakehouse, stage, kept, limits)
     now, lag_run = stage.plan["as_of"], lakehouse.runs.last_number(LAG_RUNS)
     asked = [health.known_anomalies(now, stage.id.number), health.rebalances(now)]
     known, *sums = answers(lakehouse, asked if lag_run < 0 else [*asked, health.lags(lag_run)])
     rows = list(group_health(kept.groups, [known, *sums], limits, now))
-    told = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
-    lakehouse.replace(GROUP_HEALTH, told, stage.id)
+    changed = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
+    lakehouse.replace(GROUP_HEALTH, changed, stage.id)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
@@ -262,9 +266,9 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
         known_until=kept.known_until,
         schema=schema,
     )
-    told = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
-    found = found.unionByName(lakehouse.spark.createDataFrame(told, schema).coalesce(1))
-    # A frame that is persisted would be computed again from the heads that it has replaced.
+    changed = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
+    found = found.unionByName(lakehouse.spark.createDataFrame(changed, schema).coalesce(1))
+    # A frame that is persisted would be computed again from the checkpoints that it has replaced.
     number = F.lit(stage.id.number).cast("bigint")
     found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
     rows, where = found.where("anomaly_id IS NOT NULL"), OPEN_ROWS
@@ -282,13 +286,13 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
             where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
     lakehouse.replace(ANOMALIES, rows, stage.id, where)
     # Behind the anomalies, since the next run goes on from them.
-    lakehouse.replace(ANOMALY_HEADS, found.where("anomaly_id IS NULL"), stage.id)
+    lakehouse.replace(ANOMALY_CHECKPOINTS, found.where("anomaly_id IS NULL"), stage.id)
 
 
 def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:
-    told = _of_groups("history_run", (stage.after, stage.to), changes.replayed)
-    is_told = f"{OPEN_ROWS} OR {told}"
-    commits, lag, heads = None, None, None
+    changed = _of_groups("history_run", (stage.after, stage.to), changes.replayed)
+    is_changed = f"{OPEN_ROWS} OR {changed}"
+    commits, lag, checkpoints = None, None, None
     if changes.rows[log.COMMITS] or changes.replayed:
         decoded = _of_groups("decode_run", changes.decode_runs, changes.replayed)
         commits = lakehouse.read(all_tables()[log.COMMITS]).where(decoded)
@@ -297,17 +301,21 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
         of_replayed = f"{newest} OR {of_groups(changes.replayed)}" if changes.replayed else newest
         lag = lakehouse.read(LAG).where(of_replayed if stage.after >= 0 else EVERY_ROW)
     if stage.after >= 0:
-        heads = lakehouse.read(ANOMALY_HEADS).where("group_id IS NOT NULL")
-        heads = heads.where(f"NOT {of_groups(changes.replayed)}") if changes.replayed else heads
+        checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id IS NOT NULL")
+        checkpoints = (
+            checkpoints.where(f"NOT {of_groups(changes.replayed)}")
+            if changes.replayed
+            else checkpoints
+        )
     return Sources(
-        generations=lakehouse.read(GROUP_GENERATIONS).where(is_told),
+        generations=lakehouse.read(GROUP_GENERATIONS).where(is_changed),
         states=lakehouse.read(GROUP_STATES).where(f"{OPEN_ROWS} AND ended_at IS NULL"),
-        stays=lakehouse.read(MEMBER_SESSIONS).where(is_told),
-        moves=lakehouse.read(OFFSET_MOVES).where(told),
+        sessions=lakehouse.read(MEMBER_SESSIONS).where(is_changed),
+        moves=lakehouse.read(OFFSET_MOVES).where(changed),
         commits=commits,
         lag=lag,
-        heads=heads,
-        homes=lakehouse.read(GROUP_HEADS) if changes.has_moved else None,
+        checkpoints=checkpoints,
+        homes=lakehouse.read(GROUP_CHECKPOINTS) if changes.has_moved else None,
     )
 
 
@@ -318,14 +326,18 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     runs = lakehouse.runs
     history = runs.done(HISTORY, stage.after, stage.to)
     decodes = _range(history)
-    # What was told before a full refresh of the history is told by it again.
+    # A full refresh of the history wrote all groups again.
     current = history[max((n for n, run in enumerate(history) if run.is_refresh), default=0) :]
     decode = runs.done(DECODE, *decodes)
     replayed: list[str] = []
     if stage.after >= 0 and any(row.details.get("groups_replayed", True) for row in history):
-        told = lakehouse.read(GROUP_HEADS).where(between("told_since", stage.after, stage.to))
-        known = lakehouse.read(ANOMALY_HEADS).select("group_id")
-        replayed = [row.group_id for row in told.join(known, "group_id", how="left_semi").collect()]
+        changed = lakehouse.read(GROUP_CHECKPOINTS).where(
+            between("rebuilt_run", stage.after, stage.to)
+        )
+        known = lakehouse.read(ANOMALY_CHECKPOINTS).select("group_id")
+        replayed = [
+            row.group_id for row in changed.join(known, "group_id", how="left_semi").collect()
+        ]
     since, before = _since(lakehouse, history, decodes), stage.former.get("as_of")
     is_backfill = since is not None and before is not None and since < before - HOUR_MS
     return Changes(
@@ -353,13 +365,13 @@ def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, i
 
 
 def _range(rows: list[LedgerRow]) -> tuple[int, int]:
-    """Give the range of the runs that some runs of the next stage took."""
+    """Return the range of the runs that some runs of the next stage took."""
     after, to = (row.after_run for row in rows), (row.to_run for row in rows)
     return min(after, default=-1), max(to, default=-1)
 
 
 def _of_groups(column: str, runs: tuple[int, int], replayed: list[str]) -> str:
-    """Give the condition for rows of the runs behind one, and for all of rebuilt groups."""
+    """Return the condition for rows of the runs behind one, and for all of rebuilt groups."""
     is_new, is_known = between(column, *runs), f"{column} <= {runs[1]}"
     return f"({is_new} OR {is_known} AND {of_groups(replayed)})" if replayed else f"({is_new})"
 
@@ -384,7 +396,7 @@ def _detect_in_log(
     by_key = {key: Findings(episodes) for key, episodes in remembered.items()}
     rows: list[Row] = []
 
-    def told(key: str, findings: Findings) -> Iterator[Row]:
+    def changed(key: str, findings: Findings) -> Iterator[Row]:
         group = key.removeprefix(_GROUP) if key else None
         of_group = limits.values if group is None else limits.of(group)
         settled, still_open = findings.settle(now), findings.open()
@@ -396,11 +408,11 @@ def _detect_in_log(
         if hit.kind in log.PASSING:
             passing = Findings()
             passing.hit(hit)
-            rows += told(_key(group), passing)
+            rows += changed(_key(group), passing)
         else:
             by_key.setdefault(_key(group), Findings()).hit(hit)
     for key, findings in by_key.items():
-        rows += told(key, findings)
+        rows += changed(key, findings)
     current = {key: findings.to_json() for key, findings in by_key.items() if findings.current}
     return [*rows, {"group_id": None, "state": orjson.dumps(current).decode()}]
 
@@ -415,8 +427,8 @@ def _log_findings(
 ) -> Iterator[Finding]:
     decoded = between("decode_run", *changes.decode_runs)
     questions = _questions(now, changes, decoded, limits)
-    told = answers(lakehouse, [question.sql for question in questions])
-    for question, rows in zip(questions, told, strict=True):
+    changed = answers(lakehouse, [question.sql for question in questions])
+    for question, rows in zip(questions, changed, strict=True):
         yield from question.found(rows)
     yield from log.misplaced(changes.misplaced)
     yield from log.stale_groups(kept.groups, limits, now)

@@ -97,7 +97,7 @@ def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) 
     if held is None:
         what, advice = "the names of clients as they are", "leave --hash-clients out"
     elif clients is None:
-        what, advice = "hashes in the place of clients", "give --hash-clients and its key"
+        what, advice = "hashes instead of clients", "give --hash-clients and its key"
     else:
         what, advice = "hashes of clients by another key", "give the key of the former runs"
     raise LakehouseError(
@@ -114,7 +114,7 @@ def _refused_by_others(lakehouse: Lakehouse, last: LedgerRow) -> int:
 
 
 def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
-    """Tell whether silver has been taken away, so that all of it has to be rebuilt."""
+    """Return whether silver has been taken away, so that all of it has to be rebuilt."""
     return any(last.rows.values()) and not any(map(lakehouse.exists, silver_specs().values()))
 
 
@@ -141,7 +141,7 @@ def _check_whole(
 
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
-    """Write the ledger of the runs again if it was lost: silver and bronze tell what they did."""
+    """Write the ledger of the runs again if it was lost: silver and bronze show what they did."""
     made = {name: spec for name, spec in silver_specs().items() if lakehouse.exists(spec)}
     if not made:
         return
@@ -260,7 +260,7 @@ def _counted(records: DataFrame) -> Counter[str]:
 
 
 def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
-    """Give the silver tables that records of some types go to, with those of their types."""
+    """Return the silver tables that records of some types go to, with those of their types."""
     found = {
         table: [t.id for t in types if t.id in in_type] for table, types in silver_tables().items()
     }
@@ -297,7 +297,7 @@ def _write_tables(
             part.result()
     last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
     former = {} if last is None else {n: r for n, r in last.rows.items() if n != QUARANTINE.name}
-    # What a run has that was begun by another one, its tables tell.
+    # The tables show what a run that another one began has written.
     asked = silver_tables() if stage.is_resumed else frequent
     names = {decoded_table(table).name: table for table in asked}
     numbers = [stage.id.number, *([] if last is None else [last.run])]
@@ -326,7 +326,7 @@ def _bounded_batches(spark: SparkSession) -> Iterator[None]:
 
 
 def _batch(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
-    """Give the records of a run."""
+    """Return the records of a run."""
     new = _new(lakehouse, stage)
     return new.unionByName(_former(lakehouse, stage)) if stage.plan["retried"] else new
 
@@ -337,7 +337,7 @@ def _new(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
 
 
 def _former(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
-    """Give what another decoder refused; it stays in quarantine until the run's last write."""
+    """Return what another decoder refused; it is in quarantine until the run's last write."""
     return lakehouse.read(QUARANTINE).where(_is_of_others(stage.plan)).select(*_RECORD)
 
 
@@ -372,7 +372,7 @@ def _quarantine(
 def _refused(
     lakehouse: Lakehouse, stage: StageRun, records: DataFrame, tables: list[str]
 ) -> DataFrame:
-    """Give the records that are in no table of this run, with the reasons."""
+    """Return the records that are in no table of this run, with the reasons."""
     rows = quarantined(records, spark_schema(quarantine_columns()))
     if stage.plan["decoder"] == decoder_id():
         return rows

@@ -1,7 +1,7 @@
-"""Silver to gold: tells what became known of the groups that have new records.
+"""Silver to gold: rebuilds the history of the groups that have new records.
 
-A run that was killed is resumed with the same range, and each table takes its rows once. The heads,
-from which the next run goes on, are written last.
+A run that was killed is resumed with the same range, and each table takes its rows once. The
+checkpoints, from which the next run resumes, are written last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.homes import at_home, places_of
+from jobs.runtime.homes import at_home, locate
 from jobs.runtime.logs import of_every_log
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, rows_of
@@ -28,14 +28,14 @@ from schemas.gold import HISTORY_RUN
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
-from timeline.groups import HEADS, TABLES, Holes, holes_of
+from timeline.groups import CHECKPOINTS, TABLES, Holes, holes_of
 from timeline.model import OWNERS
 from timeline.transform import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jobs.runtime.homes import Places
+    from jobs.runtime.homes import Locations
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
@@ -47,12 +47,14 @@ PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
 OWNED_SINCE = "owned_since"
-"""Details of a run: the time from which on it tells who owned partitions, in milliseconds."""
+"""Details of a run: the first time that it has owners of partitions for, in milliseconds."""
 _REVISION = "revision"
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
-_RULES = 2
+_RULES = 3
 _TABLES_AT_ONCE = 4
-_SPECS = {table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, HEADS)}
+_SPECS = {
+    table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, CHECKPOINTS)
+}
 _RUN = HISTORY_RUN.name
 _HOLE = ("record_partition", "start", "end")
 
@@ -72,14 +74,14 @@ def history(run: Run) -> None:
         if stage is None:
             return
         with run.step("writing the history"):
-            _tell(run, stage)
+            _update(run, stage)
 
 
 # -- whether what earlier runs wrote still counts --------------------------------------------------
 
 
 def _last_run_of(lakehouse: Lakehouse) -> int:
-    """Give the last run whose rows the tables have, if the ledger was lost; -1 without one."""
+    """Return the last run whose rows the tables have, if the ledger was lost; -1 without one."""
     if lakehouse.runs.last(STAGE, PLANNED) is not None:
         return -1
     made = [table for table in _SPECS if lakehouse.exists(_SPECS[table]) and _is_numbered(table)]
@@ -91,14 +93,14 @@ def _last_run_of(lakehouse: Lakehouse) -> int:
 
 
 def _is_lost(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
-    """Tell whether what there is does not count.
+    """Return whether what there is does not count.
 
-    A table is gone, or an old copy is in its place; silver was rebuilt; or a release with other
+    A table is gone, or an old copy is there; silver was rebuilt; or a release with other
     rules has written it.
     """
     if last.details.get(_REVISION) != _RULES:
         return True
-    written: dict[str, int] = last.details.get("written", {HEADS: 0})
+    written: dict[str, int] = last.details.get("written", {CHECKPOINTS: 0})
     if not all(lakehouse.exists(_SPECS[table]) for table in written):
         return True
     if to <= last.to_run:
@@ -125,14 +127,14 @@ def _is_numbered(table: str) -> bool:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What a run has to tell of.
+    """What a run has to process.
 
     Attributes:
-        tables: silver tables that have records to be told of.
-        is_late: some of them may lie before what was told already, since they were in quarantine,
-            or brought by files of earlier times.
+        tables: silver tables that have new records.
+        is_late: some of them may lie before what earlier runs processed, since they were in
+            quarantine, or come from files of earlier times.
         holes: offsets that were not read or not decoded, by partition.
-        positions: by partition, the offset behind the last one that has been told of after the run.
+        positions: by partition, the offset behind the last one that is processed after the run.
         before: the same of before the run.
         late: partitions of which offsets were read that lie before those.
         counts: how many partitions the topic has had, the newest last, as far as a cluster or an
@@ -182,7 +184,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
 
 
 def _listed(covered: pa.Table) -> set[int]:
-    """Give the numbers of partitions that the topic has had, by the clusters that were asked."""
+    """Return the numbers of partitions that the topic has had, by the clusters that were asked."""
     return set(pc.unique(covered["partitions"]).drop_null().to_pylist())
 
 
@@ -200,7 +202,7 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
 
 
 def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
-    """Give first and next offset of each partition that was read."""
+    """Return first and next offset of each partition that was read."""
     bounds = [("from_offset", "min"), ("next_offset", "max")]
     rows = covered.group_by("record_partition").aggregate(bounds)
     names = ("record_partition", "from_offset_min", "next_offset_max")
@@ -208,7 +210,7 @@ def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
 
 
 def _holes(covered: pa.Table) -> pa.Table:
-    """Give partition, first and last offset of each hole, as the last run left it that looked."""
+    """Return partition, first and last offset of each hole, as the last run left it that looked."""
     rows = covered.combine_chunks()
     of_row = pc.list_parent_indices(rows["start"]).to_numpy()
     starts, ends = (pc.list_flatten(rows[name]).to_numpy() for name in ("start", "end"))
@@ -230,34 +232,34 @@ def _holes(covered: pa.Table) -> pa.Table:
 
 
 def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
-    """Give each offset that was not decoded, as a hole."""
+    """Return each offset that was not decoded, as a hole."""
     offset = F.col("record_offset")
     rows = lakehouse.read(QUARANTINE).where(is_new)
     return rows.select("record_partition", offset, offset).toArrow().rename_columns(_HOLE)
 
 
-# -- telling it ------------------------------------------------------------------------------------
+# -- the run ---------------------------------------------------------------------------------------
 
 
-def _tell(run: Run, stage: StageRun) -> None:
+def _update(run: Run, stage: StageRun) -> None:
     lakehouse = run.lakehouse
     changes = _changes(lakehouse, stage)
     given = _given(lakehouse, stage, changes)
-    if not (stage.is_resumed and _of_run(lakehouse, stage, HEADS)):
+    if not (stage.is_resumed and _of_run(lakehouse, stage, CHECKPOINTS)):
         changed = _write(lakehouse, stage, changes, given)
         run.summary |= {"groups_changed": changed, "groups_replayed": len(given.replayed)}
         stage.details["groups_replayed"] = len(given.replayed)
     if stage.is_resumed:
-        # What it would tell now is not what the run told that was killed behind some of its writes.
+        # What it would count now is not what the killed run wrote before it was killed.
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
     written = {} if stage.is_refresh else stage.former.get("written", {})
     of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
     holes = changes.holes.items()
     stage.details |= {
         "positions": {str(partition): offset for partition, offset in changes.positions.items()},
-        PARTITIONS: given.places.counts,
-        MISPLACED: given.places.misplaced,
-        HAS_MOVED: bool(given.places.elsewhere),
+        PARTITIONS: given.locations.counts,
+        MISPLACED: given.locations.misplaced,
+        HAS_MOVED: bool(given.locations.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
     }
@@ -271,31 +273,31 @@ def _of_run(lakehouse: Lakehouse, stage: StageRun, table: str) -> int:
 
 @dataclass(frozen=True)
 class _Given:
-    """What is told of.
+    """What a run processes.
 
     Attributes:
         silver: rows by table.
-        heads: where their groups go on.
+        checkpoints: where their groups resume.
         committed: the last commits of before.
         replayed: groups that are rebuilt from their first record.
-        places: where the groups' records are.
+        locations: where the groups' records are.
     """
 
     silver: dict[str, DataFrame]
-    heads: DataFrame | None
+    checkpoints: DataFrame | None
     committed: DataFrame | None
     replayed: list[str]
-    places: Places
+    locations: Locations
 
 
 def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
     every = {table: lakehouse.read(decoded_table(table)) for table in changes.tables}
     is_new = between("decode_run", stage.after, stage.to)
     silver = {table: rows.where(is_new) for table, rows in every.items()}
-    heads, committed, replayed = None, None, list[str]()
+    checkpoints, committed, replayed = None, None, list[str]()
     if stage.former and not stage.is_refresh:
-        heads, committed = (lakehouse.read(_SPECS[table]) for table in (HEADS, LATEST))
-        replayed = _replayed(silver, heads, changes) if changes.is_late else []
+        checkpoints, committed = (lakehouse.read(_SPECS[table]) for table in (CHECKPOINTS, LATEST))
+        replayed = _replayed(silver, checkpoints, changes) if changes.is_late else []
     if replayed:
         known = between("decode_run", -1, stage.to)
         names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
@@ -306,26 +308,26 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
             .select(*rows.columns)
             for table, rows in every.items()
         }
-        heads, committed = (
-            None if rows is None else _without(rows, names) for rows in (heads, committed)
+        checkpoints, committed = (
+            None if rows is None else _without(rows, names) for rows in (checkpoints, committed)
         )
-    places = places_of(silver, heads, changes.counts, is_new)
-    return _Given(at_home(silver, places), heads, committed, replayed, places)
+    locations = locate(silver, checkpoints, changes.counts, is_new)
+    return _Given(at_home(silver, locations), checkpoints, committed, replayed, locations)
 
 
-def _replayed(new: dict[str, DataFrame], heads: DataFrame, changes: _Changes) -> list[str]:
-    """Name the groups that records before what was told already may be of, or may tell about.
+def _replayed(new: dict[str, DataFrame], checkpoints: DataFrame, changes: _Changes) -> list[str]:
+    """Name the groups that late records belong to, or may say something about.
 
     What is missing in a partition counts for all groups in it.
     """
-    place = ("group_id", "record_partition")
-    positions = (rows.select(*place, "record_offset") for rows in new.values())
-    told = F.create_map(*(F.lit(x) for pair in changes.before.items() for x in pair))
-    is_late = F.col("record_offset") < told[F.col("record_partition")]
-    late = reduce(DataFrame.unionByName, positions).where(is_late).select(*place).distinct()
+    key = ("group_id", "record_partition")
+    positions = (rows.select(*key, "record_offset") for rows in new.values())
+    totals = F.create_map(*(F.lit(x) for pair in changes.before.items() for x in pair))
+    is_late = F.col("record_offset") < totals[F.col("record_partition")]
+    late = reduce(DataFrame.unionByName, positions).where(is_late).select(*key).distinct()
     partitions = changes.late | {row.record_partition for row in late.collect()}
-    there = heads.where(F.col("record_partition").isin(*partitions))
-    moved = heads.join(late.select("group_id"), "group_id", how="left_semi")
+    there = checkpoints.where(F.col("record_partition").isin(*partitions))
+    moved = checkpoints.join(late.select("group_id"), "group_id", how="left_semi")
     groups = there.unionByName(moved).select("group_id").distinct().collect()
     return [row.group_id for row in groups]
 
@@ -340,7 +342,7 @@ def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
 def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Given) -> int:
     """Write the tables; give the number of groups with new rows."""
-    rows = timeline(given.silver, given.heads, changes.holes, given.places.partitions)
+    rows = timeline(given.silver, given.checkpoints, changes.holes, given.locations.partitions)
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed)
         if COMMITS in given.silver
@@ -349,10 +351,10 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     rows = rows.unionByName(followed, allowMissingColumns=True)
     # Not persisted: to write to a table computes again all that is persisted and reads it.
     rows = rows.localCheckpoint()
-    told = _summed_up(rows)
-    stage.rows = {_SPECS[table].name: count for table, count in told.counts.items()}
-    stage.details |= {FIRST_HOUR: told.first_hour, OWNED_SINCE: told.owned_since}
-    tables = _Tables(lakehouse, stage, rows, given.replayed, told)
+    totals = _summed_up(rows)
+    stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
+    stage.details |= {FIRST_HOUR: totals.first_hour, OWNED_SINCE: totals.owned_since}
+    tables = _Tables(lakehouse, stage, rows, given.replayed, totals)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
         parts += [pool.submit(write) for write in (tables.write_moves, tables.write_hours)]
@@ -360,12 +362,12 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
             part.result()
     # From these the next run goes on, and so one that was killed before this.
     tables.write_committed()
-    tables.write_heads()
-    return len(told.groups)
+    tables.write_checkpoints()
+    return len(totals.groups)
 
 
-class _Told(NamedTuple):
-    """What the rows are that a run makes known.
+class _Totals(NamedTuple):
+    """What a run wrote.
 
     Attributes:
         counts: rows by table.
@@ -380,19 +382,19 @@ class _Told(NamedTuple):
     owned_since: int | None
 
 
-def _summed_up(rows: DataFrame) -> _Told:
+def _summed_up(rows: DataFrame) -> _Totals:
     parts = (
         rows.groupBy("table")
         .agg(
             F.count("*").alias("rows"),
-            F.collect_list(f"{HEADS}.group_id").alias("groups"),
+            F.collect_list(f"{CHECKPOINTS}.group_id").alias("groups"),
             F.unix_millis(F.min(f"{HOURS}.hour")).alias("first_hour"),
             F.unix_millis(F.min(f"{OWNERS}.valid_from")).alias("owned_since"),
         )
         .collect()
     )
     hours, owned = ([part[name] for part in parts] for name in ("first_hour", "owned_since"))
-    return _Told(
+    return _Totals(
         {part.table: part.rows for part in parts},
         [group for part in parts for group in part.groups],
         min((at for at in hours if at is not None), default=None),
@@ -401,7 +403,7 @@ def _summed_up(rows: DataFrame) -> _Told:
 
 
 class _Tables:
-    """Writes what a run tells, each table once."""
+    """Writes the rows of a run, each table once."""
 
     def __init__(
         self,
@@ -409,14 +411,14 @@ class _Tables:
         stage: StageRun,
         rows: DataFrame,
         replayed: list[str],
-        told: _Told,
+        totals: _Totals,
     ) -> None:
         self._lakehouse, self._stage, self._rows = lakehouse, stage, rows
-        self._replayed, self._told = replayed, told
-        self._changed = _named(lakehouse, told.groups)
+        self._replayed, self._totals = replayed, totals
+        self._changed = _named(lakehouse, totals.groups)
 
     def write_open(self, table: str) -> None:
-        """Add the rows that are settled, and put the open ones in the place of the former."""
+        """Add the rows that are settled, and replace the former open ones."""
         self._put(table, self._numbered(table), OPEN_ROWS, but_for_changed=True)
 
     def write_moves(self) -> None:
@@ -425,7 +427,7 @@ class _Tables:
 
     def write_hours(self) -> None:
         """Add the hours; those that earlier runs had begun go on."""
-        hours, first = rows_of(self._rows, HOURS), self._told.first_hour
+        hours, first = rows_of(self._rows, HOURS), self._totals.first_hour
         may_go_on = "hour IS NULL"
         if first is not None:
             may_go_on += f" OR hour >= timestamp_millis({first})"
@@ -440,25 +442,25 @@ class _Tables:
         """Write the last commit of each partition, also of those without new records."""
         self._put(LATEST, rows_of(self._rows, LATEST), EVERY_ROW)
 
-    def write_heads(self) -> None:
-        """Write the head of each group, also of those without new records."""
-        since = F.coalesce("told_since", _RUN)
-        heads = self._numbered(HEADS).withColumn("told_since", since)
-        self._put(HEADS, heads, EVERY_ROW, but_for_changed=True)
+    def write_checkpoints(self) -> None:
+        """Write the checkpoint of each group, also of those without new records."""
+        since = F.coalesce("rebuilt_run", _RUN)
+        checkpoints = self._numbered(CHECKPOINTS).withColumn("rebuilt_run", since)
+        self._put(CHECKPOINTS, checkpoints, EVERY_ROW, but_for_changed=True)
 
     def _put(
         self, table: str, rows: DataFrame, where: str | None, *, but_for_changed: bool = False
     ) -> None:
-        """Put rows in the place of those that meet a condition or are of rebuilt groups.
+        """Replace the rows that meet a condition or are of rebuilt groups.
 
         Args:
             table: the table.
-            rows: what is told.
+            rows: the new rows.
             where: the condition; None if no row of before is to be replaced.
             but_for_changed: keep those of groups without new records.
         """
         lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
-        is_touched = bool(self._told.counts.get(table))
+        is_touched = bool(self._totals.counts.get(table))
         if stage.is_refresh:
             if is_touched or lakehouse.exists(spec):
                 lakehouse.replace(spec, rows, stage.id)

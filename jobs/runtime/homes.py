@@ -1,9 +1,9 @@
 """Where the records of groups are, and where they belong.
 
 A group's records are in the partition that its id hashes to (GroupMetadataManager.partitionFor).
-When the topic grows, half of the groups or more get another place, where the coordinator knows
-nothing of them: what is in the old place is an earlier life of the group, and what is written there
-afterwards, such as the expiry of its offsets, is no part of its history.
+When the topic grows, half of the groups or more get another partition, where the coordinator
+knows nothing of them: what is in the old one is an earlier life of the group, and what is written
+there afterwards, such as the expiry of its offsets, is no part of its history.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from schemas.placement import HOME, partition_for, partitions_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_PLACE = ("group_id", "record_partition")
+_KEY = ("group_id", "record_partition")
 _STRAYS = "group_id STRING, record_partition INT, until BIGINT"
-# So many groups are not all in wrong places by chance.
+# So many groups are not all in wrong partitions by chance.
 _FEW = 3
-_MOST_TOLD = 1_000
+_MOST_LISTED = 1_000
 
 
 class Found(NamedTuple):
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     last: int | None
 
 
-class Places(NamedTuple):
+class Locations(NamedTuple):
     """Where the records of some groups are.
 
     Attributes:
@@ -64,47 +64,56 @@ class Places(NamedTuple):
         return self.counts[-1] if self.counts else None
 
 
-def places_of(
-    silver: Mapping[str, DataFrame], heads: DataFrame | None, counts: Sequence[int], is_new: str
-) -> Places:
+def locate(
+    silver: Mapping[str, DataFrame],
+    checkpoints: DataFrame | None,
+    counts: Sequence[int],
+    is_new: str,
+) -> Locations:
     """Look where the records of some groups are.
 
     Args:
         silver: rows of the silver tables.
-        heads: rows of group_heads of before; None if there is none.
+        checkpoints: rows of group_checkpoints of before; None if there is none.
         counts: how many partitions the topic has had, as far as is known.
         is_new: the condition of rows that no run has looked at before.
     """
     at = F.unix_millis("record_timestamp")
     every = (
-        rows.select(*_PLACE, "record_timestamp", F.expr(is_new).alias("is_new"))
+        rows.select(*_KEY, "record_timestamp", F.expr(is_new).alias("is_new"))
         for rows in silver.values()
     )
-    told = (
+    counted = (
         reduce(DataFrame.unionByName, every)
-        .groupBy(*_PLACE)
+        .groupBy(*_KEY)
         .agg(F.count_if("is_new"), F.min(at), F.max(F.when(F.col("is_new"), at)))
     )
-    found = [Found(*row) for row in told.collect()]
+    found = [Found(*row) for row in counted.collect()]
     known: dict[str, int] = {}
     if not counts or any(row.partition >= counts[-1] for row in found):
-        # Files do not tell; the groups do, since nearly all of them are where they belong.
-        known = {} if heads is None else {row[0]: row[1] for row in heads.select(*_PLACE).collect()}
+        # Files do not say it; the groups do, since nearly all of them are where they belong.
+        known = (
+            {}
+            if checkpoints is None
+            else {row[0]: row[1] for row in checkpoints.select(*_KEY).collect()}
+        )
         inferred = partitions_of([*known.items(), *((row.group, row.partition) for row in found)])
         if inferred is None:
-            return Places([], [], [])
+            return Locations([], [], [])
         counts = [*counts, inferred]
     astray = {row.group for row in found if row.partition != partition_for(row.group, counts[-1])}
     if not astray:
-        return Places(list(counts), [], [])
-    if heads is not None:
-        of_them = heads.where(of_groups(sorted(astray))).select(*_PLACE).collect()
+        return Locations(list(counts), [], [])
+    if checkpoints is not None:
+        of_them = checkpoints.where(of_groups(sorted(astray))).select(*_KEY).collect()
         known = {row.group_id: row.record_partition for row in of_them}
     return sorted_out(found, known, counts)
 
 
-def sorted_out(found: Sequence[Found], known: Mapping[str, int], counts: Sequence[int]) -> Places:
-    """Tell which records are not where their group belongs, and whether the topic's growth did it.
+def sorted_out(
+    found: Sequence[Found], known: Mapping[str, int], counts: Sequence[int]
+) -> Locations:
+    """Return which records are not where their group belongs, and whether the topic grew.
 
     Args:
         found: where records are.
@@ -132,7 +141,7 @@ def sorted_out(found: Sequence[Found], known: Mapping[str, int], counts: Sequenc
         and not _is_explained(row, counts)
         and row.last >= (since.get(row.group) or 0)
     ]
-    return Places(list(counts), elsewhere, misplaced[:_MOST_TOLD])
+    return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED])
 
 
 def _with_former(strays: Sequence[Found], counts: Sequence[int]) -> Sequence[int]:
@@ -151,26 +160,26 @@ def _is_explained(row: Found, counts: Sequence[int]) -> bool:
     return any(partition_for(row.group, n) == row.partition for n in counts)
 
 
-def at_home(silver: dict[str, DataFrame], places: Places) -> dict[str, DataFrame]:
+def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, DataFrame]:
     """Leave out the records that are no part of their groups' history.
 
     Args:
         silver: rows of the silver tables.
-        places: where the records of their groups are.
+        locations: where the records of their groups are.
 
     Returns:
         The others, with a column `placement.HOME` if some are not where they belong.
     """
-    if not places.elsewhere or not silver:
+    if not locations.elsewhere or not silver:
         return silver
     spark = next(iter(silver.values())).sparkSession
     strays = F.broadcast(
-        spark.createDataFrame(places.elsewhere, _STRAYS).withColumn(HOME, F.lit(0))
+        spark.createDataFrame(locations.elsewhere, _STRAYS).withColumn(HOME, F.lit(0))
     )
     at = F.unix_millis("record_timestamp")
     counts = F.col(HOME).isNull() | F.col("until").isNull() | (at < F.col("until"))
     return {
-        table: rows.join(strays, list(_PLACE), how="left")
+        table: rows.join(strays, list(_KEY), how="left")
         .where(counts)
         .select(*rows.columns, F.col(HOME).isNull().alias(HOME))
         for table, rows in silver.items()

@@ -1,6 +1,6 @@
 """Source to bronze: finds what is new, appends it once, accounts for every offset.
 
-Records are told apart by cluster, topic, partition and offset. A topic that was recreated, or that
+Cluster, topic, partition and offset identify a record. A topic that was recreated, or that
 lost its end, has the same offsets with other records: the run goes on under the cluster's next
 name, from the start of the log that is there now.
 """
@@ -127,7 +127,7 @@ def _go_on(run: Run, why: str) -> None:
     logs.follow(run)
     run.summary |= {"continued_as": run.lakehouse.cluster, "continued_because": why}
     run.say(
-        f"{why}. What was read stays under cluster {former.cluster}; the log that is there now is "
+        f"{why}. What was read is under cluster {former.cluster}; the log that is there now is "
         f"read from its start, under cluster {run.lakehouse.cluster}"
     )
 
@@ -154,7 +154,7 @@ def _ingest(run: Run) -> None:
 
 
 def _check_records(lakehouse: Lakehouse, state: State) -> int:
-    """Give the last run that has records in bronze, or is accounted for.
+    """Return the last run that has records in bronze, or is accounted for.
 
     Raises:
         LakehouseError: records are gone that their coverage accounts for.
@@ -214,7 +214,7 @@ def _check_cluster(run: Run, topic: Topic, state: State) -> None:
 
 
 def _kafka_cluster_id(run: Run, state: State) -> str | None:
-    """Give the id of the Kafka cluster that was read; of a log without one, that of the former."""
+    """Return the id of the Kafka cluster that was read; without one, that of the former log."""
     if state.kafka_cluster_id is None and run.former:
         return _state(run.former[-1]).kafka_cluster_id
     return state.kafka_cluster_id
@@ -302,7 +302,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
 
 
 def _reach_back(found: dict[Position, Extent], state: State) -> bool:
-    """Tell whether some records may be in the lakehouse."""
+    """Return whether some records may be in the lakehouse."""
     return any(e.first_offset < state.positions.get(p, 0) for p, e in found.items())
 
 
@@ -373,7 +373,7 @@ def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
 def _written(
     lakehouse: Lakehouse, source: Source, number: RunId, now: dt.datetime
 ) -> dict[Position, Extent]:
-    """Give what a run has written, by record type.
+    """Return what a run has written, by record type.
 
     Raises:
         ConflictError: another run has done this work: of a run that it has already, Delta writes
@@ -435,7 +435,7 @@ def _is_backfill(r: Range, found: dict[Position, Extent]) -> bool:
 
 
 def _within(ranges: list[Range]) -> str:
-    """Give SQL for the records that lie in some ranges, all of one topic."""
+    """Return SQL for the records that lie in some ranges, all of one topic."""
     return " OR ".join(
         f"record_partition = {r.record_partition}"
         f" AND record_offset BETWEEN {r.from_offset} AND {r.next_offset - 1}"
@@ -492,6 +492,6 @@ def _state(lakehouse: Lakehouse) -> State:
 
 
 def _newest_of(column: str) -> Column:
-    """Give the value that a column had last, with the run; null if it never had one."""
+    """Return the value that a column had last, with the run; null if it never had one."""
     value = F.struct(F.col("ingest_run").alias("run"), F.col(column).alias("value"))
     return F.max(F.when(F.col(column).isNotNull(), value)).alias(column)

@@ -151,7 +151,7 @@ def _download(jars: JarSet, cache: Path, folder: Path) -> None:
                 check=False,
             ).returncode
         if status != 0 or not any(part.glob("*.jar")):
-            raise JarsError(f"{_reason(log)} (all output: {log}). Mend that and run again.")
+            raise JarsError(f"{_reason(log)} (all output: {log}). Repair that and run again.")
         part.chmod(0o755)  # mkdtemp's folders are closed to the user that a cluster runs as
         part.rename(folder)
         log.unlink()

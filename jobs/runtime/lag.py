@@ -61,7 +61,7 @@ def lag(run: Run) -> None:
 
 
 def _positions(lakehouse: Lakehouse) -> dict[int, int]:
-    """Give how far the history has told: by partition, the offset behind the last record."""
+    """Return how far the history has come: by partition, the offset behind the last record."""
     last = lakehouse.runs.last("history")
     return {} if last is None else {int(p): at for p, at in last.details["positions"].items()}
 

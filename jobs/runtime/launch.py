@@ -45,7 +45,7 @@ LOCAL_DRIVER_MEMORY = "4g"
 # and then ends with "Out of space in CodeCache". With both compilers Java has 240 MB.
 _QUICK_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
-# The oldest time that a zip can tell: every build of the same code gives the same bytes.
+# The oldest time that a zip can hold: every build of the same code gives the same bytes.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

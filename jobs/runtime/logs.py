@@ -43,7 +43,7 @@ def _continued_as(lakehouse: Lakehouse) -> str | None:
 
 
 def next_name(run: Run) -> str:
-    """Give a name that nothing in the lakehouse has yet."""
+    """Return a name that nothing in the lakehouse has yet."""
     first = (*run.former, run.lakehouse)[0].cluster
     names = (f"{first}.{number}" for number in count(2))
     return next(n for n in names if run.lakehouse.of(n).read(RECORDS).isEmpty())

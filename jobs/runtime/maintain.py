@@ -1,7 +1,7 @@
 """Keeps the tables quick and their folders small: OPTIMIZE, VACUUM, and retention where asked for.
 
 Nothing is deleted from bronze and silver: a full refresh of the history rests on all of silver, a
-decoder that knows more on bronze, and files that are ingested again are told by what bronze holds.
+decoder that knows more on bronze, and bronze shows which files were ingested before.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def maintain(run: Run) -> None:
     step = "looking at the tables" if is_dry else "compacting and vacuuming"
     with run.step(step), ThreadPoolExecutor(_AT_ONCE) as pool:
         kept = list(pool.map(lambda s: _keep(run, s, before_ms, vacuumed.get(s.name)), made))
-    told = [k for k in kept if k.note]
-    if told:
-        run.out.print(_table(told))
+    noted = [k for k in kept if k.note]
+    if noted:
+        run.out.print(_table(noted))
     else:
         run.say("nothing to do: no table has many small files, or files that nothing needs")
     run.summary |= {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import functions as F
 
-from detectors.health import place_among
+from detectors.health import index_among
 from jobs.runtime.logs import of_every_log
 from lakehouse.runs import RunId
 from schemas.gold import SEVERITIES
@@ -88,16 +88,16 @@ def notify(run: Run) -> None:
 
 
 def _claims(lakehouse: Lakehouse) -> int:
-    """Give the number of posts that runs were about to make so far."""
+    """Return the number of posts that runs were about to make so far."""
     return lakehouse.read(ALERTS).where("step = 'posting'").select("at").distinct().count()
 
 
 def _new(lakehouse: Lakehouse, least: int, since: int) -> list[_Anomaly]:
-    """Give the anomalies to post: of a severity, new or worse.
+    """Return the anomalies to post: of a severity, new or worse.
 
     Those that ended before `since` are left out, unless an earlier run was about to post them.
     """
-    rank = F.expr(place_among("severity", SEVERITIES))
+    rank = F.expr(index_among("severity", SEVERITIES))
     known = lakehouse.read(ANOMALIES).where(rank >= least)
     # The last step of an anomaly and severity says whether it was posted, or may be just now.
     last = (
@@ -117,11 +117,13 @@ def _new(lakehouse: Lakehouse, least: int, since: int) -> list[_Anomaly]:
         (is_due | F.col("was_tried")) & (F.col("sent").isNull() | (rank > F.col("sent")))
     )
     rows = unposted.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
-    return [{name: _told(name, value) for name, value in row.asDict().items()} for row in rows]
+    return [
+        {name: _json_value(name, value) for name, value in row.asDict().items()} for row in rows
+    ]
 
 
-def _told(name: str, value: object) -> object:
-    """Give a value as it is posted: times in UTC, and no name too long."""
+def _json_value(name: str, value: object) -> object:
+    """Return a value as it is posted: times in UTC, and no name too long."""
     if isinstance(value, dt.datetime):  # in the zone of this process, and it does not say so
         return value.astimezone(dt.timezone.utc).isoformat().replace("+00:00", "Z")
     if isinstance(value, str) and len(value) > (longest := _LONGEST.get(name, len(value))):
@@ -161,11 +163,11 @@ def _note(
     lakehouse: Lakehouse, part: list[_Anomaly], step: str, run: RunId | None = None
 ) -> dt.datetime:
     now = dt.datetime.now(dt.timezone.utc)
-    told: list[dict[str, object]] = [
+    alerts: list[dict[str, object]] = [
         {"anomaly_id": a["anomaly_id"], "severity": a["severity"], "step": step, "at": now}
         for a in part
     ]
-    lakehouse.append(ALERTS, told, run)
+    lakehouse.append(ALERTS, alerts, run)
     return now
 
 

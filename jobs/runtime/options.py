@@ -22,7 +22,7 @@ JOBS = {
     "demo": "run the pipeline on a bundled recording of a real broker's topic",
     "ingest": "read what is new from a cluster or from Parquet files into bronze",
     "decode": "decode what is new in bronze into silver",
-    "history": "tell what became of each group: silver into gold",
+    "history": "rebuild the history of each group: silver into gold",
     "lag": "ask the cluster how far each group is behind, and judge it: gold.lag",
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
     "validate": "hold the tables to what is expected of them: dq.results",
@@ -114,7 +114,7 @@ class Options:
         vacuum_hours: files that no version of so many hours has are deleted.
         retain_lag: days that rows of gold.lag are kept; None for ever.
         retain_results: days that rows of dq.results are kept; None for ever.
-        dry_run: change nothing, tell what there is to do.
+        dry_run: change nothing, print what there is to do.
     """
 
     job: str
@@ -260,7 +260,7 @@ def _parser(job: str) -> _Parser:
         parser.add_argument(
             "--hash-clients",
             action="store_true",
-            help="put keyed hashes in the place of client ids and hosts in silver and gold; the "
+            help="put keyed hashes instead of client ids and hosts in silver and gold; the "
             f"key is in the environment variable {HASH_KEY}",
         )
     if job in _WITH_THRESHOLDS:
@@ -374,7 +374,7 @@ def _add_upkeep(parser: _Parser) -> None:
         help="delete older rows of dq.results of the cluster (default: never)",
     )
     what.add_argument(
-        "--dry-run", action="store_true", help="change nothing, tell what there is to do"
+        "--dry-run", action="store_true", help="change nothing, print what there is to do"
     )
 
 
@@ -443,7 +443,7 @@ def _from_file(name: str, parser: _Parser) -> dict[str, Any]:
 
 
 def _properties(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Give a table's properties; TOML makes tables of dotted keys that are not quoted."""
+    """Return a table's properties; TOML makes tables of dotted keys that are not quoted."""
     found: dict[str, str] = {}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -466,7 +466,7 @@ def _check(options: Options) -> None:
             f"--cluster {options.cluster!r}: use up to 100 letters, digits, dots, dashes and "
             "underscores, a letter or digit first"
         )
-    _check_place("--lakehouse", options.lakehouse)
+    _check_location("--lakehouse", options.lakehouse)
     root = local_path(options.lakehouse)
     if root is not None and Path(root).exists() and not Path(root).is_dir():
         _fail(f"--lakehouse {options.lakehouse}: is a file; name a folder")
@@ -486,12 +486,12 @@ def _check(options: Options) -> None:
         _fail("--notify: give an http:// or https:// address")
 
 
-def _check_place(name: str, place: str) -> None:
-    if not place.strip():
+def _check_location(name: str, location: str) -> None:
+    if not location.strip():
         _fail(f"{name} is empty: name a folder or a URI")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!/)", place):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!/)", location):
         _fail(
-            f"{name} {place}: what stands before a colon is the scheme of a URI, and no path "
+            f"{name} {location}: what stands before a colon is the scheme of a URI, and no path "
             "follows it; for a folder here write its whole path"
         )
 
@@ -523,7 +523,7 @@ def _check_thresholds(path: str) -> None:
 
 
 def _with_environment(text: str) -> str:
-    """Put the values of environment variables in the place of ${env:NAME}."""
+    """Replace ${env:NAME} by the values of environment variables."""
 
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match.group(1))
@@ -550,7 +550,7 @@ def _check_source(options: Options) -> None:
     if given != 1 and not (given == 0 and options.job in _SOURCE_IS_OPTIONAL):
         _fail("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")
     if options.records is not None:
-        _check_place("--records", options.records)
+        _check_location("--records", options.records)
     if options.bootstrap_servers is None:
         if options.kafka_config is not None:
             _fail("--kafka-config goes with --bootstrap-servers, not with --records")

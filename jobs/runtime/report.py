@@ -59,7 +59,7 @@ def report(run: Run) -> None:
 
 
 def _made_of(lakehouse: Lakehouse) -> str:
-    """Give a mark that a page has in common with no page of other runs, or by other code."""
+    """Return a mark that a page has in common with no page of other runs, or by other code."""
     runs = [lakehouse.runs.last_number(stage) for stage in _STAGES]
     code = sorted(
         _digest(file.read_text("utf-8"))
@@ -85,7 +85,7 @@ def _cache() -> Path | None:
 
 
 def libraries(cache: Path | None) -> str:
-    """Give the code that draws charts; what takes seconds to put together is kept.
+    """Return the code that draws charts; what takes seconds to put together is kept.
 
     Args:
         cache: folder for what can be made again, if there is one.

@@ -21,7 +21,7 @@ Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float
 
 @dataclass
 class Run:
-    """What a job works with, and what it has to tell.
+    """What a job works with, and its summary.
 
     Attributes:
         lakehouse: the tables, as the last log of the cluster sees them.

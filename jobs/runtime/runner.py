@@ -115,7 +115,7 @@ def _report(error: Exception, err: Console, *, verbose: bool) -> int:
 
 
 def _explanation(error: Exception) -> str:
-    """Give the first line that says something, of an error nobody foresaw."""
+    """Return the first line that says something, of an error nobody foresaw."""
     text = str(error)
     if _READ_ONLY in text:  # Java says of a file that it cannot make that it is not found
         return "--lakehouse, --output or --docs cannot be written: the file system is read-only"
@@ -135,8 +135,8 @@ def _explanation(error: Exception) -> str:
         text = cause.toString()
     in_tasks = list(_IN_A_TASK.finditer(text))
     if in_tasks:
-        name, told = in_tasks[-1]["error"], in_tasks[-1]["text"]
-        return told if name in _TOLD_PLAINLY else f"{name}: {told} (--verbose shows where)"
+        name, message = in_tasks[-1]["error"], in_tasks[-1]["text"]
+        return message if name in _PLAIN else f"{name}: {message} (--verbose shows where)"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = lines[0] if lines else "no reason given"
     return f"{type(error).__name__}: {reason} (--verbose shows where)"
@@ -160,7 +160,7 @@ _WORKER_GONE = (
 _IN_A_TASK = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?:\w+\.)*(?P<error>\w+): (?P<text>.*)"
 )
-_TOLD_PLAINLY = (LakehouseError.__name__, SourceError.__name__)
+_PLAIN = (LakehouseError.__name__, SourceError.__name__)
 
 _READ_ONLY = "Read-only file system"
 

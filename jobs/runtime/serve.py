@@ -61,7 +61,7 @@ def _start(run: Run, host: str, port: int) -> Any:  # noqa: ANN401 - Java
 
 
 def _free(host: str, port: int) -> int:
-    """Give the port, if it can be listened on; any free one for 0."""
+    """Return the port, if it can be listened on; any free one for 0."""
     try:
         with socket.create_server((host, port)) as probe:
             return int(probe.getsockname()[1])

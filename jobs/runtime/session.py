@@ -23,7 +23,7 @@ _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @contextmanager
 def session(options: Options) -> Iterator[SparkSession]:
-    """Give the session of a job: the one that is there, or a new one that ends with the job."""
+    """Return the session of a job: the one that is there, or a new one that ends with the job."""
     given = SparkSession.getActiveSession()
     if given is not None:
         yield given

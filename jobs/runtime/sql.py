@@ -54,8 +54,8 @@ def _run(run: Run, number: int, statement: str) -> int:
     try:
         return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        place = f"{run.options.file}, statement {number}: " if run.options.file else ""
-        raise QueryError(place + _first_lines(error)) from error
+        where = f"{run.options.file}, statement {number}: " if run.options.file else ""
+        raise QueryError(where + _first_lines(error)) from error
 
 
 def split(text: str) -> list[str]:
@@ -83,7 +83,7 @@ def split(text: str) -> list[str]:
 
 
 def _after_comment(text: str, at: int) -> int | None:
-    """Give the place behind a comment that begins at a place; None if none does, or ends."""
+    """Return the index behind a comment that begins at an index; None if none does, or ends."""
     if text.startswith("--", at):
         end = text.find("\n", at)
         return len(text) if end < 0 else end
@@ -131,7 +131,7 @@ def _show(out: Console, table: Table) -> None:
 
 
 def _cell(value: object) -> str:
-    """Give a value as a cell: not long, and control characters of other people's text visible."""
+    """Return a value as a cell: not long, and control characters of other people's text visible."""
     if value is None:
         return ""
     text = str(value)

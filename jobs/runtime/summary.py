@@ -12,7 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from detectors.telling import KINDS
+from detectors.sentences import KINDS
 from reporting.read import ask, quality, quality_of, worst_groups
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
@@ -65,32 +65,32 @@ def _of_groups(lakehouse: Lakehouse) -> dict[str, DataFrame]:
     counted = of_late.select(
         *("kind", "severity", "group_id", "started_at", "summary"),
         F.count("*").over(of_severity).alias("row_count"),
-        F.row_number().over(newest).alias("place"),
+        F.row_number().over(newest).alias("rank"),
     )
     # Of those that only inform, one tells how many there are.
-    anomalies = counted.where(f"place <= IF(severity = '{INFO}', 1, {_MOST_ANOMALIES})")
+    anomalies = counted.where(f"rank <= IF(severity = '{INFO}', 1, {_MOST_ANOMALIES})")
     return {"groups": worst_groups(lakehouse, _SHOWN_GROUPS), "anomalies": anomalies}
 
 
 def _show_groups(run: Run, found: Mapping[str, pa.Table]) -> None:
-    groups = found["groups"].sort_by("place").to_pylist() if "groups" in found else []
+    groups = found["groups"].sort_by("rank").to_pylist() if "groups" in found else []
     if not groups:
         return
     run.out.print(_health(groups))
     anomalies = found["anomalies"].to_pylist()
-    anomalies.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), row["place"]))
+    anomalies.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), row["rank"]))
     serious = [row for row in anomalies if row["severity"] != INFO][:_MOST_ANOMALIES]
     for row, more in _worst_by_group(serious):
-        run.out.print(_told(row, more), soft_wrap=True, highlight=False)
+        run.out.print(_line(row, more), soft_wrap=True, highlight=False)
     counts = {row["severity"]: row["row_count"] for row in anomalies}
-    told = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if s in counts)
-    line = f"Anomalies of these 24 hours: {told or 'none'}"
+    shown = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if s in counts)
+    line = f"Anomalies of these 24 hours: {shown or 'none'}"
     text = f"{line}; {ANOMALIES.name} has them all"
     run.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _worst_by_group(rows: list[Row]) -> list[tuple[Row, int]]:
-    """Give what is worst with each group, and how much more there is."""
+    """Return what is worst with each group, and how much more there is."""
     by_group: dict[str | None, list[Row]] = {}
     for row in rows:
         by_group.setdefault(row["group_id"], []).append(row)
@@ -146,18 +146,18 @@ def _health(rows: list[Row]) -> Table:
 
 
 def _lag(row: Row) -> str:
-    """Tell how far a group is behind, and with a partition in trouble, its status."""
+    """Return how far a group is behind, and with a partition in trouble, its status."""
     if row["total_lag"] is None:
         return ""
     is_well = row["worst_lag_status"] in (None, "OK")
     return f"{row['total_lag']:,}" + ("" if is_well else f" {row['worst_lag_status']}")
 
 
-def _told(row: Row, more: int) -> str:
+def _line(row: Row, more: int) -> str:
     summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
     severity, at = row["severity"], f"{_time(row['started_at']):%H:%M:%S}"
-    told = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
-    return told + (f" (+{more} more)" if more else "")
+    shown = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
+    return shown + (f" (+{more} more)" if more else "")
 
 
 def _time(millis: int) -> dt.datetime:

@@ -18,7 +18,7 @@ from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
 from schemas.tables import (
     ANOMALIES,
-    ANOMALY_HEADS,
+    ANOMALY_CHECKPOINTS,
     GROUP_HEALTH,
     LAG,
     LOG_OFFSETS,
@@ -45,7 +45,7 @@ _DECODED = "queried_decoded_rows"
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
 # Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
 _STAGES = {
-    **dict.fromkeys((ANOMALIES.name, GROUP_HEALTH.name, ANOMALY_HEADS.name), "anomalies"),
+    **dict.fromkeys((ANOMALIES.name, GROUP_HEALTH.name, ANOMALY_CHECKPOINTS.name), "anomalies"),
     **dict.fromkeys((LAG.name, LOG_OFFSETS.name), "lag"),
 }
 
@@ -56,20 +56,20 @@ class Changes:
 
     Attributes:
         tables: tables with new rows.
-        values: SQL for the places in the suites.
+        values: SQL for the placeholders in the suites.
     """
 
     tables: set[str]
     values: dict[str, str]
 
     def has(self, suite: Suite) -> bool:
-        """Tell whether there is a value for each place of a suite."""
-        return suite.places <= self.values.keys()
+        """Return whether there is a value for each placeholder of a suite."""
+        return suite.placeholders <= self.values.keys()
 
 
 @of_every_log
 def validate(run: Run) -> None:
-    """Hold the tables to what is expected of them; write and tell what was found."""
+    """Check what is expected of the tables; write and print what was found."""
     lakehouse = run.lakehouse
     run.summary |= {"expectations": 0, "expectations_failed": 0}
     last = lakehouse.runs.last(STAGE)
@@ -98,13 +98,13 @@ def validate(run: Run) -> None:
             _write(lakehouse, stage, changes, found)
     failed = [f for f in found if not f.success]
     run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
-    _tell(run, found, failed, changes)
+    _print(run, found, failed, changes)
     if failed and (run.options.strict or run.options.job == STAGE):
         run.status = FAILED
 
 
 def _floor(lakehouse: Lakehouse) -> int:
-    """Give the number of the last run that wrote results, of a cluster whose ledger was lost."""
+    """Return the number of the last run that wrote results, of a cluster whose ledger was lost."""
     if not lakehouse.exists(RESULTS):
         return -1
     row = lakehouse.read(RESULTS).agg(F.max("validation_run")).first()
@@ -125,8 +125,8 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         "ingest_runs": _upstream("ingest_run", done["decode"]),
         "balanced_ingest_runs": _upstream("ingest_run", done["decode"]),
         "decode_runs": between("decode_run", before["decode"], reach["decode"]),
-        "told_decode_runs": _upstream("decode_run", done["history"]),
-        "told_until": str(max((run.to_run for run in done["history"]), default=-1)),
+        "history_decode_runs": _upstream("decode_run", done["history"]),
+        "history_until": str(max((run.to_run for run in done["history"]), default=-1)),
         "history_runs": between("history_run", before["history"], reach["history"]),
         "owned_since": _owned_since(done["history"]),
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
@@ -148,7 +148,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
 
 
 def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
-    """Tell whether some runs wrote rows of a table, by what the ledger says of it."""
+    """Return whether some runs wrote rows of a table, by what the ledger says of it."""
     # Of silver it names each table that got rows; of others it may say nothing.
     unnamed = 0 if table.startswith("silver.") else 1
     stage = _STAGES.get(table, "history" if table.startswith("gold.") else "decode")
@@ -156,13 +156,13 @@ def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
 
 
 def _upstream(column: str, runs: list[LedgerRow]) -> str:
-    """Give the condition of what some runs took of the stage before."""
+    """Return the condition of what some runs took of the stage before."""
     after = min((run.after_run for run in runs), default=-1)
     return between(column, after, max((run.to_run for run in runs), default=-1))
 
 
 def _owned_since(runs: list[LedgerRow]) -> str:
-    """Give the time from which on some runs of the history tell of owners, in SQL."""
+    """Return the first time that some runs of the history have owners for, in SQL."""
     # A run that tells of none notes None; one that was resumed, or of an older release, nothing.
     noted = [run.details.get(OWNED_SINCE, 0) for run in runs]
     since = [at for at in noted if at is not None]
@@ -170,14 +170,14 @@ def _owned_since(runs: list[LedgerRow]) -> str:
 
 
 def _given(lakehouse: Lakehouse, changes: Changes) -> list[Given]:
-    """Give the suites that have something new to look at, as far as their tables have been made."""
+    """Return the suites with something new to check, as far as their tables have been made."""
     chosen = {suite: filled(suite.rows, changes.values) for suite in suites() if changes.has(suite)}
     named = {suite: tables_of(sql) for suite, sql in chosen.items()}
     made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
     given = [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]
     show(lakehouse, {name for suite in given for name in named[suite]})
     here = changes.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
-    if any("decoded" in suite.places for suite in given):
+    if any("decoded" in suite.placeholders for suite in given):
         # More than one suite reads them, and they are of a dozen tables.
         decoded = lakehouse.spark.sql(on_views(changes.values["decoded"], view_of))
         decoded.localCheckpoint().createOrReplaceTempView(_DECODED)
@@ -191,7 +191,7 @@ def _given(lakehouse: Lakehouse, changes: Changes) -> list[Given]:
     ]
 
 
-# -- telling ---------------------------------------------------------------------------------------
+# -- printing --------------------------------------------------------------------------------------
 
 
 def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[Found]) -> None:
@@ -218,7 +218,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[
     stage.rows = {RESULTS.name: len(rows)}
 
 
-def _tell(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:
+def _print(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:
     if not found:
         run.say("validate: nothing new to look at since the last time")
     elif not failed:
@@ -228,8 +228,8 @@ def _tell(run: Run, found: list[Found], failed: list[Found], changes: Changes) -
         return
     for f in failed:
         share = f"{f.rows_unexpected:,} of {f.rows_checked:,} rows"
-        head = f"[bold]{f.check.severity}[/] {f.suite.table} {f.check.name}: {share}."
-        run.out.print(f"{head} {escape(f.check.meaning)}", soft_wrap=True, highlight=False)
+        line = f"[bold]{f.check.severity}[/] {f.suite.table} {f.check.name}: {share}."
+        run.out.print(f"{line} {escape(f.check.meaning)}", soft_wrap=True, highlight=False)
         query = broken_rows(f.suite, f.check, run.lakehouse.cluster, changes.values)
         run.out.print(query, style="dim", markup=False, highlight=False, soft_wrap=True)
     held = len(found) - len(failed)

@@ -1,4 +1,4 @@
--- What each member of a classic group would have been told on a heartbeat at a time, if it sent the
+-- What the coordinator would have answered to a heartbeat of each member of a classic group at a time, if it sent the
 -- given generation: NONE, REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID.
 -- A member that is not in the result was not known: UNKNOWN_MEMBER_ID. So brokers answer from 2.7.0
 -- on; earlier ones said REBALANCE_IN_PROGRESS in CompletingRebalance, too (KAFKA-10134).

@@ -121,13 +121,13 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
     }
     assert list(shown) == ["anomalies", "states", "generations", "members", "owners", "offsets"]
     assert "most often: new member" in shown["generations"]
-    assert "6 clients, 210 stays, all on 127.0.0.1; came back most: flapper-" in shown["members"]
+    assert "6 clients, 210 sessions, all on 127.0.0.1; came back most: flapper-" in shown["members"]
     names = storm.texts("#groups tbody td:first-child")
     assert names[0] == "orders-storm"
     assert sorted(names)[1:3] == ["healthy-ctl", "orders-storm"]
 
 
-def test_every_chart_is_told_in_words_and_every_table_has_a_caption(storm: Page) -> None:
+def test_every_chart_is_described_in_words_and_every_table_has_a_caption(storm: Page) -> None:
     labels = storm.run("return [...document.querySelectorAll('.plot')].map(p => p.ariaLabel)")
     assert len(labels) == 7
     assert all(len(label) > 40 for label in labels)
@@ -277,8 +277,8 @@ def test_it_is_quick_with_few_and_with_many_groups(
     browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path, count: int
 ) -> None:
     path = tmp_path / "report.html"
-    told = facts([f"team.service-{n}" for n in range(count)]) if count else _nothing()
-    path.write_text(page(told, parts), encoding="utf-8")
+    shown_facts = facts([f"team.service-{n}" for n in range(count)]) if count else _nothing()
+    path.write_text(page(shown_facts, parts), encoding="utf-8")
     opened = Page(browser, path)
     if not count:
         assert "no groups here yet" in opened.text("#headline")

@@ -52,18 +52,18 @@ class Log:
         clients.produce(self.bootstrap, self.name, count, text=text, keys=keys)
 
     def held(self, cluster: str = "default") -> list[int]:
-        """Give the offsets that bronze has, each as often as it is there."""
+        """Return the offsets that bronze has, each as often as it is there."""
         records = table(self.spark, self.root, RECORDS.name, cluster)
         return sorted(row.record_offset for row in records.select("record_offset").collect())
 
     def covered(self, cluster: str = "default") -> list[tuple[int, int, list[Hole]]]:
-        """Give range and holes of every run."""
+        """Return range and holes of every run."""
         coverage = table(self.spark, self.root, COVERAGE.name, cluster)
         rows = coverage.where("continued_as IS NULL").orderBy("ingest_run").collect()
         return [(r.from_offset, r.next_offset, [(h[0], h[1], h[2]) for h in r.holes]) for r in rows]
 
     def continued(self, cluster: str = "default") -> list[tuple[int, int, str]]:
-        """Give where the log ended that was there before another, and the other's name."""
+        """Return where the log ended that was there before another, and the other's name."""
         coverage = table(self.spark, self.root, COVERAGE.name, cluster)
         rows = coverage.where("continued_as IS NOT NULL").collect()
         return [(r.from_offset, r.next_offset, r.continued_as) for r in rows]
@@ -75,7 +75,7 @@ def killed(*_: object) -> int:
 
 
 def said(outcome: Outcome) -> str:
-    """Give what a job said on stderr, without its line breaks."""
+    """Return what a job said on stderr, without its line breaks."""
     return " ".join(outcome.err.split())
 
 
@@ -283,8 +283,10 @@ class TestAnotherLog:
         outcome = run(job, *log.options)
         assert outcome.status == 0, outcome.err
         assert outcome.summary["continued_as"] == "default.2"
-        is_told = "The cluster goes on as default.2, another log" in " ".join(outcome.out.split())
-        assert is_told == (job == "pipeline")
+        is_printed = "The cluster goes on as default.2, another log" in " ".join(
+            outcome.out.split()
+        )
+        assert is_printed == (job == "pipeline")
         assert outcome.summary["records_ingested"] == 3
         assert outcome.summary["quarantined"] == outcome.summary["records_read"] == 8
         for cluster in ("default", "default.2"):

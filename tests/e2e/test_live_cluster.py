@@ -41,7 +41,7 @@ def source(broker: Broker, lakehouse_path: str) -> tuple[str, ...]:
 
 
 def committed(spark: SparkSession, root: str, group: str) -> dict[TopicPartition, int]:
-    """Give the last committed offset of each partition of a group, from silver."""
+    """Return the last committed offset of each partition of a group, from silver."""
     rows = (
         table(spark, root, "silver.offset_commits")
         .where(F.col("group_id") == group)
@@ -106,9 +106,9 @@ def test_what_members_did_is_in_the_tables(
 def test_the_history_says_what_the_admin_client_says(
     spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
 ) -> None:
-    group = "told"
+    group = "described"
 
-    def told() -> Row:
+    def reported() -> Row:
         succeed("silver", *source(broker, lakehouse_path))
         succeed("history", "--lakehouse", lakehouse_path)
         states = table(spark, lakehouse_path, GROUP_STATES.name)
@@ -120,16 +120,16 @@ def test_the_history_says_what_the_admin_client_says(
     with clients.GroupMember(broker.bootstrap, group, [topic]) as member:
         generation = clients.wait_stable(member)
         described = clients.describe_group(broker.bootstrap, group)
-        assert (told().state, told().generation) == (described["group_state"], generation)
+        assert (reported().state, reported().generation) == (described["group_state"], generation)
         sessions = table(spark, lakehouse_path, MEMBER_SESSIONS.name)
         present = sessions.where((F.col("group_id") == group) & F.col("left_at").isNull())
         assert {r.member_id for r in present.collect()} == {
             m["member_id"] for m in described["members"]
         }
     clients.wait_until(lambda: clients.group_state(broker.bootstrap, group) == "Empty")
-    assert told().state == "Empty"
+    assert reported().state == "Empty"
     clients.delete_group(broker.bootstrap, group)
-    assert told().state == clients.group_state(broker.bootstrap, group) == "Dead"
+    assert reported().state == clients.group_state(broker.bootstrap, group) == "Dead"
 
 
 def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
@@ -137,7 +137,7 @@ def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
 ) -> None:
     group, at = "new", broker.bootstrap
 
-    def told() -> tuple[str, dict[str, list[int]]]:
+    def reported() -> tuple[str, dict[str, list[int]]]:
         succeed("silver", *source(broker, lakehouse_path))
         succeed("history", "--lakehouse", lakehouse_path)
         is_now = (F.col("group_id") == group) & F.col("ended_at").isNull()
@@ -161,15 +161,15 @@ def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
 
         clients.wait_until(is_settled, timeout_s=90, what="both members share the partitions")
         members = (first, second)
-        assert told() == ("Stable", {m.member_id: m.partitions for m in members})
+        assert reported() == ("Stable", {m.member_id: m.partitions for m in members})
     clients.wait_until(lambda: clients.group_state(at, group) == "Empty")
-    assert told() == ("Empty", {})
+    assert reported() == ("Empty", {})
 
 
-def test_a_topic_that_is_deleted_and_comes_back_is_told_as_that(
+def test_a_topic_that_is_deleted_and_comes_back_is_reported_as_that(
     spark: SparkSession, broker: Broker, lakehouse_path: str
 ) -> None:
-    group, at, topics = "comes-back", broker.bootstrap, ("stays", "comes-and-goes")
+    group, at, topics = "comes-back", broker.bootstrap, ("kept", "comes-and-goes")
     for name in topics:
         clients.create_topic(at, name, partitions=2)
     gone = {TopicPartition(topics[1], 0), TopicPartition(topics[1], 1)}
@@ -195,7 +195,7 @@ def test_a_topic_that_is_deleted_and_comes_back_is_told_as_that(
     succeed("silver", *source(broker, lakehouse_path))
     succeed("history", "--lakehouse", lakehouse_path)
     rows = table(spark, lakehouse_path, GROUP_GENERATIONS.name).where(F.col("group_id") == group)
-    told = [r for r in rows.orderBy("record_offset").collect() if r.member_count]
+    reported = [r for r in rows.orderBy("record_offset").collect() if r.member_count]
     commits = table(spark, lakehouse_path, "silver.offset_commits").where(
         (F.col("group_id") == group) & (F.col("topic") == topics[1]) & F.col("is_tombstone")
     )
@@ -203,13 +203,13 @@ def test_a_topic_that_is_deleted_and_comes_back_is_told_as_that(
         F.count("*").alias("offsets"), F.max("record_offset").alias("at")
     ).collect()
     assert went.offsets == len(gone)
-    dropped = next(r for r in told if r.assigned_partitions == len(gone))
+    dropped = next(r for r in reported if r.assigned_partitions == len(gone))
     # The member may look at its topics before the coordinator has deleted their offsets.
-    is_told = went.at < dropped.record_offset
-    assert dropped.cause == ("topic_deleted" if is_told else "partitions_changed")
-    assert told[-1].cause == "partitions_changed"
+    is_earlier = went.at < dropped.record_offset
+    assert dropped.cause == ("topic_deleted" if is_earlier else "partitions_changed")
+    assert reported[-1].cause == "partitions_changed"
     # Its only member waited for nobody, though the partitions had no owner for longer.
-    assert told[-1].join_ms < AWAY_S * 1_000
+    assert reported[-1].join_ms < AWAY_S * 1_000
 
 
 def test_a_run_adds_exactly_what_came_since_the_last(
@@ -235,7 +235,7 @@ def test_a_run_adds_exactly_what_came_since_the_last(
 def test_everything_the_cluster_says_is_there_was_read(
     spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
 ) -> None:
-    """Spark shows no row of an internal topic, and no error, unless it is told otherwise."""
+    """Spark shows no row of an internal topic, and no error, unless it is configured otherwise."""
     clients.commit(broker.bootstrap, "seen", {TopicPartition(topic, 1): 7})
     ends = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_committed")
     succeed("ingest", *source(broker, lakehouse_path))

@@ -55,7 +55,7 @@ def recording(path: Path, commits: list[tuple[str, str, int, int]]) -> Path:
 
 
 def ingested(tmp_path: Path, commits: list[tuple[str, str, int, int]]) -> str:
-    """Give a lakehouse that knows of these commits."""
+    """Return a lakehouse that knows of these commits."""
     root = str(tmp_path / "lakehouse")
     succeed("silver", "--records", recording(tmp_path / "r.parquet", commits), "--lakehouse", root)
     succeed("history", "--lakehouse", root)
@@ -63,7 +63,7 @@ def ingested(tmp_path: Path, commits: list[tuple[str, str, int, int]]) -> str:
 
 
 def newest(spark: SparkSession, root: str) -> dict[tuple[str, TopicPartition], Row]:
-    """Give the rows of the newest run by group and partition."""
+    """Return the rows of the newest run by group and partition."""
     rows = table(spark, root, LAG.name).collect()
     last = max(r.lag_run for r in rows)
     return {
@@ -124,9 +124,10 @@ def test_lag_is_what_the_admin_client_says(
     summary = succeed("pipeline", *source)
     assert clients.end_offsets(broker.bootstrap, OFFSETS) == before
     expected = {
-        (group, tp): clients.end_offsets(broker.bootstrap, tp.topic)[tp.partition] - told.offset
+        (group, tp): clients.end_offsets(broker.bootstrap, tp.topic)[tp.partition]
+        - committed.offset
         for group in ("lag-a", "lag-b", "lag-c")
-        for tp, told in clients.list_group_offsets(broker.bootstrap, group).items()
+        for tp, committed in clients.list_group_offsets(broker.bootstrap, group).items()
     }
     every = newest(spark, lakehouse_path)
     rows = {key: r for key, r in every.items() if key in expected}

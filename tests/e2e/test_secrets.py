@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def arguments_below(root: int) -> set[str]:
-    """Give the command lines of a process and all that it started."""
+    """Return the command lines of a process and all that it started."""
     found = set()
     try:
         me = psutil.Process(root)

@@ -132,7 +132,7 @@ def struct_differences(struct: Struct, theirs: object, ours: object) -> Iterator
 
 
 def is_default(field: Field, value: object) -> bool:
-    """Tell whether Kafka shows no tagged field for a value: an empty one, if none is declared."""
+    """Return whether Kafka shows no tagged field for a value: an empty one, if none is declared."""
     if value is None or value == field.default:
         return True
     if field.unit == "epoch_ms":
@@ -172,7 +172,7 @@ def java_text(text: str) -> str:
 def our_embedded(
     row: Mapping[str, object],
 ) -> Iterator[tuple[str, object, object, bytes]]:
-    """Give what a row's consumers embed: message, struct, error and bytes, as they lie there."""
+    """Return what a row's consumers embed: message, struct, error and bytes, as they lie there."""
     if row.get("protocol_type") == "consumer":
         for member in as_list(row["members"]):
             for kind in ("subscription", "assignment"):

@@ -1,4 +1,4 @@
-"""Whatever a group goes through, its history holds together, and tells what the log can tell."""
+"""Whatever a group goes through, its history holds together, and says what the log can say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.coordinator import DEAD, EMPTY, STABLE, Coordinator
-from tests.support.history import Commit, check_timeline, tell
+from tests.support.history import Commit, check_timeline, rebuild
 from tests.unit.test_history_truth import assert_same, check_owners, is_legal
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
 
@@ -56,16 +56,16 @@ def stable_generations(group: Coordinator) -> list[Generation]:
 @given(LIVES, st.booleans())
 def test_the_timeline_holds_together(life: list[object], writes_creation: bool) -> None:  # noqa: FBT001
     log = lived(life, writes_creation=writes_creation).log()  # type: ignore[arg-type]
-    told = tell(log)
-    check_timeline(told[STATES], is_legal)
-    check_owners(told[OWNERS])
+    tables = rebuild(log)
+    check_timeline(tables[STATES], is_legal)
+    check_owners(tables[OWNERS])
 
 
 @settings(deadline=None)
 @given(LIVES, st.booleans())
-def test_what_the_log_has_is_told_exactly(life: list[object], writes_creation: bool) -> None:  # noqa: FBT001
+def test_what_the_log_has_is_exact(life: list[object], writes_creation: bool) -> None:  # noqa: FBT001
     group = lived(life, writes_creation=writes_creation)  # type: ignore[arg-type]
-    rows = {(r["generation"], r["stable_at"]): r for r in tell(group.log())[GENERATIONS]}
+    rows = {(r["generation"], r["stable_at"]): r for r in rebuild(group.log())[GENERATIONS]}
     for true in stable_generations(group):
         row = rows[true.number, true.stable]
         assert row["join_completed_at"] == true.completed
@@ -83,21 +83,21 @@ def test_the_state_is_the_brokers_where_it_is_exact(
 ) -> None:
     group = lived(life, writes_creation=writes_creation)  # type: ignore[arg-type]
     entered = {(s.at, s.state) for s in group.truth.states}
-    for row in tell(group.log())[STATES]:
+    for row in rebuild(group.log())[STATES]:
         if row["evidence"] == "exact" and row["state"] in (EMPTY, STABLE, DEAD):
             assert (row["started_at"], row["state"]) in entered
 
 
 @settings(deadline=None)
 @given(LIVES)
-def test_who_is_told_to_be_a_member_is_one(life: list[object]) -> None:
+def test_who_is_listed_as_a_member_is_one(life: list[object]) -> None:
     group = lived(life, writes_creation=True)  # type: ignore[arg-type]
-    told = tell(group.log())
+    tables = rebuild(group.log())
     for true in stable_generations(group):
         at = true.stable or 0
         in_force = {
             r["member_id"]
-            for r in told[SESSIONS]
+            for r in tables[SESSIONS]
             if r["joined_at"] <= at and (r["left_at"] is None or r["left_at"] > at)
         }
         assert in_force == true.members, true
@@ -112,7 +112,7 @@ def test_runs_tell_what_one_run_tells(
 ) -> None:
     log = lived(life, writes_creation=writes_creation).log()  # type: ignore[arg-type]
     inside = [cut for cut in cuts if cut <= len(log.events)]
-    assert_same(tell(log, inside), tell(log), log)
+    assert_same(rebuild(log, inside), rebuild(log), log)
 
 
 @settings(deadline=None)
@@ -130,19 +130,19 @@ def test_after_a_hole_nothing_is_claimed(
             continue
         getattr(group, str(step))(*arguments)
         group.pass_time(pause)
-    told = tell(group.log())
-    check_timeline(told[STATES], is_legal)
+    tables = rebuild(group.log())
+    check_timeline(tables[STATES], is_legal)
     log = group.log()
     hole = log.missing[0]
-    behind = [r for r in told[GENERATIONS] if r["record_offset"] > hole]
+    behind = [r for r in tables[GENERATIONS] if r["record_offset"] > hole]
     # A static member's return repeats its generation: no other can hide in the hole before it.
     first = next((e.offset for e in log.events if is_record_behind(e, hole)), None)
     for row in behind:
         expected = "unknown" if row["record_offset"] == first else "complete"
         assert row["aborted_evidence"] == expected
     for true in stable_generations(group)[known:]:
-        told_as = true.number, true.stable
-        (row,) = (r for r in behind if (r["generation"], r["stable_at"]) == told_as)
+        expected = true.number, true.stable
+        (row,) = (r for r in behind if (r["generation"], r["stable_at"]) == expected)
         assert (row["join_started_at_min"] or 0) <= true.started <= row["join_started_at_max"]
 
 

@@ -13,11 +13,11 @@ from tests.support.lives import (
     check,
     check_runs,
     failure,
+    history_of,
     of_seed,
     quiet_life,
     random_life,
     shrunk,
-    told_of,
 )
 from timeline.model import STATES
 
@@ -25,7 +25,7 @@ SEED, LIVES, PARTS = 20, 2_000, 8
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_lives_are_told_as_they_were(part: int) -> None:
+def test_lives_are_rebuilt_as_they_were(part: int) -> None:
     for number in range(part, LIVES, PARTS):
         life = of_seed(SEED, number)
         if failure(life) is not None:
@@ -33,8 +33,8 @@ def test_lives_are_told_as_they_were(part: int) -> None:
             check(life)
 
 
-def test_what_happens_in_one_millisecond_is_told_the_same_in_many_runs() -> None:
-    # Records of several writes are taken for one then, so that states in between are not told.
+def test_what_happens_in_one_millisecond_is_the_same_in_many_runs() -> None:
+    # Records of several writes count as one then, so that states in between are not in the history.
     chance = random.Random(SEED)  # noqa: S311 - no secret
     for number in range(500):
         life = of_seed(SEED, number)
@@ -43,8 +43,8 @@ def test_what_happens_in_one_millisecond_is_told_the_same_in_many_runs() -> None
 
 
 def warnings(life: Life) -> set[str]:
-    group, told = told_of(life)
-    found = detected_history(told, group.clock + 3_600_000)
+    group, tables = history_of(life)
+    found = detected_history(tables, group.clock + 3_600_000)
     return {row["kind"] for row in found if row["severity"] != "info"}
 
 
@@ -64,8 +64,8 @@ def test_a_storm_is_an_anomaly() -> None:
 def test_lives_see_all_that_a_group_can_be_in() -> None:
     seen: set[tuple[str, str]] = set()
     for number in range(200):
-        _, told = told_of(of_seed(SEED, number))
-        seen |= {(row["group_type"], row["state"]) for row in told[STATES]}
+        _, tables = history_of(of_seed(SEED, number))
+        seen |= {(row["group_type"], row["state"]) for row in tables[STATES]}
     classic = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
     modern = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
     assert seen == {

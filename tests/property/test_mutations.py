@@ -72,7 +72,7 @@ def test_a_lying_length_takes_no_more_memory_than_an_honest_one() -> None:
 
 
 def lying_values(record_type: RecordType, message: Message, version: int) -> Iterator[Pair]:
-    """Give values that promise more elements than follow, at every place of a small value."""
+    """Return values that promise more elements than follow, at every position of a small value."""
     key = encode_key(record_type.id, small_values(record_type.key.root, 0))
     values = small_values(message.root, version)
     honest = encode_value(record_type.id, version, values, layout=message.layout)

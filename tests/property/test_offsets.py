@@ -77,7 +77,7 @@ def hour_of(row: Row) -> datetime | None:
 
 
 def held(number: int) -> int:
-    """Give what 64 bits hold of a number."""
+    """Return what 64 bits hold of a number."""
     return max(-(2**63) + 1, min(2**63 - 1, number))
 
 
@@ -94,7 +94,7 @@ def log_bytes(row: Row) -> int:
 
 
 class Model:
-    """All partitions, told of one commit after the other."""
+    """All partitions, followed one commit after the other."""
 
     def __init__(self) -> None:
         self.last: dict[tuple[object, ...], Row] = {}
@@ -167,8 +167,8 @@ class Model:
         sums["jumps"] += largest is not None and step > 1_000 and step > 10 * largest
 
 
-def told(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
-    """Tell what a run makes of commits and of what the runs before it told, in batches."""
+def run_over(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
+    """Return what a run makes of commits and of what earlier runs wrote, in batches."""
     given = [
         *({"kind": offsets.AN_HOUR, offsets.HOURS: r} for r in earlier[offsets.HOURS]),
         *({"kind": offsets.LAST_COMMIT, offsets.LATEST: r} for r in earlier[offsets.LATEST]),
@@ -197,7 +197,7 @@ def runs_of(
         is_given = [all_hours or (*key(r), r["hour"]) in begun for r in found[offsets.HOURS]]
         hours = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if given]
         rest = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if not given]
-        of_run = told(rows[start:end], found | {offsets.HOURS: hours}, size)
+        of_run = run_over(rows[start:end], found | {offsets.HOURS: hours}, size)
         found[offsets.HOURS] = rest + of_run[offsets.HOURS]
         found[offsets.MOVES] += of_run[offsets.MOVES]
         found[offsets.LATEST] = of_run[offsets.LATEST]

@@ -45,7 +45,7 @@ EMBEDDED = [
     for version in range(message.valid.low, message.valid.high + 1)
 ]
 # Where a member of a classic group carries each of them: protocol type, field, column.
-PLACES = {
+POSITIONS = {
     "ConsumerProtocolSubscription": ("consumer", "subscription", "subscription"),
     "ConsumerProtocolAssignment": ("consumer", "assignment", "assignment"),
     "ConnectProtocolSubscription": ("connect", "subscription", "connect_subscription"),
@@ -105,7 +105,7 @@ def test_every_embedded_message_reads_back_what_was_written(
 ) -> None:
     message, version = case
     values = data.draw(message_values(message, version))
-    protocol_type, field, column = PLACES[message.name]
+    protocol_type, field, column = POSITIONS[message.name]
     written = EmbeddedBytes.of(message, version, values)
     row = decode_one(group_metadata({**member(), field: written}, protocolType=protocol_type))
     [found] = row["members"]

@@ -113,7 +113,7 @@ def steps(spark: SparkSession, root: str) -> list[tuple[int, str]]:
 
 
 def lines(runs: list[Run]) -> list[str]:
-    """Give what was said about the other run."""
+    """Return what was said about the other run."""
     text = "".join(each.err.file.getvalue() for each in runs)  # type: ignore[attr-defined]
     return [line for line in text.splitlines() if "begun by another run" in line]
 
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
     ("table_name", "lost"),
     [("offset_commits", "the folder"), ("consumer_group_metadata", "the last commit")],
 )
-def test_silver_that_is_lost_in_part_is_told_of(
+def test_silver_that_is_lost_in_part_is_reported(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str, table_name: str, lost: str
 ) -> None:
     first, second, third = parts_of(RECORDINGS / "4.3.1-modern.parquet", tmp_path, 3)

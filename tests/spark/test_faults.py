@@ -15,10 +15,10 @@ from jobs import INTERRUPTED
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
-    ANOMALY_HEADS,
+    ANOMALY_CHECKPOINTS,
     COMMITTED_OFFSETS,
     COVERAGE,
-    GROUP_HEADS,
+    GROUP_CHECKPOINTS,
     GROUP_STATES,
     OFFSET_MOVES,
     OFFSET_PROGRESS,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 JOBS = ("decode", "history", "anomalies")
 OF_OFFSETS = [COMMITTED_OFFSETS, OFFSET_MOVES, OFFSET_PROGRESS]
-STATE = (RUNS, GROUP_HEADS, ANOMALY_HEADS, COVERAGE)
+STATE = (RUNS, GROUP_CHECKPOINTS, ANOMALY_CHECKPOINTS, COVERAGE)
 
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def whole(
     root = tmp_path_factory.mktemp("whole") / "lakehouse"
     shutil.copytree(half, root)
     bring(root, parts[2])
-    return told(spark, root)
+    return rows_by_table(spark, root)
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def lakehouse(half: Path, tmp_path: Path) -> Path:
     return root
 
 
-def told(spark: SparkSession, root: Path) -> dict[str, list[str]]:
-    """Give the rows of all tables but those that are only kept to go on from."""
+def rows_by_table(spark: SparkSession, root: Path) -> dict[str, list[str]]:
+    """Return the rows of all tables but those that are only kept to go on from."""
     found = contents(spark, str(root))
-    return {name: rows for name, rows in found.items() if not name.endswith("_heads")}
+    return {name: rows for name, rows in found.items() if not name.endswith("_checkpoints")}
 
 
 def folder(root: Path, spec: TableSpec) -> Path:
@@ -118,7 +118,7 @@ class TestLost:
         for spec in specs:
             shutil.rmtree(folder(lakehouse, spec))
         bring(lakehouse, parts[2])
-        assert told(spark, lakehouse) == whole
+        assert rows_by_table(spark, lakehouse) == whole
         assert is_balanced(spark, str(lakehouse))
         again = [succeed(job, "--lakehouse", lakehouse) for job in JOBS]
         assert [summary.get("records_read", 0) for summary in again] == [0, 0, 0]
@@ -143,7 +143,7 @@ class TestLost:
         for spec in specs:
             shutil.rmtree(folder(lakehouse, spec))
         bring(lakehouse, parts[2])
-        assert told(spark, lakehouse) == whole
+        assert rows_by_table(spark, lakehouse) == whole
 
     def test_records_are_missed(self, lakehouse: Path, parts: list[Path]) -> None:
         """Nothing else has the bytes: to go on would hide that they are gone."""
@@ -155,7 +155,7 @@ class TestLost:
 
 
 class TestHalfCopied:
-    """A table whose log has a gap, or ends in the middle of a commit, is told of in a line."""
+    """A table whose log has a gap, or ends in the middle of a commit, is named in a line."""
 
     @pytest.mark.parametrize(
         "spec",
@@ -186,10 +186,10 @@ class TestHalfCopied:
             succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
         source = ("--records", parts[2]) if job == "ingest" else ()
         outcome = run(job, "--lakehouse", lakehouse, *source)
-        if outcome.status == 0:  # a table that the others tell of is rebuilt
+        if outcome.status == 0:  # a table that follows from others is rebuilt
             assert job == "history"
             succeed("anomalies", "--lakehouse", lakehouse)
-            assert told(spark, lakehouse) == whole
+            assert rows_by_table(spark, lakehouse) == whole
         else:
             assert "bring it back from a copy" in outcome.complaint
             assert spec.name.replace(".", "/") in outcome.complaint
@@ -197,7 +197,7 @@ class TestHalfCopied:
     def test_data_file(self, lakehouse: Path, parts: list[Path]) -> None:
         spec = decoded_table("offset_commits")
         next(folder(lakehouse, spec).glob("cluster=default/*.parquet")).unlink()
-        shutil.rmtree(folder(lakehouse, GROUP_HEADS))  # has the history read all of silver
+        shutil.rmtree(folder(lakehouse, GROUP_CHECKPOINTS))  # has the history read all of silver
         succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
         outcome = run("history", "--lakehouse", lakehouse)
         assert outcome.status == 1
@@ -256,7 +256,7 @@ def test_a_disk_that_is_full_loses_nothing(
             assert held in {len(before[RECORDS.name]), len(whole[RECORDS.name])}
         succeed(job, "--lakehouse", lakehouse, *source)
     assert failed >= len(JOBS) + 1
-    assert told(spark, lakehouse) == whole
+    assert rows_by_table(spark, lakehouse) == whole
     assert is_balanced(spark, str(lakehouse))
 
 
@@ -289,16 +289,16 @@ class TestUpgrade:
             assert name not in spark.read.format("delta").load(opened.path(spec)).columns
         for part in parts:
             bring(Path(lakehouse_path), part)
-        assert told(spark, Path(lakehouse_path)) == whole
+        assert rows_by_table(spark, Path(lakehouse_path)) == whole
         for spec, name in ((COVERAGE, "continued_as"), (RUNS, "seconds")):
             assert name in spark.read.format("delta").load(opened.path(spec)).columns
 
     def test_a_newer_release_has_more_columns(
         self, spark: SparkSession, lakehouse: Path, parts: list[Path], whole: dict[str, list[str]]
     ) -> None:
-        widened = (RECORDS, COVERAGE, RUNS, GROUP_HEADS, GROUP_STATES, ANOMALIES)
+        widened = (RECORDS, COVERAGE, RUNS, GROUP_CHECKPOINTS, GROUP_STATES, ANOMALIES)
         for spec in (*widened, decoded_table("group_metadata")):
             path = folder(lakehouse, spec)
             spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (remark STRING)")
         bring(lakehouse, parts[2])
-        assert told(spark, lakehouse) == whole
+        assert rows_by_table(spark, lakehouse) == whole

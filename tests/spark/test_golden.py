@@ -2,7 +2,7 @@
 
 `tests/golden/digests.json` has the digests. Where rows differ, `tests/support/golden.py` shows
 which: it dumps what this code makes, and what another checkout makes, and compares. It also writes
-the digests anew, after a change that is meant.
+the digests again, after an intended change.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def test_every_row_is_what_it_was(
     folders = (RECORDINGS, TESTS / "truth")
     recording = next(f / f"{name}.parquet" for f in folders if (f / f"{name}.parquet").exists())
     root = tmp_path / "lakehouse"
-    golden.tell(recording, root, golden.VARIANTS[variant])
-    told = golden.tables(spark, root)
+    golden.process(recording, root, golden.VARIANTS[variant])
+    now = golden.tables(spark, root)
     before = GOLDEN["digests"][name][variant]
     differences = [
         difference
-        for table in dict.fromkeys([*before, *told])
-        for difference in differing(table, before.get(table, "0"), told.get(table, []))
+        for table in dict.fromkeys([*before, *now])
+        for difference in differing(table, before.get(table, "0"), now.get(table, []))
     ]
     assert not differences, "\n".join(["", *differences])
 

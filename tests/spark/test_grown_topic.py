@@ -60,7 +60,7 @@ def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None
     assert {r["committed_offset"] for r in commits} == {20}
     assert not query(root, "SELECT * FROM gold.anomalies WHERE kind = 'misplaced_record'")
     assert not query(root, "SELECT * FROM gold.anomalies WHERE kind = 'offsets_expired'")
-    # Those that had to begin anew have not stopped to commit.
+    # Those that had to start over have not stopped to commit.
     stalled = query(root, "SELECT group_id FROM gold.anomalies WHERE kind = 'commit_stall'")
     assert {r["group_id"] for r in stalled} == {*GROUPS} - MOVED
 
@@ -98,6 +98,6 @@ def test_records_that_are_astray_or_refused_count_once(tmp_path: Path) -> None:
     ingest(tmp_path / "both.parquet")
     once["misplaced_record"] = 4
     assert counted() == once
-    for lost in ("anomaly_heads", "group_heads"):
+    for lost in ("anomaly_checkpoints", "group_checkpoints"):
         shutil.rmtree(root / "gold" / lost)
         assert counted() == once

@@ -1,4 +1,4 @@
-"""With --hash-clients, no table behind bronze names a client, and all else is told as without."""
+"""With --hash-clients, no table behind bronze names a client, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hashed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 
 def names_of(spark: SparkSession, root: str) -> set[str]:
-    """Give ids and hosts of clients of a lakehouse, those that nothing else is called."""
+    """Return ids and hosts of clients of a lakehouse, those that nothing else is called."""
     rows = table(spark, root, "silver.group_metadata", "one").collect()
     found = {m[n] for row in rows for m in row.members or () for n in ("client_id", "client_host")}
     return {name for name in found if name.startswith(("crash-", "flapper-", "/127."))}
@@ -64,7 +64,7 @@ def test_no_table_names_a_client(spark: SparkSession, storm: str, hashed: tuple[
             continue
         looked_at += 1
         for row in lakehouse.read(spec).collect():
-            # Bytes that embed what a client sent stay, and text of its commits.
+            # Bytes that embed what a client sent are kept, and text of its commits.
             text = repr({k: v for k, v in row.asDict(recursive=True).items() if k != "metadata"})
             assert not [name for name in (*names, SECRET) if name in text], (spec.name, text)
     assert looked_at > 14
@@ -72,7 +72,7 @@ def test_no_table_names_a_client(spark: SparkSession, storm: str, hashed: tuple[
     assert not [name for name in (*names, SECRET) if name in page]
 
 
-def test_all_else_is_told_as_without(
+def test_all_else_is_the_same_as_without(
     spark: SparkSession, storm: str, hashed: tuple[Path, str]
 ) -> None:
     root = str(hashed[0])
@@ -90,8 +90,8 @@ def test_all_else_is_told_as_without(
     key = ClientKey(SECRET)
     columns = ("client_id", "client_host", "member_id", "joined_at")
     plain, changed = (
-        table(spark, place, MEMBER_SESSIONS.name, "one").select(*columns).collect()
-        for place in (storm, root)
+        table(spark, where, MEMBER_SESSIONS.name, "one").select(*columns).collect()
+        for where in (storm, root)
     )
     assert sorted(map(tuple, changed)) == sorted(
         (key.hash(r.client_id), key.hash(r.client_host), key.hash_member(r.member_id), r.joined_at)
@@ -111,7 +111,7 @@ def test_names_of_clients_are_not_mixed(
     succeed("ingest", "--lakehouse", root, "--records", second)
     outcome = run("decode", "--lakehouse", root)
     assert outcome.status == 1
-    assert "holds hashes in the place of clients: give --hash-clients" in outcome.complaint
+    assert "holds hashes instead of clients: give --hash-clients" in outcome.complaint
     hashing.setenv(HASH_KEY, OTHER)
     outcome = run("decode", "--lakehouse", root, "--hash-clients")
     assert outcome.status == 1
@@ -119,7 +119,7 @@ def test_names_of_clients_are_not_mixed(
     assert OTHER not in outcome.err
     hashing.setenv(HASH_KEY, SECRET)
     assert succeed("decode", "--lakehouse", root, "--hash-clients")["decoded"] > 0
-    # Anew from bronze, as the line says.
+    # Rebuilt from bronze, as the line says.
     shutil.rmtree(root / "silver")
     succeed("silver", "--lakehouse", root, "--records", third)
     outcome = run("decode", "--lakehouse", root, "--hash-clients")

@@ -1,4 +1,4 @@
-"""History and anomalies: cut into runs, run twice, run anew, and with records that come late."""
+"""History and anomalies: cut into runs, run twice, refreshed, and with records that come late."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ RUNS = 3
 
 @pytest.fixture(scope="module")
 def root(storm: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A lakehouse with the storm, told in one run, to tell it again beside."""
+    """A lakehouse with the storm of one run, and room for other runs beside."""
     root = tmp_path_factory.mktemp("history") / "lakehouse"
     shutil.copytree(storm, root)
     return str(root)
 
 
 def gold(spark: SparkSession, root: str, cluster: str) -> dict[str, list[str]]:
-    """Give the gold tables' rows, but for what is kept to go on, and what names the cluster."""
+    """Return the gold tables' rows, but for what is kept to go on, and what names the cluster."""
     found = contents(spark, root, cluster)
     of_cluster = rf"cluster='{cluster}'|anomaly_id='\w+'"
     return {
         name: sorted(re.sub(of_cluster, "", row) for row in rows)
         for name, rows in found.items()
-        if name.startswith("gold.") and not name.endswith("_heads")
+        if name.startswith("gold.") and not name.endswith("_checkpoints")
     }
 
 
 def anomalies(spark: SparkSession, root: str, cluster: str) -> list[str]:
-    """Give what was found, and how bad it is."""
+    """Return what was found, and how bad it is."""
     columns = ("kind", "severity", "group_id", "subject", "label", "started_at", "ended_at")
     found = table(spark, root, ANOMALIES.name, cluster).select(*columns)
     return sorted(map(repr, found.collect()))
@@ -101,18 +101,16 @@ def test_a_run_without_new_records_changes_nothing(spark: SparkSession, root: st
     assert contents(spark, root, "one") == before
 
 
-def test_told_anew_from_silver_it_is_the_same(
-    spark: SparkSession, root: str, tmp_path: Path
-) -> None:
-    anew = tmp_path / "lakehouse"
-    shutil.copytree(root, anew)
-    shutil.rmtree(anew / "gold")
-    succeed("history", "--lakehouse", anew, "--cluster", "one")
-    succeed("anomalies", "--lakehouse", anew, "--cluster", "one")
-    assert gold(spark, str(anew), "one") == gold(spark, root, "one")
+def test_rebuilt_from_silver_it_is_the_same(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    rebuilt = tmp_path / "lakehouse"
+    shutil.copytree(root, rebuilt)
+    shutil.rmtree(rebuilt / "gold")
+    succeed("history", "--lakehouse", rebuilt, "--cluster", "one")
+    succeed("anomalies", "--lakehouse", rebuilt, "--cluster", "one")
+    assert gold(spark, str(rebuilt), "one") == gold(spark, root, "one")
 
 
-def test_groups_with_late_records_are_told_anew(
+def test_groups_with_late_records_are_rebuilt(
     spark: SparkSession, root: str, tmp_path: Path
 ) -> None:
     early, late = parts(STORM, 2)
@@ -123,11 +121,11 @@ def test_groups_with_late_records_are_told_anew(
         summary = succeed("history", "--lakehouse", root, "--cluster", "late")
         succeed("anomalies", "--lakehouse", root, "--cluster", "late")
     assert summary["groups_replayed"] == 5  # all of the recording
-    late_told, told = (gold(spark, root, cluster) for cluster in ("late", "one"))
+    late_tables, whole = (gold(spark, root, cluster) for cluster in ("late", "one"))
     # What ran when is the only difference.
     for name in (GROUP_STATES.name, GROUP_GENERATIONS.name, PARTITION_OWNERS.name):
-        assert late_told[name] == told[name], name
-    assert late_told[OFFSET_PROGRESS.name] == told[OFFSET_PROGRESS.name]
+        assert late_tables[name] == whole[name], name
+    assert late_tables[OFFSET_PROGRESS.name] == whole[OFFSET_PROGRESS.name]
     found = anomalies(spark, root, "late")
     assert any("coverage_gap" in a for a in found)  # for as long as the early records were missing
     assert [a for a in found if "coverage_gap" not in a] == [
@@ -135,7 +133,7 @@ def test_groups_with_late_records_are_told_anew(
     ]
 
 
-def test_the_storm_is_found_and_told_apart(spark: SparkSession, root: str) -> None:
+def test_the_storm_is_found_and_classified(spark: SparkSession, root: str) -> None:
     found = table(spark, root, ANOMALIES.name, "one")
     storms = found.where("kind = 'rebalance_storm'").select("group_id", "severity", "label")
     assert sorted(map(tuple, storms.collect())) == [
@@ -176,8 +174,8 @@ def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_p
         lakehouse.of("one").runs.note(RunId("lag", number), rows={LAG.name: 1})
         assert succeed("anomalies", *options)["anomalies_run"] is True
         health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
-        told = health["healthy-ctl"]
-        assert (told.total_lag, told.worst_lag_status) == (lag, "STOP")
+        whole = health["healthy-ctl"]
+        assert (whole.total_lag, whole.worst_lag_status) == (lag, "STOP")
         assert succeed("anomalies", *options)["anomalies_run"] is False
     for name in (ANOMALIES.name, GROUP_STATES.name):
         now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
@@ -245,8 +243,8 @@ def test_bytes_in_the_log_are_those_of_the_records(spark: SparkSession, root: st
     sizes = records.join(commits, ["record_partition", "record_offset"]).select(
         (F.length("key") + F.coalesce(F.length("value"), F.lit(0))).alias("size")
     )
-    told = table(spark, root, "gold.offset_progress", "one").agg(F.sum("log_bytes")).first()[0]
-    assert told == sizes.agg(F.sum("size")).first()[0]
+    whole = table(spark, root, "gold.offset_progress", "one").agg(F.sum("log_bytes")).first()[0]
+    assert whole == sizes.agg(F.sum("size")).first()[0]
 
 
 # -- the views -------------------------------------------------------------------------------------
@@ -295,8 +293,8 @@ def test_rebalances_per_hour_add_up(spark: SparkSession, root: str) -> None:
         "SELECT sum(rebalances) AS n FROM gold.rebalances_per_hour"
         " WHERE cluster = 'one' AND group_id = 'orders-storm'",
     )
-    told = table(spark, root, "gold.group_generations", "one")
-    assert row["n"] == told.where("group_id = 'orders-storm' AND generation > 0").count()
+    whole = table(spark, root, "gold.group_generations", "one")
+    assert row["n"] == whole.where("group_id = 'orders-storm' AND generation > 0").count()
 
 
 def test_the_changes_of_a_generation_name_members_and_partitions(root: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from jobs import INTERRUPTED
 from jobs.runtime import history as job
 from lakehouse.tables import Lakehouse
-from schemas.tables import COMMITTED_OFFSETS, GROUP_HEADS, GROUP_STATES, OFFSET_MOVES
+from schemas.tables import COMMITTED_OFFSETS, GROUP_CHECKPOINTS, GROUP_STATES, OFFSET_MOVES
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, run, succeed
 from tests.support.parts import parts_of
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def half(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lakehouse of which the first of two parts is told, and the second one is decoded."""
+    """A lakehouse with the history of the first of two parts, and the second one decoded."""
     assert spark is not None
     folder = tmp_path_factory.mktemp("half")
     root = folder / "lakehouse"
@@ -59,7 +59,7 @@ def noted(spark: SparkSession, root: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     "killed_behind",
-    [GROUP_STATES, COMMITTED_OFFSETS, GROUP_HEADS],
+    [GROUP_STATES, COMMITTED_OFFSETS, GROUP_CHECKPOINTS],
     ids=lambda spec: spec.name,
 )
 def test_it_goes_on(
@@ -84,8 +84,8 @@ def test_it_goes_on(
         patch.setattr(Lakehouse, "_write", killed)
         assert run("history", "--lakehouse", root).status == INTERRUPTED
     succeed("history", "--lakehouse", root)
-    told, rows = whole
-    assert contents(spark, str(root)) == told
+    expected, rows = whole
+    assert contents(spark, str(root)) == expected
     ours = noted(spark, root)
     assert {name: count for name, count in ours.items() if count} == rows
     assert succeed("history", "--lakehouse", root)["groups_changed"] == 0
@@ -107,7 +107,7 @@ def test_a_run_that_another_release_has_planned_is_followed_by_a_full_refresh(
     with monkeypatch.context() as patch:
         patch.setattr(job, "_RULES", job._RULES - 1)
         succeed("history", "--lakehouse", root)  # a full refresh by the rules of that release
-        shutil.rmtree(root / "gold" / "group_heads")
+        shutil.rmtree(root / "gold" / "group_checkpoints")
         patch.setattr(job, "_tell", killed)
         assert run("history", "--lakehouse", root).status == INTERRUPTED
     succeed("history", "--lakehouse", root)
@@ -153,7 +153,7 @@ def test_a_table_that_an_old_copy_stands_for_is_made_anew(
     succeed("history", "--lakehouse", root)
     shutil.rmtree(root / "gold" / "group_states")
     shutil.copytree(old, root / "gold" / "group_states")
-    # The tables are looked at when there is something to tell of.
+    # The tables are looked at when there is something new.
     lakehouse = Lakehouse(spark, str(root), "default")
     with lakehouse.runs.incremental("decode", to=1, force=True, plan={"retried": 0}) as stage:
         assert stage is not None

@@ -19,10 +19,10 @@ from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns, silver_tables
 from schemas.tables import COMMITTED_OFFSETS
 from tests.conftest import RECORDINGS
-from tests.support.history import decoded, in_millis, logs_of, tell
+from tests.support.history import decoded, in_millis, logs_of, rebuild
 from timeline import arrow
 from timeline.commits import COMMITS
-from timeline.groups import HEADS, TABLES, holes_of
+from timeline.groups import CHECKPOINTS, TABLES, holes_of
 from timeline.modern import COLUMNS
 from timeline.transform import timeline
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MOST = 2**63 - 1
 BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-OF_THE_RUN = ("is_settled", "told_since")
+OF_THE_RUN = ("is_settled", "rebuilt_run")
 
 
 @pytest.fixture(params=["small batches", "usual batches"])
 def batches(
     spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Give Python few rows at once, with few members each."""
+    """Return Python few rows at once, with few members each."""
     usual = spark.conf.get(BATCH)
     if request.param == "small batches":
         spark.conf.set(BATCH, 3)
@@ -61,7 +61,7 @@ def silver(spark: SparkSession, name: str) -> dict[str, DataFrame]:
     return found
 
 
-def told(rows: DataFrame) -> dict[str, list[Row]]:
+def by_table(rows: DataFrame) -> dict[str, list[Row]]:
     return {table: in_millis(rows_of(rows, table).toArrow().to_pylist()) for table in TABLES}
 
 
@@ -84,16 +84,16 @@ def texts(rows: list[Row]) -> list[str]:
 
 @pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("name", ["4.3.1-modern", "4.3.1-connect", "4.3.1-txn.read_committed"])
-def test_groups_are_told_as_one_by_one(spark: SparkSession, name: str) -> None:
+def test_groups_together_give_what_each_gives_alone(spark: SparkSession, name: str) -> None:
     expected: dict[str, list[Row]] = defaultdict(list)
     logs = logs_of(RECORDINGS / f"{name}.parquet")
     for log in logs:
-        for table, rows in tell(log).items():
+        for table, rows in rebuild(log).items():
             expected[table] += rows
     missing = {(log.partition, offset) for log in logs for offset in log.missing}
     partitions, lost = np.array(sorted(missing), np.int64).reshape(-1, 2).T
     holes = holes_of(partitions, lost, lost, {})
-    found = told(timeline(silver(spark, name), None, holes))
+    found = by_table(timeline(silver(spark, name), None, holes))
     for table in TABLES:
         assert texts(nameless(found[table])) == texts(nameless(expected[table])), table
     assert all(row["is_settled"] is False for row in found["group_states"] if not row["ended_at"])
@@ -106,11 +106,11 @@ def test_a_head_goes_on_where_the_run_before_ended(spark: SparkSession) -> None:
         for side in ("<", ">=")
     )
     first = timeline(early, None, {}).localCheckpoint()
-    heads = rows_of(first, HEADS)
-    assert not heads.isEmpty()
-    second = timeline(late, heads, {}).localCheckpoint()
-    changed = {row.group_id for row in rows_of(second, HEADS).collect()}
-    whole, before, after = told(timeline(rows, None, {})), told(first), told(second)
+    checkpoints = rows_of(first, CHECKPOINTS)
+    assert not checkpoints.isEmpty()
+    second = timeline(late, checkpoints, {}).localCheckpoint()
+    changed = {row.group_id for row in rows_of(second, CHECKPOINTS).collect()}
+    whole, before, after = by_table(timeline(rows, None, {})), by_table(first), by_table(second)
     for table in TABLES:
         kept = [r for r in before[table] if r["is_settled"] or r["group_id"] not in changed]
         assert texts(kept + after[table]) == texts(whole[table]), table

@@ -478,10 +478,10 @@ class TestBadInput:
         rows = [record(0, None, None), record(2, None, None) | wrong]
         second = write(folder / "2.parquet", pa.Table.from_pylist(rows, SCHEMA))
         line = self.complaint(lakehouse_path, folder)
-        told = (
+        message = (
             f"--records {folder}: {second} has a record with topic, partition and offset {words};"
         )
-        assert told in line
+        assert message in line
 
     def test_column_of_another_type(self, tmp_path: Path, lakehouse_path: str) -> None:
         records = pq.read_table(STORM)

@@ -56,8 +56,8 @@ def test_many_small_files_become_few_and_runs_go_on(
     assert orphan.exists()
     assert contents(spark, root) == before
 
-    told = succeed("maintain", "--lakehouse", root)
-    assert told["files_after"] < told["files_before"]
+    result = succeed("maintain", "--lakehouse", root)
+    assert result["files_after"] < result["files_before"]
     assert len(spark.read.format("delta").load(f"{root}/bronze/records").inputFiles()) == 1
     assert not orphan.exists()
     assert contents(spark, root) == before
@@ -112,8 +112,8 @@ def test_old_samples_go_when_asked_but_for_the_newest(
         lakehouse.append(LAG, rows, RunId("lag", number))
         lakehouse.runs.note(RunId("lag", number))
     assert succeed("maintain", "--lakehouse", lakehouse_path)["rows_deleted"] == 0
-    told = succeed("maintain", "--lakehouse", lakehouse_path, "--retain-lag", 30)
-    assert told["rows_deleted"] == 2
+    result = succeed("maintain", "--lakehouse", lakehouse_path, "--retain-lag", 30)
+    assert result["rows_deleted"] == 2
     assert [row.lag_run for row in lakehouse.read(LAG).collect()] == [2]
 
 

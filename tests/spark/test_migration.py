@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Two of three parts of a recording, each brought by one pipeline.
 FORMER = Path(__file__).parents[1] / "data" / "lakehouse-of-format-1.tar.gz"
 # Which run wrote a row, and what detectors remember, is no matter of the rows themselves.
-_OF_RUNS = ("gold.group_heads", "gold.anomaly_heads")
+_OF_RUNS = ("gold.group_checkpoints", "gold.anomaly_checkpoints")
 
 
 @pytest.fixture

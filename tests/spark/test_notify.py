@@ -28,7 +28,7 @@ SECRET = "canary-b7d1"  # noqa: S105 - made up
 
 
 class Webhook:
-    """A server that keeps what it is sent, and answers as it is told to."""
+    """A server that keeps what it is sent, and answers as configured."""
 
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []

@@ -29,39 +29,39 @@ def test_no_table_asks_for_a_feature_that_a_reader_may_lack(storm: str) -> None:
 def test_duckdb_gives_what_spark_gives(storm: str) -> None:
     connection = read_with_duckdb.connect(storm)
     owners = connection.sql(read_with_duckdb.OWNERS).fetchall()
-    told = query(
+    expected = query(
         storm,
         "SELECT group_id, client_id, generation FROM owners_at(TIMESTAMP '2026-11-21 07:01:15')"
         " WHERE topic = 'orders' AND topic_partition = 2 ORDER BY group_id",
     )
-    assert [row[:3] for row in owners] == [tuple(row.values()) for row in told]
+    assert [row[:3] for row in owners] == [tuple(row.values()) for row in expected]
     rebalances = connection.sql(read_with_duckdb.REBALANCES).fetchall()
-    told = query(
+    expected = query(
         storm,
         "SELECT group_id, cause, rebalances, rebalance_ms FROM gold.rebalances_per_hour"
         " ORDER BY rebalances DESC, group_id, cause LIMIT 5",
     )
-    assert rebalances == [tuple(row.values()) for row in told]
+    assert rebalances == [tuple(row.values()) for row in expected]
     members = connection.sql(read_with_duckdb.MEMBERS).fetchall()
     assert members == [(2, "crash-1"), (2, "crash-x")]
 
 
 def test_polars_gives_what_spark_gives(storm: str) -> None:
     committed = read_with_polars.committed_at(storm, "crash-loop", AT)
-    told = query(
+    expected = query(
         storm,
         "SELECT topic, topic_partition, max_by(committed_offset, record_offset)"
         " FROM silver.offset_commits WHERE group_id = 'crash-loop'"
         " AND record_timestamp <= TIMESTAMP '2026-11-21 07:02:00' GROUP BY ALL ORDER BY ALL",
     )
-    assert committed.rows() == [tuple(row.values()) for row in told]
+    assert committed.rows() == [tuple(row.values()) for row in expected]
     clients = read_with_polars.flapping_clients(storm).rows()
-    told = query(
+    expected = query(
         storm,
-        "SELECT group_id, client_id, count(*) AS stays FROM gold.member_sessions"
-        " GROUP BY ALL HAVING stays > 2 ORDER BY stays DESC, group_id, client_id",
+        "SELECT group_id, client_id, count(*) AS sessions FROM gold.member_sessions"
+        " GROUP BY ALL HAVING sessions > 2 ORDER BY sessions DESC, group_id, client_id",
     )
-    assert [row[:3] for row in clients] == [tuple(row.values()) for row in told]
+    assert [row[:3] for row in clients] == [tuple(row.values()) for row in expected]
 
 
 def test_the_examples_print_their_answers(storm: str, capsys: pytest.CaptureFixture[str]) -> None:

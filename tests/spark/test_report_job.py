@@ -1,4 +1,4 @@
-"""The job report on lakehouses that have little to tell."""
+"""The job report on lakehouses that have little to show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ASKED = {"sql": ("--query", "SELECT 1")}
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    """Give the data that a page shows."""
+    """Return the data that a page shows."""
     text = path.read_text("utf-8").partition('id="data">')[2].partition("</script>")[0]
     found: dict[str, Any] = json.loads(text)
     return found
@@ -73,7 +73,7 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
         assert group.rows["states"]["started_at"].to_pylist() == newest
 
 
-def test_the_pipeline_writes_the_report_where_it_is_told(
+def test_the_pipeline_writes_the_report_where_it_is_configured(
     spark: SparkSession, lakehouse_path: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "pages" / "groups.html"
@@ -90,7 +90,7 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
     assert quality["records"] + sum(quality["holes"].values()) == quality["offsets"] > 0
     assert quality["last_validation_at"] is not None
     assert quality["findings"] == []
-    # Where no run has brought anything since, the page stays as it is.
+    # Where no run has brought anything since, the page is not written.
     again = run_of(spark, lakehouse_path, "pipeline", "--records", str(OLD), *map(str, options[2:]))
     report(again)
     assert again.summary["report"] == str(path)
@@ -104,8 +104,8 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
         held.append(RESULTS, [found], RunId("validate", number))
         held.runs.note(RunId("validate", number))
     report(again)
-    (told,) = data_of(path)["quality"]["findings"]
-    assert (told["expectation"], told["rows_unexpected"]) == ("e", 2)
+    (finding,) = data_of(path)["quality"]["findings"]
+    assert (finding["expectation"], finding["rows_unexpected"]) == ("e", 2)
     # Whoever asks for a page gets one.
     made_at = data_of(path)["made_at"]
     succeed("report", "--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
@@ -113,7 +113,7 @@ def test_the_pipeline_writes_the_report_where_it_is_told(
 
 
 @pytest.mark.parametrize("job", ["report", "validate", "anomalies", "decode", "history", "lag"])
-def test_a_cluster_that_nobody_knows_is_told_with_those_there_are(storm: str, job: str) -> None:
+def test_a_cluster_that_nobody_knows_is_refused_with_the_known_names(storm: str, job: str) -> None:
     """Without --cluster it is "default", which this lakehouse does not have, either."""
     outcome = run(job, "--lakehouse", storm)
     assert outcome.status == 2
@@ -131,7 +131,7 @@ def test_what_is_done_for_all_clusters_needs_no_name(
     assert run(job, "--lakehouse", storm, *options, "--cluster", "on").status == 2
 
 
-def test_a_file_that_cannot_be_written_is_told_in_a_line(
+def test_a_file_that_cannot_be_written_is_one_line(
     spark: SparkSession, lakehouse_path: str, tmp_path: Path
 ) -> None:
     Lakehouse(spark, lakehouse_path, "default").create(RECORDS)

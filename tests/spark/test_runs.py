@@ -20,8 +20,8 @@ def lakehouse(spark: SparkSession, lakehouse_path: str) -> Lakehouse:
     return Lakehouse(spark, lakehouse_path, "default")
 
 
-def anew(lakehouse: Lakehouse) -> Lakehouse:
-    """Give the tables as another process sees them."""
+def reopened(lakehouse: Lakehouse) -> Lakehouse:
+    """Return the tables as another process sees them."""
     return lakehouse.of(lakehouse.cluster)
 
 
@@ -44,7 +44,7 @@ def test_a_stage_takes_what_is_new(lakehouse: Lakehouse) -> None:
         (1, PLANNED, 2, 5),
         (1, DONE, 2, 5),
     ]
-    last = anew(lakehouse).runs.last("decode")
+    last = reopened(lakehouse).runs.last("decode")
     assert last is not None
     assert (last.run, last.rows) == (1, {"silver.offset_commits": 50})
     assert last.details == {"as_of": 5, "quarantined": 1}
@@ -58,7 +58,7 @@ def test_a_run_that_was_killed_is_resumed_with_its_range(lakehouse: Lakehouse) -
         lakehouse.runs.incremental("decode", to=2, plan={"as_of": 7}),
     ):
         raise KeyboardInterrupt
-    with anew(lakehouse).runs.incremental("decode", to=9, plan={"as_of": 8}) as run:
+    with reopened(lakehouse).runs.incremental("decode", to=9, plan={"as_of": 8}) as run:
         assert run is not None
         assert (run.id, run.after, run.to) == (RunId("decode", 0), -1, 2)
         assert run.is_resumed
@@ -78,7 +78,7 @@ def test_a_full_refresh_takes_all_from_the_start(lakehouse: Lakehouse) -> None:
 
 
 def test_of_two_plans_at_once_one_holds(lakehouse: Lakehouse) -> None:
-    one, other = anew(lakehouse), anew(lakehouse)
+    one, other = reopened(lakehouse), reopened(lakehouse)
     assert one.runs.last("decode") is None
     assert other.runs.last("decode") is None  # neither knows of the other
     with (
@@ -89,7 +89,7 @@ def test_of_two_plans_at_once_one_holds(lakehouse: Lakehouse) -> None:
         assert second is not None
         assert (second.id, second.to) == (first.id, 2)
         assert (first.is_resumed, second.is_resumed) == (False, True)
-    done = anew(lakehouse).runs.done("decode", -1, 5)
+    done = reopened(lakehouse).runs.done("decode", -1, 5)
     assert [(row.run, row.to_run) for row in done] == [(0, 2)]
 
 
@@ -105,4 +105,4 @@ def test_a_ledger_of_a_later_release_is_refused(lakehouse: Lakehouse) -> None:
     row = lakehouse.read(RUNS).drop("cluster").collect()[0].asDict(recursive=True)
     lakehouse.append(RUNS, [row | {"run": 1, "format_version": 999}])
     with pytest.raises(LakehouseError, match="lakehouse format 999"):
-        anew(lakehouse).runs.last("ingest")
+        reopened(lakehouse).runs.last("ingest")

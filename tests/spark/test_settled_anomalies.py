@@ -1,4 +1,4 @@
-"""What is settled is told once, whatever comes late."""
+"""What is settled is written once, whatever comes late."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from lakehouse.queries import answers
 from lakehouse.runs import RunId
 from lakehouse.tables import OPEN_ROWS, Lakehouse, of_groups, spark_schema
-from schemas.tables import ANOMALIES, GROUP_HEADS, GROUP_STATES, RECORDS
+from schemas.tables import ANOMALIES, GROUP_CHECKPOINTS, GROUP_STATES, RECORDS
 from tests.conftest import RECORDINGS
 from tests.support.jobs import is_balanced, succeed
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 ODD = ("a b#c?dé", "a%20b", 'it\'s "quoted"', "plus+and=equal,comma")
 
 
-def head(group: str, state: str = "{}", run: int = 0) -> dict[str, object]:
-    return {"group_id": group, "state": state, "history_run": run, "told_since": 0}
+def checkpoint(group: str, state: str = "{}", run: int = 0) -> dict[str, object]:
+    return {"group_id": group, "state": state, "history_run": run, "rebuilt_run": 0}
 
 
 def groups(lakehouse: Lakehouse) -> list[str]:
-    return sorted(row.group_id for row in lakehouse.read(GROUP_HEADS).collect())
+    return sorted(row.group_id for row in lakehouse.read(GROUP_CHECKPOINTS).collect())
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_a_path_is_a_path_whatever_is_in_it(spark: SparkSession, tmp_path: Path,
 
 def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:
     lakehouse.create(ANOMALIES)
-    told = DeltaTable.forPath(lakehouse.spark, lakehouse.path(ANOMALIES)).detail().collect()[0]
-    assert tuple(told.partitionColumns) == ANOMALIES.partitions
-    assert told.properties["delta.dataSkippingStatsColumns"] == ",".join(ANOMALIES.skipping)
+    details = DeltaTable.forPath(lakehouse.spark, lakehouse.path(ANOMALIES)).detail().collect()[0]
+    assert tuple(details.partitionColumns) == ANOMALIES.partitions
+    assert details.properties["delta.dataSkippingStatsColumns"] == ",".join(ANOMALIES.skipping)
     held = lakehouse.spark.read.format("delta").load(lakehouse.path(ANOMALIES)).schema
     comments = {c.name: c.comment for c in ANOMALIES.columns}
     assert {f.name: f.metadata["comment"] for f in held} == comments
@@ -63,41 +63,45 @@ def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:
 
 def test_rows_are_of_the_cluster_that_wrote_them(lakehouse: Lakehouse) -> None:
     other = lakehouse.of("007")  # which is no number
-    lakehouse.append(GROUP_HEADS, [head("a")])
-    other.append(GROUP_HEADS, [head("b")])
+    lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("a")])
+    other.append(GROUP_CHECKPOINTS, [checkpoint("b")])
     assert (groups(lakehouse), groups(other)) == (["a"], ["b"])
-    other.replace(GROUP_HEADS, [head("c")])
+    other.replace(GROUP_CHECKPOINTS, [checkpoint("c")])
     assert (groups(lakehouse), groups(other)) == (["a"], ["c"])
 
 
 def test_a_write_of_a_run_is_done_once(lakehouse: Lakehouse) -> None:
     for number in (3, 3, 2):
-        lakehouse.append(GROUP_HEADS, [head(f"appended by {number}")], RunId("history", number))
-    lakehouse.append(GROUP_HEADS, [head("of another stage")], RunId("other", 3))
+        lakehouse.append(
+            GROUP_CHECKPOINTS, [checkpoint(f"appended by {number}")], RunId("history", number)
+        )
+    lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("of another stage")], RunId("other", 3))
     assert groups(lakehouse) == ["appended by 3", "of another stage"]
     for _ in range(2):
-        lakehouse.replace(GROUP_HEADS, [head("replaced")], RunId("history", 4))
-        lakehouse.append(GROUP_HEADS, [head("behind it")])
+        lakehouse.replace(GROUP_CHECKPOINTS, [checkpoint("replaced")], RunId("history", 4))
+        lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("behind it")])
     assert groups(lakehouse) == ["behind it", "behind it", "replaced"]
 
 
 @pytest.mark.parametrize("kind", ["list", "arrow", "spark"])
 def test_rows_come_from_here_or_from_spark(lakehouse: Lakehouse, kind: str) -> None:
-    rows = [head("a"), head("b", "é")]
-    schema = spark_schema(GROUP_HEADS.of_cluster)
-    in_spark = lakehouse.with_cluster(GROUP_HEADS, rows).drop("cluster")
+    rows = [checkpoint("a"), checkpoint("b", "é")]
+    schema = spark_schema(GROUP_CHECKPOINTS.of_cluster)
+    in_spark = lakehouse.with_cluster(GROUP_CHECKPOINTS, rows).drop("cluster")
     given = {"list": rows, "arrow": in_spark.toArrow(), "spark": in_spark}[kind]
     assert in_spark.schema.names == schema.names
-    lakehouse.append(GROUP_HEADS, given)  # type: ignore[arg-type]
-    held = lakehouse.read(GROUP_HEADS).orderBy("group_id").collect()
+    lakehouse.append(GROUP_CHECKPOINTS, given)  # type: ignore[arg-type]
+    held = lakehouse.read(GROUP_CHECKPOINTS).orderBy("group_id").collect()
     assert [(row.group_id, row.state) for row in held] == [("a", "{}"), ("b", "é")]
 
 
 @pytest.mark.parametrize("group", ["b", "it's", "x' OR '1'='1", 'a"\\b'])
 def test_rows_that_meet_a_condition_are_replaced(lakehouse: Lakehouse, group: str) -> None:
-    lakehouse.append(GROUP_HEADS, [head("a"), head(group), head("c")])
+    lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("a"), checkpoint(group), checkpoint("c")])
     where = of_groups([group])
-    lakehouse.replace(GROUP_HEADS, [head("new"), head("d")], where=where)  # need not meet it
+    lakehouse.replace(
+        GROUP_CHECKPOINTS, [checkpoint("new"), checkpoint("d")], where=where
+    )  # need not meet it
     assert groups(lakehouse) == ["a", "c", "d", "new"]
 
 
@@ -114,22 +118,22 @@ def test_open_rows_are_replaced_and_settled_ones_stay(lakehouse: Lakehouse) -> N
 
 
 def test_rows_that_delta_marks_as_deleted_are_gone(lakehouse: Lakehouse) -> None:
-    lakehouse.append(GROUP_HEADS, [head("a"), head("b")])
-    table = f"delta.`{lakehouse.path(GROUP_HEADS)}`"
+    lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("a"), checkpoint("b")])
+    table = f"delta.`{lakehouse.path(GROUP_CHECKPOINTS)}`"
     sql = lakehouse.spark.sql
     sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
     sql(f"DELETE FROM {table} WHERE group_id = 'a'")
     assert groups(lakehouse) == ["b"]
-    ((row,),) = answers(lakehouse, ["SELECT count(*) AS rows FROM gold.group_heads"])
+    ((row,),) = answers(lakehouse, ["SELECT count(*) AS rows FROM gold.group_checkpoints"])
     assert row["rows"] == 1
 
 
 def test_a_table_of_an_older_release_lacks_a_column(lakehouse: Lakehouse) -> None:
-    fewer = tuple(c for c in GROUP_HEADS.columns if c.name != "told_since")
-    lakehouse.append(replace(GROUP_HEADS, columns=fewer), [head("old")])
-    assert lakehouse.read(GROUP_HEADS).where("told_since IS NULL").count() == 1
-    lakehouse.append(GROUP_HEADS, [head("new")])
-    held = {row.group_id: row.told_since for row in lakehouse.read(GROUP_HEADS).collect()}
+    fewer = tuple(c for c in GROUP_CHECKPOINTS.columns if c.name != "rebuilt_run")
+    lakehouse.append(replace(GROUP_CHECKPOINTS, columns=fewer), [checkpoint("old")])
+    assert lakehouse.read(GROUP_CHECKPOINTS).where("rebuilt_run IS NULL").count() == 1
+    lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("new")])
+    held = {row.group_id: row.rebuilt_run for row in lakehouse.read(GROUP_CHECKPOINTS).collect()}
     assert held == {"old": None, "new": 0}
 
 

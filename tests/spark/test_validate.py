@@ -61,7 +61,7 @@ def states(change: dict[str, str] | None, where: str = "sequence = 1", found: in
 
 
 def static(members: str) -> str:
-    """Give SQL of members that share an instance id."""
+    """Return SQL of members that share an instance id."""
     (declared,) = (
         c.type for c in all_tables()["silver.group_metadata"].columns if c.name == "members"
     )
@@ -86,7 +86,7 @@ BROKEN = {
     "silver.* groups: records_are_where_their_group_belongs": Broken(
         "silver.group_metadata", {"record_partition": "(record_partition + 1) % 50"}
     ),
-    "silver.* groups: every_group_is_told_of": Broken("gold.group_heads", None),
+    "silver.* groups: every_group_has_a_history": Broken("gold.group_checkpoints", None),
     "bronze.records: offsets_are_whole": Broken("bronze.records", {"record_offset": "-1"}),
     "bronze.records: time_type_is_known": Broken("bronze.records", {"timestamp_type": "'Then'"}),
     "bronze.coverage: ranges_run_forwards": Broken(
@@ -315,7 +315,7 @@ class World:
         self.spark.sql(text).createOrReplaceTempView(view)
 
     def given(self, number: int, suite: Suite, check: Check, broken: Broken) -> Given:
-        """Give one expectation of a suite, and the rows with one that is broken."""
+        """Return one expectation of a suite, and the rows with one that is broken."""
         view = f"broken_{number}"
         self.broken(broken, view)
         text = on_views(
@@ -379,14 +379,14 @@ def found(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
         is_gone |= not {*of.suite.key} <= {*key}
         if of.suite.table != broken.table or is_gone or broken.is_other:
             continue
-        tell = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
-        shown.append(of.rows.where(f"NOT ({of.conditions[0]})").select(*tell))
-        wanted.append(spark.sql(f"SELECT inline(array({first(broken)}))").select(*tell))
+        shown_as = F.lit(name).alias("name"), F.to_json(F.struct(*of.suite.key)).alias("key")
+        shown.append(of.rows.where(f"NOT ({of.conditions[0]})").select(*shown_as))
+        wanted.append(spark.sql(f"SELECT inline(array({first(broken)}))").select(*shown_as))
     right = reduce(DataFrame.unionByName, wanted).intersect(reduce(DataFrame.unionByName, shown))
     names = {row.name for row in right.collect()}
-    told = {row.name for row in reduce(DataFrame.unionByName, wanted).collect()}
+    outcome = {row.name for row in reduce(DataFrame.unionByName, wanted).collect()}
     return {
-        name: Case(found[number], name in names or name not in told)
+        name: Case(found[number], name in names or name not in outcome)
         for name, number in cases.items()
     }
 
@@ -427,11 +427,13 @@ def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
     ids = ["", "a", "grüße", "\U0001f600" * 3, *("g" * n + "-\u00e9" for n in range(60))]
     rows = pa.table({"group_id": ids, "partition": [partition_for(name, 50) for name in ids]})
     quick.createDataFrame(rows).createOrReplaceTempView("ids")
-    heads = spark_schema(all_tables()["gold.group_heads"].columns)
-    quick.createDataFrame([], heads).createOrReplaceTempView("heads")
+    checkpoints = spark_schema(all_tables()["gold.group_checkpoints"].columns)
+    quick.createDataFrame([], checkpoints).createOrReplaceTempView("checkpoints")
     text = "SELECT 'c' AS cluster, group_id, partition AS record_partition, 0 AS decode_run FROM {}"
     (suite,) = (s for s in suites() if s.title == "silver.* groups")
-    sql = filled(suite.rows, {"decoded": text.format("ids")}).replace("gold.group_heads", "heads")
+    sql = filled(suite.rows, {"decoded": text.format("ids")}).replace(
+        "gold.group_checkpoints", "checkpoints"
+    )
     conditions = [filled(suite.checks[0].condition, {"homes": "hash % 50"}), "true"]
     found, _ = evaluate([Given(suite, quick.sql(sql), conditions)])
     assert (found.rows_checked, found.rows_unexpected) == (len(ids), 0)
@@ -451,7 +453,7 @@ def test_a_clean_recording_passes_and_is_looked_at_once(
     assert of_stage.count() == 1
 
 
-def test_a_failing_expectation_is_told_with_its_query(
+def test_a_failing_expectation_is_printed_with_its_query(
     spark: SparkSession, clean: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     root = str(tmp_path / "lakehouse")
@@ -459,13 +461,13 @@ def test_a_failing_expectation_is_told_with_its_query(
     lakehouse = Lakehouse(spark, root, "default")
     spec = all_tables()["gold.group_states"]
     spark.sql(f"DELETE FROM delta.`{lakehouse.path(spec)}` WHERE sequence = 1")
-    told = run("validate", "--lakehouse", root, "--full", "--docs", tmp_path / "docs")
-    assert told.status == 3
+    outcome = run("validate", "--lakehouse", root, "--full", "--docs", tmp_path / "docs")
+    assert outcome.status == 3
     failed = [r for r in table(spark, root, RESULTS.name).collect() if not r.success]
     assert [r.expectation for r in failed] == ["no_interval_is_missing"]
-    assert told.summary["expectations_failed"] == 1
+    assert outcome.summary["expectations_failed"] == 1
     (row,) = failed
-    assert row.query in told.out
+    assert row.query in outcome.out
     assert (tmp_path / "docs" / "index.html").is_file()
     seen = on_views(row.query, lambda name: f"delta.`{lakehouse.path(all_tables()[name])}`")
     assert spark.sql(seen).count() == row.rows_unexpected
@@ -497,9 +499,9 @@ def test_tables_that_were_removed_and_made_again_are_looked_at_whole(
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     for stage in ("decode", "history", "anomalies"):
         succeed(stage, "--lakehouse", root)
-    told = run("validate", "--lakehouse", root)
-    assert told.summary["expectations"] == clean[1]["expectations"]
-    assert " 0 expectations" not in told.err
+    outcome = run("validate", "--lakehouse", root)
+    assert outcome.summary["expectations"] == clean[1]["expectations"]
+    assert " 0 expectations" not in outcome.err
     rows = table(spark, root, RESULTS.name).where("table_name = 'gold.group_states'").collect()
     first, second = ({r.rows_checked for r in rows if r.validation_run == n} for n in (0, 1))
     assert first == second != {0}
@@ -510,12 +512,12 @@ def test_a_run_that_wrote_nothing_is_nothing_new(
 ) -> None:
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
-    nothing = dict.fromkeys(("gold.anomalies", "gold.group_health", "gold.anomaly_heads"), 0)
+    nothing = dict.fromkeys(("gold.anomalies", "gold.group_health", "gold.anomaly_checkpoints"), 0)
     Lakehouse(spark, root, "default").runs.note(RunId("anomalies", 1), rows=nothing)
-    told = run("validate", "--lakehouse", root)
-    assert told.status == 0
-    assert "nothing new" in told.err
-    assert "expectations hold" not in told.err
+    outcome = run("validate", "--lakehouse", root)
+    assert outcome.status == 0
+    assert "nothing new" in outcome.err
+    assert "expectations hold" not in outcome.err
 
 
 def test_the_number_of_a_lost_ledger_is_not_given_again(

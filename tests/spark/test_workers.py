@@ -1,4 +1,4 @@
-"""What is told of a Python worker that is killed."""
+"""The message about a Python worker that is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_worker_that_is_killed_is_told_of_in_a_line(spark: SparkSession) -> None:
+def test_a_worker_that_is_killed_is_one_line(spark: SparkSession) -> None:
     def killed(_: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

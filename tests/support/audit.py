@@ -6,7 +6,7 @@ What is known and not reviewed (``.ci/reviewed.toml``) ends it with 1. Where OSV
 says so and ends with 0: a build does not depend on a service being there.
 
 What lies inside pyspark is Spark's own choice, and only another pyspark changes it: what is known
-of these JARs is told, and fails nothing.
+of these JARs is printed, and fails nothing.
 """
 
 from __future__ import annotations
@@ -87,10 +87,12 @@ def _parts(jar: Path) -> Iterator[Package]:
         for name in archive.namelist():
             if re.fullmatch(r"META-INF/maven/[^/]+/[^/]+/pom\.properties", name):
                 text = archive.read(name).decode("utf-8", "replace")
-                told = dict(re.findall(r"^(groupId|artifactId|version)=(\S+)", text, re.MULTILINE))
-                if len(told) == 3:
-                    module = f"{told['groupId']}:{told['artifactId']}"
-                    yield Package("Maven", module, told["version"])
+                properties = dict(
+                    re.findall(r"^(groupId|artifactId|version)=(\S+)", text, re.MULTILINE)
+                )
+                if len(properties) == 3:
+                    module = f"{properties['groupId']}:{properties['artifactId']}"
+                    yield Package("Maven", module, properties["version"])
 
 
 def known(packages: Iterable[Package], service: str = SERVICE) -> list[Finding]:
@@ -141,7 +143,7 @@ def _ask(batch: list[tuple[Package, str]], service: str) -> list[dict[str, objec
 
 
 def reviewed(path: Path = REVIEWED) -> dict[tuple[str, str], str]:
-    """Read what was looked at and may stay: by package and id, the reason.
+    """Read what was reviewed and is accepted: by package and id, the reason.
 
     Raises:
         ValueError: an entry has no reason, or is no entry.
@@ -155,7 +157,7 @@ def reviewed(path: Path = REVIEWED) -> dict[tuple[str, str], str]:
 
 
 def main(argv: list[str]) -> int:
-    """Ask, and tell; give the exit status."""
+    """Ask, and print; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -156,7 +156,7 @@ def allow(
     describe_topic: str | None = None,
     describe_groups: str | None = None,
 ) -> None:
-    """Give a user ACLs on a topic, or on all groups whose names start with a prefix."""
+    """Return a user ACLs on a topic, or on all groups whose names start with a prefix."""
     literal, prefixed = ACLResourcePatternType.LITERAL, ACLResourcePatternType.PREFIXED
     wanted = [
         (ACLOperation.READ, ResourceType.TOPIC, read_topic, literal),
@@ -182,7 +182,7 @@ def allow(
 
 @contextlib.contextmanager
 def topic_configs(bootstrap: str, topic: str, configs: Mapping[str, str]) -> Iterator[None]:
-    """Give a topic, internal or not, other settings; at the end it has the broker's again."""
+    """Return a topic, internal or not, other settings; at the end it has the broker's again."""
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
     with admin_client(bootstrap) as admin:
         admin.alter_configs([resource])
@@ -541,7 +541,7 @@ class GroupMember:
         return self._thread.submit(function, self._consumer).result(TIMEOUT_S)
 
     def leave(self) -> None:
-        """Close the consumer: a dynamic member leaves its group, a static one keeps its place."""
+        """Close the consumer: a dynamic member leaves its group, a static one keeps its slot."""
         self._end()
         if self._consumer is not None:
             self._consumer.close()

@@ -39,7 +39,7 @@ class Member:
 
     Attributes:
         protocol: the one it speaks, which in a consumer group may be the classic one.
-        revoking: what it was told to give up, and has not yet.
+        revoking: what it was asked to give up, and has not yet.
         epoch: of its current assignment; -2 if it is static and will be back.
     """
 
@@ -189,7 +189,7 @@ class Coordinator:
         self._note_generation(self._started, completed, self.clock)
 
     def heartbeat(self, number: int) -> None:
-        """Let a member of a new protocol report that it has done what it was told to."""
+        """Let a member of a new protocol report that it has done what it was asked to."""
         member = self._pick(number)
         if member is not None and self.group_type != CLASSIC and member.epoch >= 0:
             self._heartbeat(member, [], acknowledges=True)
@@ -253,7 +253,7 @@ class Coordinator:
         self.generation, self.members, self.leader, since = stored
         state = STABLE if self.members else EMPTY
         if self._goes_on:
-            state = PREPARING  # its members were told to re-join, and do so at once
+            state = PREPARING  # its members were asked to re-join, and do so at once
         if self._stored is None and not self.offsets:
             # Nobody has ever heard of it.
             state = DEAD
@@ -300,7 +300,7 @@ class Coordinator:
         self.journal.truncate()
 
     def log(self) -> Log:
-        """Give what a reader of the partition sees of the group."""
+        """Return what a reader of the partition sees of the group."""
         return self.journal.log()
 
     # -- classic groups ----------------------------------------------------------------------------
@@ -500,7 +500,7 @@ class Coordinator:
         if protocol not in (CLASSIC, CONSUMER):
             return
         if {protocol, old.protocol} == {CONSUMER} and old.epoch >= 0:
-            # consumerGroupStaticMemberGroupLeave: only then may another take its place
+            # consumerGroupStaticMemberGroupLeave: only then may another replace it
             old.epoch, old.revoking = -2, NOTHING
             self._write_modern([self._current_record(old)])
             return
@@ -585,8 +585,8 @@ class Coordinator:
             self._enter(state)
         members = frozenset(self.members)
         is_assigned = self.assignment_epoch == epoch and bool(members)
-        told = None if before is None else (before.group_type, before.number)
-        if before is None or told != (self.group_type, epoch) or known.state == DEAD:
+        planned = None if before is None else (before.group_type, before.number)
+        if before is None or planned != (self.group_type, epoch) or known.state == DEAD:
             before = Generation(self.group_type or "", epoch, at, None, None, members)
             self.truth.generations.append(before)
         before.members = members
@@ -635,7 +635,7 @@ class Coordinator:
         return (
             self._kind("target_assignment_member"),
             member.name,
-            {name: self._told(member.target)},
+            {name: self._parts(member.target)},
         )
 
     def _current_record(self, member: Member) -> Row:
@@ -648,12 +648,12 @@ class Coordinator:
             "member_epoch": member.epoch,
             "previous_member_epoch": member.previous,
             "state": member.state + is_streams,
-            owned: self._told(member.assigned),
-            revoking: self._told(member.revoking),
+            owned: self._parts(member.assigned),
+            revoking: self._parts(member.revoking),
         }
         return (self._kind("current_member_assignment"), member.name, payload)
 
-    def _told(self, parts: Parts) -> list[Row]:
+    def _parts(self, parts: Parts) -> list[Row]:
         if self.group_type == STREAMS:
             numbers = sorted(p for _, p in parts)
             return [{"subtopology_id": "0", "partitions": numbers}] if numbers else []
@@ -719,10 +719,10 @@ class Coordinator:
     def _note_generation(self, started: int, completed: int, stable: int | None) -> None:
         """Note a generation of a classic group."""
         members = frozenset(self.members)
-        told = Generation(
+        planned = Generation(
             CLASSIC, self.generation, started, completed, stable, members, self._aborted
         )
-        self.truth.generations.append(told)
+        self.truth.generations.append(planned)
         self._aborted, self._goes_on = 0, False
 
     def _stamp(self) -> int:
@@ -746,6 +746,6 @@ class Coordinator:
 
 
 def _by(name: str, parts: Iterable[tuple[str, int]]) -> list[Row]:
-    """Give partitions by topic, as records have them."""
+    """Return partitions by topic, as records have them."""
     ordered = itertools.groupby(sorted(parts), key=lambda part: part[0])
     return [{name: topic, "partitions": [p for _, p in of_topic]} for topic, of_topic in ordered]

@@ -12,13 +12,13 @@ from detectors.group import (
     MINUTE,
     MOVE,
     OPEN_GENERATION,
+    OPEN_SESSION,
     OPEN_STATE,
-    OPEN_STAY,
-    STAY,
+    SESSION,
     GroupDetector,
 )
 from detectors.rows import row_of
-from tests.support.history import commits_of, logs_of, tell
+from tests.support.history import commits_of, logs_of, rebuild
 from timeline.model import GENERATIONS, SESSIONS, STATES
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def default_thresholds(own: str | None = None) -> Thresholds:
 
 
 def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row]:
-    """Give the rows of gold.anomalies that the groups of a recording have.
+    """Return the rows of gold.anomalies that the groups of a recording have.
 
     Args:
         recording: a Parquet file.
@@ -47,28 +47,30 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     """
     limits = default_thresholds(own)
     commits = commits_of(recording)
-    told = {log.group_id: tell(log) for log in logs_of(recording)}
-    times = [r["record_timestamp"] for t in told.values() for r in t[STATES]]
+    tables_of = {log.group_id: rebuild(log) for log in logs_of(recording)}
+    times = [r["record_timestamp"] for t in tables_of.values() for r in t[STATES]]
     times += [c["at"] for of_group in commits.values() for c in of_group]
     now = max(t for t in times if t is not None)
     rows = []
-    for group, tables in told.items():
+    for group, tables in tables_of.items():
         by_kind = _by_kind(tables, commits.get(group, []))
         rows += _detect(group, by_kind, limits, now, runs)
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
-def detected_history(told: dict[str, list[Row]], now: int) -> list[Row]:
-    """Give the rows of gold.anomalies of a group's history, its commits left aside."""
-    return _detect("g", _by_kind(told, []), default_thresholds(), now, 1)
+def detected_history(tables_of: dict[str, list[Row]], now: int) -> list[Row]:
+    """Return the rows of gold.anomalies of a group's history, its commits left aside."""
+    return _detect("g", _by_kind(tables_of, []), default_thresholds(), now, 1)
 
 
 def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list[Row]]:
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(tables[GENERATIONS], key=lambda r: r["record_offset"]):
         by_kind[OPEN_GENERATION if row["ended_at"] is None else GENERATION].append(row)
-    stays = [row for row in tables[SESSIONS] if row["left_at"] is not None]
-    by_kind[STAY] = sorted(stays, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"]))
+    ended = [row for row in tables[SESSIONS] if row["left_at"] is not None]
+    by_kind[SESSION] = sorted(
+        ended, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"])
+    )
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     for row in (*_moves(commits), *_minutes(commits)):
         by_kind[MOVE if "move" in row else MINUTE].append(row)
@@ -78,17 +80,17 @@ def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list
 def _detect(
     group: str, by_kind: dict[str, list[Row]], limits: Thresholds, now: int, runs: int
 ) -> list[Row]:
-    head, rows = None, []
+    checkpoint, rows = None, []
     for run in range(runs):
-        detector = GroupDetector(limits.of(group), head)
+        detector = GroupDetector(limits.of(group), checkpoint)
         is_last = run == runs - 1
-        for kind in (OPEN_GENERATION, OPEN_STAY, OPEN_STATE):
+        for kind in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE):
             for row in by_kind[kind] if is_last else ():
                 detector.take(kind, row)
-        for kind in (GENERATION, STAY):
+        for kind in (GENERATION, SESSION):
             for row in _part(by_kind[kind], run, runs):
                 detector.take(kind, row)
-        # Commits know who was there only once the generations are told of.
+        # Commits know who was there only once the generations are known.
         for kind in (MOVE, MINUTE) if is_last else ():
             for row in by_kind[kind]:
                 detector.take(kind, row)
@@ -98,7 +100,7 @@ def _detect(
             row_of(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
             for e, is_settled in found
         ]
-        head = detector.to_json()
+        checkpoint = detector.to_json()
     return rows
 
 
@@ -119,10 +121,18 @@ def _moves(commits: list[Row]) -> list[Row]:
         step = offset - former["offset"] if known else None
         move = _move(former, step, largest, is_tombstone=commit["is_tombstone"])
         if move is not None:
-            told = {"previous_offset": former["offset"], "previous_at": former["at"], "step": step}
-            told |= {"largest_step_before": largest, "move": move}
+            tables_of = {
+                "previous_offset": former["offset"],
+                "previous_at": former["at"],
+                "step": step,
+            }
+            tables_of |= {"largest_step_before": largest, "move": move}
             moves.append(
-                {**commit, **told, "rhythm_since": recent[0] if len(recent) == _RHYTHM else None}
+                {
+                    **commit,
+                    **tables_of,
+                    "rhythm_since": recent[0] if len(recent) == _RHYTHM else None,
+                }
             )
         last[key] = {
             "offset": offset,

@@ -1,9 +1,9 @@
-"""Golden rows: what the pipeline made of recordings before, to hold it against what it makes now.
+"""Golden rows: compares what the pipeline makes of recordings with what it made before.
 
-Each recording is told twice, each time into a lakehouse of its own: at once, and cut into three
-runs, one after the other, so that what a run keeps for the next is looked at, too. All rows of the
-tables of silver and gold are dumped, one folder a recording, one file of JSON lines a table, and
-two such dumps are compared::
+Each recording is processed twice, each time into a lakehouse of its own: at once, and cut into
+three runs, one after the other, so that what a run keeps for the next is compared, too. All rows of
+the tables of silver and gold are dumped, one folder a recording, one file of JSON lines a table,
+and two such dumps are compared::
 
     PYTHONPATH=. python -m tests.support.golden --recordings examples/recordings --out /tmp/new
     PYTHONPATH=. python -m tests.support.golden --recordings examples/recordings --out /tmp/new \
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Tables = dict[str, list[Row]]
 
 VARIANTS = {"once": 1, "thrice": 3}
-"""How a recording is told: in how many runs."""
+"""In how many runs a recording is processed."""
 
 KEYS = {
     "gold.group_states": ("group_id", "sequence"),
@@ -59,10 +59,10 @@ KEYS = {
     "gold.offset_moves": ("record_partition", "record_offset"),
     "gold.committed_offsets": ("group_id", "topic", "topic_partition"),
     "gold.log_offsets": ("topic", "topic_partition"),
-    "gold.group_heads": ("group_id",),
+    "gold.group_checkpoints": ("group_id",),
     "gold.anomalies": ("anomaly_id", "kind", "subject"),
     "gold.group_health": ("group_id",),
-    "gold.anomaly_heads": ("group_id",),
+    "gold.anomaly_checkpoints": ("group_id",),
 } | dict.fromkeys(
     [*(f"silver.{name}" for name in silver_tables()), "silver.quarantine"],
     ("record_partition", "record_offset"),
@@ -73,7 +73,7 @@ WALL_CLOCK = frozenset({"ingested_at", "observed_at", "sampled_at", "decoder"})
 """Columns that are other in every run, or in every release; in no dump."""
 
 RUNS = frozenset(
-    {"ingest_run", "decode_run", "history_run", "told_since", "lag_run", "anomalies_run"}
+    {"ingest_run", "decode_run", "history_run", "rebuilt_run", "lag_run", "anomalies_run"}
 )
 """Columns with numbers of runs; in dumps, but compared only when asked for."""
 
@@ -82,7 +82,7 @@ _SHOWN = 3
 _WIDTH = 300
 
 
-def tell(recording: Path, root: Path, runs: int) -> None:
+def process(recording: Path, root: Path, runs: int) -> None:
     """Run the pipeline on a recording, cut into so many parts, into the lakehouse at `root`."""
     parts = [recording]
     if runs > 1:
@@ -93,7 +93,7 @@ def tell(recording: Path, root: Path, runs: int) -> None:
 
 
 def tables(spark: SparkSession, root: Path) -> Tables:
-    """Give the rows of every table of `KEYS` that a lakehouse has rows of, but for wall clocks."""
+    """Return the rows of every table of `KEYS` that a lakehouse has, without wall clocks."""
     found = {}
     for name in KEYS:
         path = root / name.replace(".", "/")
@@ -130,19 +130,19 @@ def _of_any_moment(name: str, row: Row) -> Row:
     """Leave out when a gap of the log was found, which no record tells."""
     if name == "gold.anomalies" and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
-    if name == "gold.anomaly_heads" and row["group_id"] is None:
+    if name == "gold.anomaly_checkpoints" and row["group_id"] is None:
         for finding in (finding for of_key in row["state"].values() for finding in of_key):
             if finding["kind"] == "coverage_gap":
                 finding |= {"started_at": None, "ended_at": None}
-    if name == "gold.group_heads":
-        return row | {"state": _of_any_engine(row["state"])}
+    if name == "gold.group_checkpoints":
+        return row | {"state": _without_extras(row["state"])}
     return row
 
 
-def _of_any_engine(head: Any) -> Any:  # noqa: ANN401 - JSON
-    """Leave out what a head keeps of records besides what the fold reads of them later."""
-    pending = [record[:5] for record in head.get("pending", ())]
-    state = {name: value for name, value in head["state"].items() if name != "topic_names"}
+def _without_extras(checkpoint: Any) -> Any:  # noqa: ANN401 - JSON
+    """Leave out what a checkpoint keeps of records besides what the fold reads of them later."""
+    pending = [record[:5] for record in checkpoint.get("pending", ())]
+    state = {name: value for name, value in checkpoint["state"].items() if name != "topic_names"}
     return {"state": state, "pending": pending}
 
 
@@ -173,7 +173,7 @@ def dump(recording: Path, out: Path, spark: SparkSession) -> None:
             continue
         with tempfile.TemporaryDirectory() as work:
             root = Path(work) / "lakehouse"
-            tell(recording, root, runs)
+            process(recording, root, runs)
             found = tables(spark, root)
         part = folder.with_name(f"{variant}.part")
         shutil.rmtree(part, ignore_errors=True)
@@ -257,10 +257,10 @@ def digests(out: Path, names: Iterable[str]) -> dict[str, Any]:
     found: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     for name in names:
         for variant in VARIANTS:
-            told = load(out / name / variant)
-            for table, rows in told.items():
+            by_table = load(out / name / variant)
+            for table, rows in by_table.items():
                 columns.setdefault(table, sorted(compared(rows)))
-            found[name][variant] = {t: digest(rows, columns[t]) for t, rows in told.items()}
+            found[name][variant] = {t: digest(rows, columns[t]) for t, rows in by_table.items()}
     of_table = {table: ", ".join(of) for table, of in sorted(columns.items())}
     return {"columns": of_table, "digests": found}
 
@@ -311,10 +311,10 @@ def main(argv: Sequence[str]) -> int:
     differ = 0
     for name, variant in kinds:
         both = [load(folder / name / variant) for folder in (options.against, options.out)]
-        told = list(differences(*both, runs=options.runs))
-        differ += bool(told)
-        _say(f"{name}, {variant}: {'they differ' if told else 'the same'}")
-        for line in [*not_in_both(*both), *told]:
+        different = list(differences(*both, runs=options.runs))
+        differ += bool(different)
+        _say(f"{name}, {variant}: {'they differ' if different else 'the same'}")
+        for line in [*not_in_both(*both), *different]:
             _say(f"  {line}")
     return int(differ > 0)
 

@@ -51,7 +51,7 @@ class Log(NamedTuple):
     """The events of one group in the order of its partition, and what is missing there.
 
     Attributes:
-        places: where the topic grew: the partition that the group's events are in from one on.
+        moves: where the topic grew: the partition that the group's events are in from one on.
         missing_there: what is missing in those.
     """
 
@@ -59,36 +59,36 @@ class Log(NamedTuple):
     partition: int
     events: list[Record | Commit]
     missing: tuple[int, ...] = ()
-    places: Mapping[int, int] = MappingProxyType({})
+    moves: Mapping[int, int] = MappingProxyType({})
     missing_there: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
     def has_hole(self, after: int, until: int, partition: int | None = None) -> bool:
-        """Tell whether an offset in between is missing."""
+        """Return whether an offset in between is missing."""
         there = partition not in (None, self.partition)
         missing = self.missing_there[partition or 0] if there else self.missing
         behind = bisect_right(missing, after)
         return behind < len(missing) and missing[behind] < until
 
 
-def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
+def rebuild(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
     """Tell a group's history.
 
     Args:
         log: its events.
-        cuts: numbers of events before which a new run begins, with nothing but the head of the
-            last one.
+        cuts: numbers of events before which a new run begins, with only the checkpoint of the last
+            one.
     """
     borders = [0, *sorted(set(cuts)), len(log.events)]
     settled: dict[str, list[Row]] = {t: [] for t in TABLES}
     still_open: dict[str, list[Row]] = {t: [] for t in TABLES}
-    head = None
+    checkpoint = None
     for start, end in itertools.pairwise(borders):
         if start == end:
             continue
-        fold = _resumed(log, head)
-        places = [start, *(i for i in sorted(log.places) if start < i < end), end]
-        for first, last in itertools.pairwise(places):
-            if first in log.places:
+        fold = _resumed(log, checkpoint)
+        bounds = [start, *(i for i in sorted(log.moves) if start < i < end), end]
+        for first, last in itertools.pairwise(bounds):
+            if first in log.moves:
                 _move(fold, log, first)
             for event in _chunks(log.events[first:last]):
                 if isinstance(event, Record):
@@ -99,23 +99,23 @@ def tell(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
         # Through JSON, as between two runs.
         for table in TABLES:
             settled[table] += json.loads(json.dumps(closed[table]))
-        head = fold.to_json()
+        checkpoint = fold.to_json()
     return {t: settled[t] + still_open[t] for t in TABLES}
 
 
-def _resumed(log: Log, head: str | None) -> Fold:
-    if head is None:
+def _resumed(log: Log, checkpoint: str | None) -> Fold:
+    if checkpoint is None:
         return Fold(GroupState(log.group_id, log.partition), has_hole=log.has_hole)
-    state, pending = resumed(head)
+    state, pending = resumed(checkpoint)
     return Fold(state, pending, has_hole=partial(log.has_hole, partition=state.partition))
 
 
 def _move(fold: Fold, log: Log, number: int) -> None:
     """Let the group's events be in another partition from one on, as `groups.fold` does."""
-    place, event = log.places[number], log.events[number]
+    partition, event = log.moves[number], log.events[number]
     if isinstance(event, Commit):
         event = Record(event.offset, event.timestamp, COMMITS, None, None)
-    fold.move(place, event, has_hole=partial(log.has_hole, partition=place))
+    fold.move(partition, event, has_hole=partial(log.has_hole, partition=partition))
 
 
 def _chunks(events: list[Record | Commit]) -> Iterable[Record | CommitChunk]:
@@ -203,7 +203,7 @@ def _event(name: str, row: Row) -> Record | Commit:
 
 
 def in_millis(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
-    """Give times as epoch milliseconds, and no bytes."""
+    """Return times as epoch milliseconds, and no bytes."""
     if isinstance(value, dt.datetime):
         return round(value.timestamp() * 1000)
     if isinstance(value, dict):

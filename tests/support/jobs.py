@@ -30,7 +30,7 @@ from lakehouse.tables import Lakehouse
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
-    ANOMALY_HEADS,
+    ANOMALY_CHECKPOINTS,
     COVERAGE,
     QUARANTINE,
     RECORDS,
@@ -98,7 +98,7 @@ def run(job: str, *options: object) -> Outcome:
 
 
 def run_of(spark: SparkSession, root: str, job: str, *options: str) -> Run:
-    """Give what a job works with, for tests of a part of it."""
+    """Return what a job works with, for tests of a part of it."""
     chosen = parse([job, "--lakehouse", root, *options])
     lakehouse = Lakehouse(spark, root, chosen.cluster)
     return Run(spark, chosen, lakehouse, out=Console(), err=Console(stderr=True, width=200))
@@ -124,7 +124,7 @@ def table(spark: SparkSession, root: str, name: str, cluster: str = "default") -
 
 
 def is_balanced(spark: SparkSession, root: str, cluster: str = "default") -> bool:
-    """Tell whether every record of bronze is in exactly one table of silver."""
+    """Return whether every record of bronze is in exactly one table of silver."""
     lakehouse = Lakehouse(spark, root, cluster)
     silver = [*(decoded_table(name) for name in silver_tables()), QUARANTINE]
     # Most tables have not been made, and a plan with all of them takes seconds.
@@ -132,7 +132,7 @@ def is_balanced(spark: SparkSession, root: str, cluster: str = "default") -> boo
     return unbalanced(lakehouse.read(RECORDS), made).isEmpty()
 
 
-# Wall-clock times, and what only the source could have told a run that was killed.
+# Wall-clock times, and what only the source could have said to a run that was killed.
 _OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at", "seconds", "token"})
 _OF_THE_SOURCE = frozenset(
     {
@@ -143,10 +143,10 @@ _OF_THE_SOURCE = frozenset(
 
 
 def everything(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, Counter[str]]:
-    """Give every row of every table, with the numbers of its runs, to compare.
+    """Return every row of every table, with the numbers of its runs, to compare.
 
     Left out are wall-clock times, such as that when a coverage gap was found, and of
-    bronze.coverage what only the source could have told.
+    bronze.coverage what only the source could have said.
     """
     lakehouse = Lakehouse(spark, root, cluster)
     found = {}
@@ -161,7 +161,7 @@ def everything(spark: SparkSession, root: str, cluster: str = "default") -> dict
 def _of_any_moment(spec: TableSpec, row: dict[str, Any]) -> dict[str, Any]:
     if spec is ANOMALIES and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
-    if spec is ANOMALY_HEADS and row["group_id"] is None:
+    if spec is ANOMALY_CHECKPOINTS and row["group_id"] is None:
         kept = json.loads(row["state"])
         for finding in (finding for of_key in kept.values() for finding in of_key):
             if finding["kind"] == "coverage_gap":
@@ -186,12 +186,12 @@ def differences(
 
 
 def contents(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, list[str]]:
-    """Give every table's rows but for what tells one run from another, in order, to compare."""
+    """Return every table's rows but for what tells one run from another, in order, to compare."""
     lakehouse = Lakehouse(spark, root, cluster)
     names = [RECORDS.name, QUARANTINE.name, *(decoded_table(t).name for t in silver_tables())]
     names += [name for name in all_tables() if name.startswith("gold.")]
     of_run = [f"{job}_run" for job in ("ingest", "decode", "history", "anomalies")]
-    of_run += ["ingested_at", "told_since"]
+    of_run += ["ingested_at", "rebuilt_run"]
     found = {}
     for name in names:
         spec = all_tables()[name]

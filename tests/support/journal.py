@@ -67,10 +67,10 @@ class Generation:
 
 @dataclass
 class Truth:
-    """All that the coordinator knew, and no record may tell.
+    """All that the coordinator knew, and no record may show.
 
     Attributes:
-        unseen: times in which it was in states that no record will ever tell of.
+        unseen: times in which it was in states that no record will ever show.
         moved: times between the growth of the topic and the group's first record elsewhere.
     """
 
@@ -81,7 +81,7 @@ class Truth:
     moved: list[tuple[int, int]] = field(default_factory=list)
 
     def at(self, time: int) -> Entered | None:
-        """Give the state that the group was in."""
+        """Return the state that the group was in."""
         return next((s for s in reversed(self.states) if s.at <= time), None)
 
 
@@ -171,14 +171,14 @@ class Journal:
         self.partition += 1
 
     def log(self) -> Log:
-        """Give what a reader sees of the group."""
-        places = {
+        """Return what a reader sees of the group."""
+        moves = {
             i: e.partition
             for i, e in enumerate(self.entries)
             if i == 0 or self.entries[i - 1].partition != e.partition
         }
         missing = {p: tuple(sorted(m)) for p, m in self._missing.items()}
-        first = places.pop(0, 0)
-        others = {p: missing.get(p, ()) for p in places.values()}
+        first = moves.pop(0, 0)
+        others = {p: missing.get(p, ()) for p in moves.values()}
         events = [e.event for e in self.entries]
-        return Log("g", first, events, missing.get(first, ()), places, others)
+        return Log("g", first, events, missing.get(first, ()), moves, others)

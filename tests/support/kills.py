@@ -98,7 +98,7 @@ class Job:
         return status
 
     def kill(self) -> bool:
-        """Kill all its processes; tell whether it still ran."""
+        """Kill all its processes; return whether it still ran."""
         was_running = self.is_running
         if was_running:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -111,14 +111,14 @@ class Job:
         return self.wait(60)
 
     def kill_after(self, seconds: float) -> bool:
-        """Kill it when so much time has passed from now; tell whether it still ran."""
+        """Kill it when so much time has passed from now; return whether it still ran."""
         deadline = time.monotonic() + seconds
         while self.is_running and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
         return self.kill()
 
     def kill_when(self, folder: Path, pattern: str) -> bool:
-        """Kill it as soon as another file is there; tell whether it still ran."""
+        """Kill it as soon as another file is there; return whether it still ran."""
         seen = set(folder.glob(pattern))
         while self.is_running:
             if set(folder.glob(pattern)) - seen:
@@ -127,7 +127,7 @@ class Job:
         return False
 
     def await_step(self, name: str) -> bool:
-        """Wait until it has said that a step is done; tell whether it still runs."""
+        """Wait until it has said that a step is done; return whether it still runs."""
         while self.is_running:
             if self.has_done(name):
                 return True
@@ -135,12 +135,12 @@ class Job:
         return False
 
     def has_done(self, name: str) -> bool:
-        """Tell whether it has said that a step is done."""
+        """Return whether it has said that a step is done."""
         return any(line.startswith(f"{name}: ") for _, line in self.lines)
 
 
 def steps_of(seconds: Mapping[str, float]) -> list[str]:
-    """Give the steps that a job has said, in order, from its summary."""
+    """Return the steps that a job has said, in order, from its summary."""
     return [name for name in seconds if name != "start"]
 
 

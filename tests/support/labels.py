@@ -41,14 +41,14 @@ class Outcome(NamedTuple):
 
 
 def path_of(recording: str) -> Path:
-    """Give the file of a recording."""
+    """Return the file of a recording."""
     own = TRUTH / f"{recording}.parquet"
     return own if own.exists() else ROOT / "examples" / "recordings" / f"{recording}.parquet"
 
 
 @cache
 def found_in(recording: str) -> tuple[Row, ...]:
-    """Give what is found in a recording, by our thresholds."""
+    """Return what is found in a recording, by our thresholds."""
     return tuple(detected(path_of(recording)))
 
 

@@ -24,7 +24,7 @@ from tests.support.coordinator import (
     STREAMS,
     Coordinator,
 )
-from tests.support.history import check_timeline, tell
+from tests.support.history import check_timeline, rebuild
 from tests.unit.test_history_truth import assert_same, check_owners
 from tests.unit.test_history_truth import is_legal as is_legal_classic
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-Told = dict[str, list[Row]]
+Tables = dict[str, list[Row]]
 Step = tuple[int, str, tuple[Any, ...]]
 KEYS = {
     STATES: ("group_id", "sequence"),
@@ -155,10 +155,10 @@ def played(life: Life) -> Coordinator:
     return group
 
 
-def told_of(life: Life) -> tuple[Coordinator, Told]:
-    """Let a life happen, and tell its history."""
+def history_of(life: Life) -> tuple[Coordinator, Tables]:
+    """Let a life happen, and rebuild its history."""
     group = played(life)
-    return group, tell(group.log())
+    return group, rebuild(group.log())
 
 
 # -- what has to hold ------------------------------------------------------------------------------
@@ -166,32 +166,32 @@ def told_of(life: Life) -> tuple[Coordinator, Told]:
 
 def check(life: Life) -> None:
     """Hold that a life's history is what it should be."""
-    group, told = check_runs(life)
-    check_timeline(told[STATES], partial(is_legal, is_complete=group.journal.is_complete))
+    group, tables = check_runs(life)
+    check_timeline(tables[STATES], partial(is_legal, is_complete=group.journal.is_complete))
     if group.is_skewed and group.journal.is_complete:
-        check_skewed(group, told)
+        check_skewed(group, tables)
     elif not group.is_skewed and not group.is_cut_off:
-        check_times(group, told)
+        check_times(group, tables)
     if group.journal.is_complete:
-        check_owners(told[OWNERS])
-        check_end(group, told)
+        check_owners(tables[OWNERS])
+        check_end(group, tables)
         if not group.is_skewed:
-            check_certainty(group, told)
-            check_members_and_owners(group, told)
-            check_generations(group, told)
+            check_certainty(group, tables)
+            check_members_and_owners(group, tables)
+            check_generations(group, tables)
 
 
-def check_runs(life: Life) -> tuple[Coordinator, Told]:
+def check_runs(life: Life) -> tuple[Coordinator, Tables]:
     """Hold that a life's history is the same in many runs, and has no key twice; give both."""
-    group, told = told_of(life)
+    group, tables = history_of(life)
     log = group.log()
-    check_keys(told)
-    assert_same(tell(log, group.journal.cuts), told, log)
-    return group, told
+    check_keys(tables)
+    assert_same(rebuild(log, group.journal.cuts), tables, log)
+    return group, tables
 
 
 def is_legal(before: Row, after: Row, *, is_complete: bool) -> bool:
-    """Tell whether Kafka allows a step from one state to another.
+    """Return whether Kafka allows a step from one state to another.
 
     A group of which not all members were known may have seemed to be Empty.
     """
@@ -212,25 +212,25 @@ def is_legal(before: Row, after: Row, *, is_complete: bool) -> bool:
             known.add(coordinator.NOT_READY)
         return is_other and set(states) <= known
     if types == (CLASSIC, CONSUMER):
-        return states[1] != EMPTY  # what had joined an Empty one is told of with its conversion
+        return states[1] != EMPTY  # what had joined an Empty one appears with its conversion
     had_members = states[0] != EMPTY or not is_complete
     return types == (CONSUMER, CLASSIC) and had_members and states[1] in (PREPARING, STABLE)
 
 
-def check_keys(told: Told) -> None:
+def check_keys(tables: Tables) -> None:
     """Hold that no table has a key twice."""
     for table, columns in KEYS.items():
-        keys = [tuple(row[c] for c in columns) for row in told[table]]
+        keys = [tuple(row[c] for c in columns) for row in tables[table]]
         assert len(keys) == len(set(keys)), (table, "a key twice")
 
 
-def check_times(group: Coordinator, told: Told) -> None:
-    """Hold that times that are told as exact are, and that the others lie within their bounds.
+def check_times(group: Coordinator, tables: Tables) -> None:
+    """Hold that times that are marked exact are, and that the others lie within their bounds.
 
-    Where something vanished, that is sure of what was told before, and of the exact times of
+    Where something vanished, that is sure of what came before, and of the exact times of
     classic groups: one record has all of them. Of the others something may remain that is over.
     """
-    for row in told[STATES]:
+    for row in tables[STATES]:
         same = [
             s.at
             for s in group.truth.states
@@ -247,16 +247,16 @@ def check_times(group: Coordinator, told: Told) -> None:
 
 
 def is_sure(group: Coordinator, row: Row) -> bool:
-    """Tell whether a row has to be true, whatever vanished."""
+    """Return whether a row has to be true, whatever vanished."""
     if group.journal.is_complete or row["record_timestamp"] < group.journal.vanished_at:
         return True
     is_classic = all(s.group_type == CLASSIC for s in group.truth.states)
     return bool(is_classic and row["evidence"] == "exact" and row["generation"])
 
 
-def check_certainty(group: Coordinator, told: Told) -> None:
-    """Hold that a group is in the state that it is told to be in, from bound to bound."""
-    rows = sorted(told[STATES], key=lambda r: r["sequence"])
+def check_certainty(group: Coordinator, tables: Tables) -> None:
+    """Hold that a group is in the state that the history says, from bound to bound."""
+    rows = sorted(tables[STATES], key=lambda r: r["sequence"])
     truth = group.truth.states
     ends = [s.at for s in truth[1:]] + [_FAR]
     for row, after in itertools.pairwise(rows):
@@ -267,11 +267,11 @@ def check_certainty(group: Coordinator, told: Told) -> None:
             at = max(state.at, since)
             if at >= min(end, until) or any(a <= at < b for a, b in group.truth.unseen):
                 continue
-            assert is_told(row, state), ("certain, but not so", at, brief(row), state)
+            assert is_seen(row, state), ("certain, but not so", at, brief(row), state)
 
 
-def is_told(row: Row, state: coordinator.Entered) -> bool:
-    """Tell whether a row tells of a state; those of an aborted generation are not told of."""
+def is_seen(row: Row, state: coordinator.Entered) -> bool:
+    """Return whether a row is of a state; aborted generations have none."""
     if row["group_type"] == state.group_type == CLASSIC and row["state"] == PREPARING:
         return state.state in (PREPARING, coordinator.COMPLETING)
     is_same = (row["group_type"], row["state"]) == (state.group_type, state.state)
@@ -279,85 +279,85 @@ def is_told(row: Row, state: coordinator.Entered) -> bool:
 
 
 def brief(row: Row) -> Row:
-    """Give what matters of a state."""
+    """Return what matters of a state."""
     names = ("group_type", "state", "generation", "started_at_min", "started_at", "started_at_max")
     return {name: row[name] for name in names}
 
 
-def check_skewed(group: Coordinator, told: Told) -> None:
-    """Hold that a clock that was ahead once does not stay in the history."""
+def check_skewed(group: Coordinator, tables: Tables) -> None:
+    """Hold that a clock that was ahead once does not last in the history."""
     times = sorted(
         e.event.timestamp for e in group.journal.entries if e.event.timestamp is not None
     )
     if not times or len(group.journal.entries) < 2:
         return
     last = group.journal.entries[-1].event.timestamp
-    rows = sorted(told[STATES], key=lambda r: r["sequence"])
+    rows = sorted(tables[STATES], key=lambda r: r["sequence"])
     if last is not None and last <= group.clock + 60 * _SECOND:
         for row in rows[1:]:
             assert row["started_at"] <= group.clock + 60 * _SECOND, ("ahead", brief(row))
 
 
-def check_end(group: Coordinator, told: Told) -> None:
+def check_end(group: Coordinator, tables: Tables) -> None:
     """Hold that a complete log ends where the coordinator is, as far as it wrote that down."""
     journal = group.journal
     if not journal.entries or journal.entries[-1].partition != journal.partition:
         return
     group.fail_over(group.clock - group._clock)
-    rows = [r for r in told[STATES] if r["ended_at"] is None]
+    rows = [r for r in tables[STATES] if r["ended_at"] is None]
     state = group.truth.states[-1]
     assert [(r["group_type"], r["state"], r["generation"]) for r in rows] == [
         (state.group_type, state.state, state.generation)
     ], ("at the end", [brief(r) for r in rows], state)
-    assert {r["member_id"] for r in told[SESSIONS] if r["left_at"] is None} == set(group.members)
-    assert owned(told, _FAR) == group.truth.written[-1].owners
+    assert {r["member_id"] for r in tables[SESSIONS] if r["left_at"] is None} == set(group.members)
+    assert owned(tables, _FAR) == group.truth.written[-1].owners
 
 
-def check_members_and_owners(group: Coordinator, told: Told) -> None:
+def check_members_and_owners(group: Coordinator, tables: Tables) -> None:
     """Hold that a complete log tells who is a member, and who owns what, at any moment."""
     at_last = {w.at: w for w in group.truth.written}
     for at, written in at_last.items():
         members = {
-            r["member_id"] for r in told[SESSIONS] if is_within(r, "joined_at", "left_at", at)
+            r["member_id"] for r in tables[SESSIONS] if is_within(r, "joined_at", "left_at", at)
         }
         assert members == written.members, ("members", at, members, written.members)
-    changes = {t for r in told[OWNERS] for t in (r["valid_from"], r["valid_to"]) if t is not None}
+    changes = {t for r in tables[OWNERS] for t in (r["valid_from"], r["valid_to"]) if t is not None}
     # Till something is written, a group that has moved seems to be where it was.
     moves = group.truth.moved
     changes = {t for t in changes if not any(since <= t < until for since, until in moves)}
     for at in changes | at_last.keys():
         known = [w for w in at_last.values() if w.at <= at]
         owners = max(known, key=lambda w: w.at).owners if known else frozenset()
-        assert owned(told, at) == owners, ("owners", at, owned(told, at) ^ owners)
+        assert owned(tables, at) == owners, ("owners", at, owned(tables, at) ^ owners)
 
 
 def is_within(row: Row, since: str, until: str, at: int) -> bool:
-    """Tell whether a moment lies between two times of a row."""
+    """Return whether a moment lies between two times of a row."""
     return bool(row[since] <= at and (row[until] is None or row[until] > at))
 
 
-def owned(told: Told, at: int) -> frozenset[tuple[str, int, str]]:
-    """Give who is told to own what."""
+def owned(tables: Tables, at: int) -> frozenset[tuple[str, int, str]]:
+    """Return who owns what by the history."""
     return frozenset(
         (
             row["topic"] or row["topic_id"].removeprefix("id-of-"),
             row["topic_partition"],
             row["member_id"],
         )
-        for row in told[OWNERS]
+        for row in tables[OWNERS]
         if is_within(row, "valid_from", "valid_to", at)
     )
 
 
-def check_generations(group: Coordinator, told: Told) -> None:
+def check_generations(group: Coordinator, tables: Tables) -> None:
     """Hold that a complete log tells of each generation, of its times, members and what failed."""
-    rows = sorted(told[GENERATIONS], key=lambda r: (r["record_partition"], r["record_offset"]))
+    rows = sorted(tables[GENERATIONS], key=lambda r: (r["record_partition"], r["record_offset"]))
     truth = group.truth.generations
     numbers = [(r["group_type"], r["generation"]) for r in rows]
     assert numbers == [(g.group_type, g.number) for g in truth], ("generations", numbers)
     for row, true in zip(rows, truth, strict=True):
-        told_as = row["join_completed_at"], row["stable_at"], row["member_count"]
-        assert told_as == (true.completed, true.stable, len(true.members)), (
+        expected = row["join_completed_at"], row["stable_at"], row["member_count"]
+        assert expected == (true.completed, true.stable, len(true.members)), (
             "generation",
             row,
             true,
@@ -372,10 +372,10 @@ def check_generations(group: Coordinator, told: Told) -> None:
 
 
 def failure(life: Life, holds: Callable[[Life], None] = check) -> str | None:
-    """Give what a life breaks, and where; None if nothing."""
+    """Return what a life breaks, and where; None if nothing."""
     try:
         holds(life)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
         frames = traceback.extract_tb(error.__traceback__)
         return f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}: {error}"
     return None
@@ -408,5 +408,5 @@ def shrunk(life: Life, holds: Callable[[Life], None] = check) -> Life:
 
 
 def of_seed(seed: int, number: int) -> Life:
-    """Give one of the lives of a seed."""
+    """Return one of the lives of a seed."""
     return random_life(random.Random(f"{seed} {number}"))  # noqa: S311 - not for secrets

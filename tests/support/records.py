@@ -35,7 +35,7 @@ class Records:
         return self
 
     def log(self) -> Log:
-        """Give what a reader of the partition sees."""
+        """Return what a reader of the partition sees."""
         return Log(self.group, self.partition, list(self.events), tuple(self.missing))
 
     def record(self, kind: str, payload: Row | None, member: str | None = None) -> Records:
@@ -73,16 +73,16 @@ class Records:
             topics: what all of them subscribe to.
             instance: the group instance id of its only member.
         """
-        told = [classic_member(name, owned, topics) for name, owned in (members or {}).items()]
+        fields = [classic_member(name, owned, topics) for name, owned in (members or {}).items()]
         if instance is not None:
-            told[0]["group_instance_id"] = instance
+            fields[0]["group_instance_id"] = instance
         payload = {
             "protocol_type": "consumer",
             "generation": generation,
             "protocol": protocol if members else None,
             "leader": next(iter(members)) if members else None,
             "current_state_timestamp": self.clock - took,
-            "members": told,
+            "members": fields,
         }
         return self.record("group_metadata", payload)
 
@@ -146,7 +146,7 @@ class Records:
 
 
 def classic_member(name: str, owned: list[int], topics: tuple[str, ...] = ("t",)) -> Row:
-    """Give a member of a classic group as silver has it."""
+    """Return a member of a classic group as silver has it."""
     return {
         "member_id": name,
         "group_instance_id": None,

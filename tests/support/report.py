@@ -167,8 +167,8 @@ def _member(name: str, n: int) -> dict[str, object]:
 
 
 def _owner(name: str, n: int) -> dict[str, object]:
-    place = {"topic": name or "orders", "topic_partition": n % 70, "generation": n}
-    return {**_who(name, n), **place, "valid_from": _at(n), "valid_to": _at(n + 70)}
+    position = {"topic": name or "orders", "topic_partition": n % 70, "generation": n}
+    return {**_who(name, n), **position, "valid_from": _at(n), "valid_to": _at(n + 70)}
 
 
 def _offset(name: str, n: int) -> dict[str, object]:

@@ -34,8 +34,8 @@ class Topic:
         member = factories.member(
             subscription=factories.subscription(), assignment=factories.assignment()
         )
-        told = {"generation": 1, "currentStateTimestamp": at - 10}
-        self.add(partition, at, factories.group_metadata(member, group=group, **told))
+        fields = {"generation": 1, "currentStateTimestamp": at - 10}
+        self.add(partition, at, factories.group_metadata(member, group=group, **fields))
         for then in range(at + 1_000, at + minutes * MINUTE, MINUTE):
             self.commits(group, partition, then, offset)
 

@@ -83,14 +83,14 @@ class Truth:
         self.states[group] = states
 
 
-def agreement(truth: list[tuple[int, str]], told: list[tuple[int, str]]) -> tuple[int, int]:
-    """Give for how many milliseconds two timelines agree, and out of how many."""
+def agreement(truth: list[tuple[int, str]], ours: list[tuple[int, str]]) -> tuple[int, int]:
+    """Return for how many milliseconds two timelines agree, and out of how many."""
     first, last = truth[0][0], truth[-1][0]
-    marks = sorted({t for t, _ in truth} | {t for t, _ in told if first <= t <= last})
+    marks = sorted({t for t, _ in truth} | {t for t, _ in ours if first <= t <= last})
     agreed = sum(
         end - start
         for start, end in itertools.pairwise(marks)
-        if _state_at(truth, start) == _state_at(told, start)
+        if _state_at(truth, start) == _state_at(ours, start)
     )
     return agreed, last - first
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from detectors import telling
+from detectors import sentences
 from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, GroupDetector
 from detectors.log import misplaced
 from detectors.members import follow
 from detectors.model import anomaly_id
 from detectors.rows import row_of
-from detectors.telling import KINDS, window
+from detectors.sentences import KINDS, window
 from detectors.thresholds import ThresholdsError
 from jobs.runtime.anomalies import Kept
 from schemas.placement import java_hash
@@ -48,14 +48,14 @@ def test_cut_into_runs_it_is_the_same(recording: str, runs: int) -> None:
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_a_summary_is_a_sentence_on_its_group(recording: str) -> None:
     for row in found_in(recording):
-        assert telling.name(row["group_id"]) in row["summary"]
+        assert sentences.name(row["group_id"]) in row["summary"]
         assert row["summary"].endswith(".")
         assert " UTC" in row["summary"] or row["kind"] == "stale_group"
 
 
 def test_names_and_times_in_a_summary_stay_short() -> None:
-    assert telling.name("a\nb") == "a b"
-    assert len(telling.name("g" * 32_767)) == 80
+    assert sentences.name("a\nb") == "a b"
+    assert len(sentences.name("g" * 32_767)) == 80
     assert window(0, 3 * SECOND) == "00:00:00 to 00:00:03 UTC"
     assert window(5, 6) == "00:00:00 UTC"
     assert window(0, 24 * HOUR) == "1970-01-01 00:00:00 to 1970-01-02 00:00:00 UTC"
@@ -120,7 +120,7 @@ class Story:
         return {**member, "group_instance_id": None, "rebalance_timeout_ms": 300_000}
 
     def found(self, *others: tuple[str, Row], lasts: float = 3600) -> list[Row]:
-        """Give what is found, so many seconds after the last generation."""
+        """Return what is found, so many seconds after the last generation."""
         detector = GroupDetector(LIMITS.of("g"))
         detector.take(OPEN_GENERATION, self.generations[-1])
         for row in self.generations[:-1]:
@@ -170,7 +170,7 @@ def test_of_a_group_that_is_deleted_and_made_again_nobody_is_remembered() -> Non
         member = {"member_id": f"a-{number}", "client_id": "a", "client_host": "/10.0.0.1"}
         follow(memory, {"members_joined": [member], "member_count": 1}, number * SECOND)
     assert list(memory["members"]) == ["a-19"]
-    assert len(memory["places"]) == 1
+    assert len(memory["slots"]) == 1
 
 
 def test_growing_and_shrinking_is_no_storm() -> None:
@@ -273,15 +273,15 @@ def test_a_stall_needs_members_and_a_pause_that_is_unusual() -> None:
 def test_a_stall_matters_if_records_wait() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
 
-    def told(*lags: tuple[int, int]) -> tuple[str, str | None]:
+    def judged(*lags: tuple[int, int]) -> tuple[str, str | None]:
         samples = [(LAG, {"at": at * MINUTE_MS, "lag": lag}) for at, lag in lags]
         (row,) = started().found(*samples, *commits)
         return row["severity"], row["label"]
 
-    assert told() == ("info", None)
-    assert told((2, 9)) == ("info", None)  # before it stalled
-    assert told((20, 0)) == ("info", "nothing_to_read")
-    assert told((20, 0), (25, 7)) == ("warning", "records_wait")
+    assert judged() == ("info", None)
+    assert judged((2, 9)) == ("info", None)  # before it stalled
+    assert judged((20, 0)) == ("info", "nothing_to_read")
+    assert judged((20, 0), (25, 7)) == ("warning", "records_wait")
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
@@ -334,7 +334,7 @@ def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
 
 
 def simple(*others: tuple[str, Row]) -> list[Row]:
-    """Give what is found of a group that has no record of its own."""
+    """Return what is found of a group that has no record of its own."""
     detector = GroupDetector(LIMITS.of("g"))
     for kind, row in others:
         detector.take(kind, row)
@@ -400,13 +400,13 @@ def test_members_are_known_while_a_minute_waits() -> None:
         [(OPEN_GENERATION, third), (GENERATION, first), (GENERATION, second), gone],
         [(OPEN_GENERATION, third), minute(70, 70), minute(71, 71)],
     ]
-    found, head = [], None
+    found, checkpoint = [], None
     for run in runs:
-        detector = GroupDetector(LIMITS.of("g"), head)
+        detector = GroupDetector(LIMITS.of("g"), checkpoint)
         for kind, row in run:
             detector.take(kind, dict(row))
         found += detector.settled()
-        head = detector.to_json()
+        checkpoint = detector.to_json()
     found += detector.still_open(72 * MINUTE_MS)
     assert "commit_stall" in {e.kind for e in found}
 
@@ -443,13 +443,13 @@ def test_members_count_where_their_records_are() -> None:
 
 def test_a_finding_behind_the_clock_goes_on_with_nothing_that_is_over() -> None:
     def found(*moves: tuple[str, Row], runs: int) -> list[str]:
-        head, rows = None, []
+        checkpoint, rows = None, []
         for part in (moves[:2], moves[2:]) if runs > 1 else (moves,):
-            detector = GroupDetector(LIMITS.of("g"), head)
+            detector = GroupDetector(LIMITS.of("g"), checkpoint)
             for kind, row in part:
                 detector.take(kind, row)
             rows += detector.settled()
-            head = detector.to_json()
+            checkpoint = detector.to_json()
         rows += detector.still_open(2 * HOUR)
         return [f"{e.kind} {e.started_at} {e.ended_at}" for e in rows]
 
@@ -485,7 +485,7 @@ def test_java_hashes(text: str, number: int) -> None:
     assert java_hash(text) == number
 
 
-def test_misplaced_records_are_told_of_their_group() -> None:
+def test_misplaced_records_are_reported_of_their_group() -> None:
     row = {"group_id": "astray", "record_partition": 3, "records": 2, "at": 1000}
     (found,) = misplaced([{**row, "expected_partition": 2, "partitions": 12}])
     assert (found.group_id, found.hit.subject) == ("astray", "3")
@@ -495,7 +495,7 @@ def test_misplaced_records_are_told_of_their_group() -> None:
 def kept(
     newest: list[tuple[int, int]], *read: tuple[int, int, bool], sampled: int | None = None
 ) -> Kept:
-    """Give what earlier runs left: partition and time of groups' records, and what was read."""
+    """Return what earlier runs left: partition and time of groups' records, and what was read."""
     groups = [{"record_partition": p, "newest_at": at} for p, at in newest]
     rows = [{"record_partition": p, "observed_at": at, "is_behind": b} for p, at, b in read]
     return Kept(groups, None, -1, -1, rows, sampled)

@@ -152,12 +152,12 @@ def test_a_reviewed_finding_passes(
     assert "names GHSA-2 of altair, which is not found any more" in said
 
 
-def test_what_is_inside_pyspark_is_told_and_fails_nothing(
+def test_what_is_inside_pyspark_is_printed_and_fails_nothing(
     service: Service, few: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with zipfile.ZipFile(few.parent / "jars" / "one.jar", "w") as jar:
-        told = "version=1.0\ngroupId=org.example\nartifactId=part\n"
-        jar.writestr("META-INF/maven/org.example/part/pom.properties", told)
+        properties = "version=1.0\ngroupId=org.example\nartifactId=part\n"
+        jar.writestr("META-INF/maven/org.example/part/pom.properties", properties)
     service.answer = Answer({"org.example:part": ["GHSA-1"]})
     assert audit.main(["--service", service.url]) == 0
     assert "inside pyspark: org.example:part 1.0: GHSA-1" in capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_what_is_inside_pyspark_is_told_and_fails_nothing(
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("status", [403, 404, 500])
-def test_a_service_that_refuses_fails_nothing_and_is_told_of(
+def test_a_service_that_refuses_fails_nothing_and_is_reported(
     service: Service, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     service.answer = Answer({"altair": ["GHSA-1"]}, status)

@@ -1,4 +1,4 @@
-"""Keyed hashes that stand for clients: which text is hashed, and that all else stays."""
+"""Keyed hashes that stand for clients: which text is hashed, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RANDOM = "0f4c9e2a-8a33-4a47-9b6e-5a1d0c7e8f21"
 
 # Text that does not name a client, as somebody has looked at: a new column has to be put here, or
 # into HASHED or MEMBERS.
-STAYS = {
-    *("assignment_error", "subscription_error", "decode_notes"),  # places and lengths, no text
+UNCHANGED = {
+    *("assignment_error", "subscription_error", "decode_notes"),  # positions and lengths, no text
     *("connector", "group_id", "topic", "topic_id", "topic_ids", "topic_name", "topics", "name"),
     *("protocol", "protocol_type", "server_assignor", "regular_expression", "source_topic_regex"),
     *("source_topics", "repartition_sink_topics", "subscribed_topic_names"),
     *("subscribed_topic_regex", "subtopology_id", "rack_id", "racks", "process_id"),
-    # Free text of the client: the docs say that it stays.
+    # Free text of the client: the docs say that it is kept.
     *("metadata", "key", "value"),
 }
 
@@ -43,8 +43,8 @@ def test_every_column_of_text_was_decided_on() -> None:
         for c in decoded_columns(table)
         for name in text_columns(c.name, c.type)
     }
-    assert found == STAYS | clients.HASHED | clients.MEMBERS
-    assert not STAYS & (clients.HASHED | clients.MEMBERS)
+    assert found == UNCHANGED | clients.HASHED | clients.MEMBERS
+    assert not UNCHANGED & (clients.HASHED | clients.MEMBERS)
 
 
 def test_a_hash_is_of_the_key_and_the_name() -> None:

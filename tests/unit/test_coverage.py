@@ -9,7 +9,9 @@ from sources.coverage import Extent, Range, coverage
 TOPIC = "__consumer_offsets"
 
 
-def told(*ranges: Range, found: dict[int, Extent], inner: dict[int, list[tuple[int, int]]]) -> list:  # type: ignore[type-arg]
+def rows_of(
+    *ranges: Range, found: dict[int, Extent], inner: dict[int, list[tuple[int, int]]]
+) -> list:  # type: ignore[type-arg]
     rows = coverage(
         ranges,
         {(TOPIC, p): extent for p, extent in found.items()},
@@ -27,8 +29,8 @@ def told(*ranges: Range, found: dict[int, Extent], inner: dict[int, list[tuple[i
     ]
 
 
-def test_nothing_is_told_of_no_ranges() -> None:
-    assert told(found={}, inner={}) == []
+def test_no_ranges_give_no_rows() -> None:
+    assert rows_of(found={}, inner={}) == []
 
 
 def test_every_offset_without_a_record_has_a_reason() -> None:
@@ -42,7 +44,7 @@ def test_every_offset_without_a_record_has_a_reason() -> None:
         Range(TOPIC, 3, 0, 4),
     ]
     found = {0: Extent(8, 17, 6, 6), 1: Extent(10, 19, 10, 10), 3: Extent(2, 3, 2, 2)}
-    assert told(*ranges, found=found, inner={0: [(9, 9), (12, 14)]}) == [
+    assert rows_of(*ranges, found=found, inner={0: [(9, 9), (12, 14)]}) == [
         (
             *(0, 3, 6, 8, 17),
             [

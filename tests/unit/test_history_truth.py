@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.history import TABLES, check_timeline, logs_of, tell
+from tests.support.history import TABLES, check_timeline, logs_of, rebuild
 from tests.support.truth import Truth, agreement
 from timeline.model import GENERATIONS, OWNERS, STATES
 
@@ -46,7 +46,7 @@ LEGAL = {
 
 
 def histories(name: str) -> dict[str, dict[str, list[Row]]]:
-    return {log.group_id: tell(log) for log in logs_of(RECORDINGS[name])}
+    return {log.group_id: rebuild(log) for log in logs_of(RECORDINGS[name])}
 
 
 def is_legal(before: Row, after: Row) -> bool:
@@ -56,12 +56,12 @@ def is_legal(before: Row, after: Row) -> bool:
 
 
 @pytest.mark.parametrize("name", [*ACCURACY, "4.3.1-modern"])
-def test_each_stable_generation_is_told_with_its_times(name: str) -> None:
-    told = histories(name)
+def test_each_stable_generation_has_its_times(name: str) -> None:
+    ours = histories(name)
     truth = Truth(TRUTH / f"{name}.coordinator.jsonl")
     stable_errors, join_errors = [], []
     for group, generations in truth.stabilized.items():
-        rows = [r for r in told[group][GENERATIONS] if r["group_type"] == "classic"]
+        rows = [r for r in ours[group][GENERATIONS] if r["group_type"] == "classic"]
         for logged in generations:
             row = min(
                 (r for r in rows if r["generation"] == logged.generation and r["stable_at"]),
@@ -83,10 +83,10 @@ def test_each_stable_generation_is_told_with_its_times(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "least"), ACCURACY.items())
 def test_the_state_is_the_brokers_most_of_the_time(name: str, least: float) -> None:
-    told = histories(name)
+    ours = histories(name)
     agreed = total = 0
     for group, logged in Truth(TRUTH / f"{name}.coordinator.jsonl").states.items():
-        rows = sorted(told[group][STATES], key=lambda r: r["sequence"])
+        rows = sorted(ours[group][STATES], key=lambda r: r["sequence"])
         same, of = agreement(logged, [(r["started_at"], r["state"]) for r in rows])
         agreed, total = agreed + same, total + of
     assert agreed / total >= least
@@ -95,9 +95,9 @@ def test_the_state_is_the_brokers_most_of_the_time(name: str, least: float) -> N
 @pytest.mark.parametrize("path", RECORDINGS.values(), ids=lambda p: p.stem)
 def test_timelines_are_whole_and_no_partition_has_two_owners(path: Path) -> None:
     for log in logs_of(path):
-        told = tell(log)
-        check_timeline(told[STATES], is_legal)
-        check_owners(told[OWNERS])
+        ours = rebuild(log)
+        check_timeline(ours[STATES], is_legal)
+        check_owners(ours[OWNERS])
 
 
 @pytest.mark.parametrize("path", RECORDINGS.values(), ids=lambda p: p.stem)
@@ -106,15 +106,15 @@ def test_runs_tell_what_one_run_tells(path: Path, runs: int) -> None:
     chance = random.Random(f"{path.stem} {runs}")  # noqa: S311 - not for secrets
     for log in logs_of(path):
         cuts = [chance.randrange(len(log.events) + 1) for _ in range(runs - 1)]
-        assert_same(tell(log, cuts), tell(log), log)
+        assert_same(rebuild(log, cuts), rebuild(log), log)
 
 
 def test_every_cut_of_a_conversion_tells_the_same() -> None:
     logs = logs_of(RECORDINGS["4.3.1-modern"])
     (log,) = (log for log in logs if log.group_id == "upgrade-j")
-    whole = tell(log)
+    whole = rebuild(log)
     for cut in range(1, len(log.events)):
-        assert_same(tell(log, [cut]), whole, log)
+        assert_same(rebuild(log, [cut]), whole, log)
 
 
 def test_a_compacted_log_tells_of_no_aborted_generation() -> None:
@@ -142,9 +142,9 @@ def check_owners(rows: list[Row]) -> None:
             assert before["valid_to"] <= after["valid_from"]
 
 
-def assert_same(told: dict[str, list[Row]], expected: dict[str, list[Row]], log: Log) -> None:
+def assert_same(ours: dict[str, list[Row]], expected: dict[str, list[Row]], log: Log) -> None:
     for table in TABLES:
-        assert as_text(told[table]) == as_text(expected[table]), (log.group_id, table)
+        assert as_text(ours[table]) == as_text(expected[table]), (log.group_id, table)
 
 
 def as_text(rows: list[Row]) -> list[str]:

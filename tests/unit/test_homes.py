@@ -23,19 +23,19 @@ def test_groups_tell_how_many_partitions_there_are() -> None:
     assert partitions_of((row.group, row.partition) for row in at_home(12)) == 12
 
 
-def test_a_record_in_a_wrong_partition_is_told_of() -> None:
+def test_a_record_in_a_wrong_partition_is_reported() -> None:
     wrong = found("astray", (partition_for("astray", 12) + 1) % 12)
     assert sorted_out(at_home(12), {}, [12]) == ([12], [], [])
-    places = sorted_out([*at_home(12), wrong], {}, [12])
-    assert places.elsewhere == [("astray", wrong.partition, None)]
-    (row,) = places.misplaced
+    locations = sorted_out([*at_home(12), wrong], {}, [12])
+    assert locations.elsewhere == [("astray", wrong.partition, None)]
+    (row,) = locations.misplaced
     assert (row["expected_partition"], row["partitions"]) == (partition_for("astray", 12), 12)
 
 
 def test_what_is_behind_the_groups_first_record_at_home_does_not_count() -> None:
     home, other = partition_for("g", 50), (partition_for("g", 50) + 1) % 50
-    places = sorted_out([found("g", other), found("g", home, first=1_500)], {}, [50])
-    assert places.elsewhere == [("g", other, 1_500)]
+    locations = sorted_out([found("g", other), found("g", home, first=1_500)], {}, [50])
+    assert locations.elsewhere == [("g", other, 1_500)]
     # The history has come there before: nothing of it counts.
     assert sorted_out([found("g", other)], {"g": home}, [50]).elsewhere == [("g", other, 0)]
 
@@ -43,7 +43,7 @@ def test_what_is_behind_the_groups_first_record_at_home_does_not_count() -> None
 @pytest.mark.parametrize("counts", [[25, 50], [50]], ids=["known", "shown by the groups"])
 def test_a_topic_that_grew_has_no_misplaced_records(counts: list[int]) -> None:
     old = [found(g, partition_for(g, 25)) for g in MOVED]
-    places = sorted_out([*at_home(50), *old], {}, counts)
-    assert places.counts == [25, 50]
-    assert {group for group, _, _ in places.elsewhere} == set(MOVED)
-    assert not places.misplaced
+    locations = sorted_out([*at_home(50), *old], {}, counts)
+    assert locations.counts == [25, 50]
+    assert {group for group, _, _ in locations.elsewhere} == set(MOVED)
+    assert not locations.misplaced

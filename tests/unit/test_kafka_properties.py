@@ -36,7 +36,7 @@ def test_what_a_variable_holds_is_taken_as_it_is(
 
 
 @pytest.mark.parametrize("text", ["=hunter2\n", "secret\n", "a=${env:LEDGER_NOT_SET}hunter2\n"])
-def test_a_wrong_line_is_told_by_its_number(file: Path, text: str) -> None:
+def test_a_wrong_line_is_named_by_its_number(file: Path, text: str) -> None:
     file.write_text(f"ok=1\n{text}")
     with pytest.raises(SourceError) as raised:
         read_properties(str(file))

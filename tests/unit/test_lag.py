@@ -140,14 +140,14 @@ class TestMeasure:
     ) -> tuple[object, ...]:
         at = [7000 * SECOND, 7190 * SECOND]
         commits = [committed - 1, committed]
-        told = measure(
+        measured = measure(
             committed, start, ends, commits=commits, commits_at=at, known_until=7200 * SECOND
         )
-        assert told.lag == told.lag_min == told.lag_max
-        return (told.lag, told.phantom_lag, *self.seconds(told))
+        assert measured.lag == measured.lag_min == measured.lag_max
+        return (measured.lag, measured.phantom_lag, *self.seconds(measured))
 
-    def seconds(self, told: Lag) -> tuple[float | None, ...]:
-        return told.lag_seconds, told.lag_seconds_min, told.lag_seconds_max
+    def seconds(self, measured: Lag) -> tuple[float | None, ...]:
+        return measured.lag_seconds, measured.lag_seconds_min, measured.lag_seconds_max
 
     def as_of(self, until: int, committed: int, ends: EndHistory = ends) -> Lag:
         return measure(committed, 0, ends, commits=[], commits_at=[], known_until=until * SECOND)
@@ -171,40 +171,42 @@ class TestMeasure:
         assert self.measure(50, start=2100)[:2] == (2050, 2050)
 
     def test_beyond_the_log(self) -> None:
-        told = measure(2200, 0, self.ends, commits=[], commits_at=[], known_until=0)
-        assert (told.lag, told.phantom_lag, told.status) == (0, 0, "OK")
-        assert told.status_reason == "the committed offset lies beyond the end of the log"
+        measured = measure(2200, 0, self.ends, commits=[], commits_at=[], known_until=0)
+        assert (measured.lag, measured.phantom_lag, measured.status) == (0, 0, "OK")
+        assert measured.status_reason == "the committed offset lies beyond the end of the log"
 
     @pytest.mark.parametrize(("apart", "status"), [(100, "OK"), (101, "STOP")])
     def test_records_that_just_came_stop_nobody(self, apart: int, status: str) -> None:
         """Of a quiet topic; the group was at its end, and has had no time for what came."""
         ends = EndHistory([0, 7200 * SECOND - apart * SECOND, 7200 * SECOND], [50, 50, 60])
-        told = measure(
+        measured = measure(
             50, 0, ends, commits=[49, 50], commits_at=[-SECOND, 0], known_until=7200 * SECOND
         )
-        assert told.status == status
+        assert measured.status == status
 
     def test_what_came_after_the_commits_were_read_is_no_lag(self) -> None:
         """1,000 records an hour; at 1:30 the log ended at 1,600."""
-        told = self.as_of(5400, 1100)
-        assert (told.lag, told.lag_min, told.lag_max) == (500, 0, 1000)
-        assert self.seconds(told) == (1800.0, 0.0, 1800.0)
-        told = self.as_of(5400, 1600)
-        assert (told.lag, told.lag_min, told.lag_max) == (0, 0, 500)
-        assert self.seconds(told) == (0.0, 0.0, 0.0)
+        measured = self.as_of(5400, 1100)
+        assert (measured.lag, measured.lag_min, measured.lag_max) == (500, 0, 1000)
+        assert self.seconds(measured) == (1800.0, 0.0, 1800.0)
+        measured = self.as_of(5400, 1600)
+        assert (measured.lag, measured.lag_min, measured.lag_max) == (0, 0, 500)
+        assert self.seconds(measured) == (0.0, 0.0, 0.0)
 
     def test_without_a_sample_before_it_is_an_upper_bound(self) -> None:
-        told = self.as_of(-10, 60)
-        assert (told.lag, told.lag_min, told.lag_max) == (40, 0, 40)
-        assert self.seconds(told) == (None, 0.0, None)
+        measured = self.as_of(-10, 60)
+        assert (measured.lag, measured.lag_min, measured.lag_max) == (40, 0, 40)
+        assert self.seconds(measured) == (None, 0.0, None)
 
     def test_a_log_that_did_not_grow_leaves_no_doubt(self) -> None:
-        told = self.as_of(5, 60, EndHistory([0, 10 * SECOND], [100, 100]))
-        assert (told.lag, told.lag_min, told.lag_max) == (40, 40, 40)
+        measured = self.as_of(5, 60, EndHistory([0, 10 * SECOND], [100, 100]))
+        assert (measured.lag, measured.lag_min, measured.lag_max) == (40, 40, 40)
 
     def test_of_a_log_that_has_moved_on_no_more_is_gone_than_was_behind(self) -> None:
-        told = measure(1100, 2000, self.ends, commits=[], commits_at=[], known_until=5400 * SECOND)
-        assert (told.lag, told.phantom_lag) == (500, 500)
+        measured = measure(
+            1100, 2000, self.ends, commits=[], commits_at=[], known_until=5400 * SECOND
+        )
+        assert (measured.lag, measured.phantom_lag) == (500, 500)
 
 
 class TestKnownUntil:
@@ -229,9 +231,9 @@ class TestKnownUntil:
         now = 7200 * SECOND
         until = known_until({1: at[-1]}, {1: 20}, {1: 2000}, sampled_at=now)[1]
         ends = EndHistory([0, now], [100, 7300])
-        told = measure(50, 0, ends, commits=OFFSETS, commits_at=at, known_until=until)
-        assert told.status == "OK"
-        assert told.commits_known_until == until
+        measured = measure(50, 0, ends, commits=OFFSETS, commits_at=at, known_until=until)
+        assert measured.status == "OK"
+        assert measured.commits_known_until == until
 
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"

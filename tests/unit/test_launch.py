@@ -1,4 +1,4 @@
-"""How a job's process is started: what the JVM is told."""
+"""How a job's process is started: the options of the JVM."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_brief_run_has_as_much_room_for_code_as_any() -> None:
 def _room_for_code(given: tuple[str, ...]) -> int:
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     line = [java, *given, "-XX:+PrintFlagsFinal", "-version"]
-    told = subprocess.run(line, check=True, capture_output=True, text=True).stdout
-    (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", told)
+    output = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", output)
     return int(size)
 
 

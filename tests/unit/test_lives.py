@@ -1,4 +1,4 @@
-"""What becomes of a group between two lives: conversions, deletions, another place, clocks."""
+"""What becomes of a group between two lives: conversions, deletions, another partition, clocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.history import _chunk, tell
+from tests.support.history import _chunk, rebuild
 from tests.support.records import HOUR, MINUTE, SECOND, Records
 from tests.unit.test_history_truth import as_text, assert_same
 from timeline.fold import Fold
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def states(told: dict[str, list[Row]]) -> list[tuple[str, str]]:
-    """Give type and name of each state."""
-    rows = sorted(told[STATES], key=lambda r: r["sequence"])
+def states(tables: dict[str, list[Row]]) -> list[tuple[str, str]]:
+    """Return type and name of each state."""
+    rows = sorted(tables[STATES], key=lambda r: r["sequence"])
     return [(r["group_type"], r["state"]) for r in rows]
 
 
-def generations(told: dict[str, list[Row]]) -> list[Row]:
-    return sorted(told[GENERATIONS], key=lambda r: r["record_offset"])
+def generations(tables: dict[str, list[Row]]) -> list[Row]:
+    return sorted(tables[GENERATIONS], key=lambda r: r["record_offset"])
 
 
-def told_whole_and_cut(log: Log) -> dict[str, list[Row]]:
+def whole_and_cut(log: Log) -> dict[str, list[Row]]:
     """Tell a log in one run, after holding that it is the same with a cut anywhere."""
-    whole = tell(log)
+    whole = rebuild(log)
     for cut in range(1, len(log.events)):
-        assert_same(tell(log, [cut]), whole, log)
+        assert_same(rebuild(log, [cut]), whole, log)
     rows = sorted(whole[STATES], key=lambda r: r["sequence"])
     assert [r["sequence"] for r in rows] == list(range(len(rows)))
     return whole
@@ -46,14 +46,14 @@ def test_an_offline_migration_ends_a_group_and_begins_another(epoch: int) -> Non
     # GroupMetadataManager.maybeDeleteEmptyClassicGroup
     log = Records().classic(1, {"a": [0, 1]}).wait(MINUTE).classic(2).wait(MINUTE)
     log.deleted().joins_empty("b", epoch)
-    told = told_whole_and_cut(log.log())
-    *_, empty, dead, stable = states(told)
+    tables = whole_and_cut(log.log())
+    *_, empty, dead, stable = states(tables)
     assert (empty, dead, stable) == (
         ("classic", "Empty"),
         ("classic", "Dead"),
         ("consumer", "Stable"),
     )
-    last = generations(told)[-1]
+    last = generations(tables)[-1]
     assert (last["generation"], last["previous_generation"]) == (epoch, None)
     assert last["cause"] == "group_created"
 
@@ -62,8 +62,8 @@ def test_the_way_back_of_an_offline_migration_does_the_same() -> None:
     # GroupMetadataManager.maybeDeleteEmptyConsumerGroup
     log = Records().joins_empty("a").wait(MINUTE).leaves_empty("a", 2).wait(MINUTE)
     log.target(None).epoch(None).created().wait(3 * SECOND).classic(1, {"b": [0, 1]})
-    told = told_whole_and_cut(log.log())
-    assert states(told) == [
+    tables = whole_and_cut(log.log())
+    assert states(tables) == [
         ("consumer", "Stable"),
         ("consumer", "Empty"),
         ("consumer", "Dead"),
@@ -72,7 +72,7 @@ def test_the_way_back_of_an_offline_migration_does_the_same() -> None:
         ("classic", "CompletingRebalance"),
         ("classic", "Stable"),
     ]
-    created = generations(told)[2]
+    created = generations(tables)[2]
     assert (created["generation"], created["previous_generation"]) == (0, None)
     assert created["cause"] == "group_created"
 
@@ -81,9 +81,9 @@ def test_an_online_migration_goes_on_with_the_generation() -> None:
     log = Records().classic(3, {"a": [0, 1]}).wait(MINUTE)
     log.deleted().member("a").epoch(3).target(3, a=[0, 1]).current("a", 3, [0, 1])
     log.member("b").epoch(4).target(4, a=[0], b=[1]).current("a", 3, [0], 1)
-    told = told_whole_and_cut(log.log())
-    assert ("classic", "Dead") not in states(told)
-    last = generations(told)[-1]
+    tables = whole_and_cut(log.log())
+    assert ("classic", "Dead") not in states(tables)
+    last = generations(tables)[-1]
     assert (last["generation"], last["previous_generation"]) == (4, 3)
     assert last["cause"] == "conversion"
 
@@ -92,34 +92,34 @@ def test_a_conversion_behind_a_hole_is_none_of_the_group_that_was_there_before()
     log = Records().joins_empty("x").wait(HOUR, hole=True)
     log.deleted().member("a").epoch(3).target(3, a=[0]).current("a", 3, [0], previous=3)
     log.member("b").epoch(4)
-    told = told_whole_and_cut(log.log())
-    assert states(told) == [
+    tables = whole_and_cut(log.log())
+    assert states(tables) == [
         *(("consumer", "Stable"), ("consumer", "Dead"), ("consumer", "Assigning")),
     ]
-    assert {r["member_id"] for r in told[SESSIONS] if r["left_at"] is None} == {"a", "b"}
+    assert {r["member_id"] for r in tables[SESSIONS] if r["left_at"] is None} == {"a", "b"}
 
 
 def test_no_classic_group_is_converted_to_a_share_group() -> None:
     log = Records().wait(SECOND, hole=True).classic(2).wait(HOUR, hole=True)
     log.deleted().member("a", kind="share").member("b", kind="share")
     log.record("share_group_metadata", {"epoch": 2})
-    assert states(told_whole_and_cut(log.log()))[-2:] == [("classic", "Dead"), ("share", "Stable")]
+    assert states(whole_and_cut(log.log()))[-2:] == [("classic", "Dead"), ("share", "Stable")]
 
 
 def test_members_that_had_only_joined_are_converted_too() -> None:
     log = Records().created().wait(SECOND)
     log.deleted().member("a").epoch(0).target(0, a=[]).current("a", 0, previous=0)
     log.member("b").epoch(1).target(1, a=[0], b=[1]).current("b", 1, [1])
-    told = told_whole_and_cut(log.log())
-    assert states(told) == [("classic", "Empty"), ("consumer", "Reconciling")]
-    assert generations(told)[-1]["cause"] == "conversion"
+    tables = whole_and_cut(log.log())
+    assert states(tables) == [("classic", "Empty"), ("consumer", "Reconciling")]
+    assert generations(tables)[-1]["cause"] == "conversion"
 
 
 def test_a_static_member_that_brings_the_new_protocol_starts_no_classic_rebalance() -> None:
     log = Records().classic(3, {"a": [0, 1]}).wait(MINUTE)
     log.deleted().member("a").epoch(3).target(3, a=[0, 1]).current("a", 3, [0, 1])
     log.current("a", None).member("a", gone=True).member("b").current("b", 3, [0, 1])
-    assert states(told_whole_and_cut(log.log()))[-2:] == [
+    assert states(whole_and_cut(log.log()))[-2:] == [
         ("classic", "Stable"),
         ("consumer", "Stable"),
     ]
@@ -129,9 +129,9 @@ def test_an_online_migration_back_rebalances_at_once() -> None:
     log = Records().joins_empty("a").wait(MINUTE)
     log.current("a", None).target(None).member("a", gone=True).epoch(None)
     log.classic(1, {"a": [0, 1]})
-    told = told_whole_and_cut(log.log())
-    assert states(told) == [("consumer", "Stable"), ("classic", "PreparingRebalance")]
-    assert generations(told)[-1]["cause"] == "conversion"
+    tables = whole_and_cut(log.log())
+    assert states(tables) == [("consumer", "Stable"), ("classic", "PreparingRebalance")]
+    assert generations(tables)[-1]["cause"] == "conversion"
 
 
 def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalance() -> None:
@@ -139,34 +139,34 @@ def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalan
     log = Records().joins_empty("a").wait(MINUTE).current("a", None).member("a", gone=True)
     log.member("b").current("b", 1, [0, 1])
     log.current("b", None).target(None).member("b", gone=True).epoch(None).classic(1, {"b": [0, 1]})
-    told = told_whole_and_cut(log.log())
-    assert states(told) == [("consumer", "Stable"), ("classic", "Stable")]
-    last = generations(told)[-1]
+    tables = whole_and_cut(log.log())
+    assert states(tables) == [("consumer", "Stable"), ("classic", "Stable")]
+    last = generations(tables)[-1]
     assert (last["cause"], last["stable_at"]) == ("conversion", log.clock)
 
 
-def test_what_comes_in_the_millisecond_of_a_conversion_back_is_told_too() -> None:
+def test_what_comes_in_the_millisecond_of_a_conversion_back_is_in_the_history_too() -> None:
     log = Records().joins_empty("a").wait(MINUTE).current("a", None).target(None)
     log.member("a", gone=True).epoch(None).classic(1, {"b": [0, 1]}).classic(2, took=0).deleted()
-    told = told_whole_and_cut(log.log())
-    assert [state for _, state in states(told)] == [
+    tables = whole_and_cut(log.log())
+    assert [state for _, state in states(tables)] == [
         *("Stable", "PreparingRebalance", "Empty", "Dead"),
     ]
-    assert [r["generation"] for r in generations(told)] == [1, 1, 2]
+    assert [r["generation"] for r in generations(tables)] == [1, 1, 2]
 
 
 def test_what_is_left_of_a_conversion_back_does_not_show_whether_it_rebalances() -> None:
     log = Records().joins_empty("a").wait(MINUTE, hole=True)
     log.target(None).epoch(None).classic(1, {"b": [0, 1]})
-    told = told_whole_and_cut(log.log())
-    (classic,) = (r for r in told[STATES] if r["group_type"] == "classic")
+    tables = whole_and_cut(log.log())
+    (classic,) = (r for r in tables[STATES] if r["group_type"] == "classic")
     assert classic["evidence"] == "bounded"
 
 
 def test_what_is_left_of_a_group_that_is_gone_begins_none() -> None:
     log = Records().joins_empty("a").wait(MINUTE).leaves_empty("a", 2).wait(MINUTE)
     log.epoch(None).wait(SECOND).member("a", gone=True).wait(SECOND).epoch(None)
-    assert states(told_whole_and_cut(log.log()))[-1] == ("consumer", "Dead")
+    assert states(whole_and_cut(log.log()))[-1] == ("consumer", "Dead")
 
 
 # -- after a death ---------------------------------------------------------------------------------
@@ -174,23 +174,23 @@ def test_what_is_left_of_a_group_that_is_gone_begins_none() -> None:
 
 def test_a_classic_group_behind_a_dead_consumer_group_is_what_its_record_says() -> None:
     log = Records().epoch(None).wait(HOUR, hole=True).classic(9, {"a": [0, 1]})
-    told = told_whole_and_cut(log.log())
-    assert states(told)[-1] == ("classic", "Stable")
-    assert generations(told)[-1]["cause"] != "conversion"
+    tables = whole_and_cut(log.log())
+    assert states(tables)[-1] == ("classic", "Stable")
+    assert generations(tables)[-1]["cause"] != "conversion"
 
 
 def test_a_classic_record_amid_a_consumer_group_ends_that() -> None:
     log = Records().joins_empty("a").wait(HOUR, hole=True).classic(9, {"b": [0, 1]})
-    told = told_whole_and_cut(log.log())
-    assert states(told)[:2] == [("consumer", "Stable"), ("consumer", "Dead")]
-    assert states(told)[-1] == ("classic", "Stable")
-    (dead,) = (r for r in told[STATES] if r["state"] == "Dead")
+    tables = whole_and_cut(log.log())
+    assert states(tables)[:2] == [("consumer", "Stable"), ("consumer", "Dead")]
+    assert states(tables)[-1] == ("classic", "Stable")
+    (dead,) = (r for r in tables[STATES] if r["state"] == "Dead")
     assert dead["evidence"] == "bounded"
 
 
 def test_the_tombstone_of_another_type_is_that_of_a_later_group() -> None:
     log = Records().joins_empty("a").wait(HOUR, hole=True).deleted()
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     dead = rows[-1]
     assert (dead["group_type"], dead["state"]) == ("consumer", "Dead")
     assert dead["started_at_min"] == rows[0]["started_at"]
@@ -201,7 +201,7 @@ def test_a_conversion_back_of_a_group_that_is_not_known_makes_no_illegal_step() 
     log = Records().commit().wait(HOUR, hole=True)
     log.current("a", None).target(None).member("a", gone=True).epoch(None)
     log.classic(2, {"b": [0, 1]}, took=0)
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     assert [r["state"] for r in rows] == [
         *("Empty", "Dead", "Empty"),
         *("PreparingRebalance", "CompletingRebalance", "Stable"),
@@ -212,7 +212,7 @@ def test_a_conversion_back_of_a_group_that_is_not_known_makes_no_illegal_step() 
 def test_an_offline_migration_behind_a_hole_begins_a_group_that_is_known() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(SECOND)
     log.deleted().member("b").epoch(1)
-    assert states(told_whole_and_cut(log.log()))[-2:] == [
+    assert states(whole_and_cut(log.log()))[-2:] == [
         ("classic", "Dead"),
         ("consumer", "Assigning"),
     ]
@@ -221,13 +221,13 @@ def test_an_offline_migration_behind_a_hole_begins_a_group_that_is_known() -> No
 def test_a_consumer_group_behind_a_dead_classic_group_is_a_new_one() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2).wait(MINUTE).deleted()
     log.wait(24 * HOUR).joins_empty("b")
-    last = generations(told_whole_and_cut(log.log()))[-1]
+    last = generations(whole_and_cut(log.log()))[-1]
     assert (last["cause"], last["previous_generation"]) == ("group_created", None)
 
 
 def test_a_group_that_is_gone_unseen_may_have_begun_again_long_ago() -> None:
     log = Records().classic(5, {"a": [0]}).wait(HOUR).classic(1, {"b": [0]}, took=2 * SECOND)
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     dead, empty = rows[-5:-3]
     assert (dead["state"], empty["state"]) == ("Dead", "Empty")
     assert empty["started_at_min"] == dead["started_at_min"] < empty["started_at_max"]
@@ -236,71 +236,71 @@ def test_a_group_that_is_gone_unseen_may_have_begun_again_long_ago() -> None:
 
 def test_a_group_that_began_again_unseen_has_its_join_phase() -> None:
     log = Records().classic(5, {"a": [0]}).wait(HOUR).classic(1, {"b": [0]}, took=2 * SECOND)
-    last = generations(told_whole_and_cut(log.log()))[-1]
+    last = generations(whole_and_cut(log.log()))[-1]
     assert (last["sync_ms"], last["clock_skew_ms"]) == (2 * SECOND, None)
     assert last["join_completed_at_min"] == last["join_completed_at_max"]
 
 
 def test_a_group_of_which_no_state_was_known_leaves_nothing_to_the_next() -> None:
     log = Records().wait(SECOND, hole=True).member("a").epoch(1).wait(HOUR, hole=True).classic(1)
-    told = told_whole_and_cut(log.log())
-    assert [r["end_cause"] for r in told[SESSIONS]] == ["group_deleted"]
-    assert all(r["started_at"] is not None for r in told[STATES])
+    tables = whole_and_cut(log.log())
+    assert [r["end_cause"] for r in tables[SESSIONS]] == ["group_deleted"]
+    assert all(r["started_at"] is not None for r in tables[STATES])
 
 
 def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(SECOND).commit(deletes=True)
     log.wait(SECOND).commit().wait(HOUR, hole=True).classic(7, {"a": [0]})
-    told = told_whole_and_cut(log.log())
-    assert states(told)[:3] == [("classic", "Empty"), ("classic", "Dead"), ("classic", "Empty")]
+    tables = whole_and_cut(log.log())
+    assert states(tables)[:3] == [("classic", "Empty"), ("classic", "Dead"), ("classic", "Empty")]
 
 
 # -- first sight -----------------------------------------------------------------------------------
 
 
-def test_a_consumer_group_in_a_compacted_log_is_not_told_to_begin() -> None:
+def test_a_consumer_group_in_a_compacted_log_has_no_known_start() -> None:
     log = Records().wait(SECOND, hole=True).member("a").wait(24 * HOUR, hole=True)
     log.epoch(7).target(7, a=[0, 1]).wait(SECOND, hole=True).current("a", 7, [0, 1])
-    told = told_whole_and_cut(log.log())
-    rows = sorted(told[STATES], key=lambda r: r["sequence"])
+    tables = whole_and_cut(log.log())
+    rows = sorted(tables[STATES], key=lambda r: r["sequence"])
     assert [(r["state"], r["generation"]) for r in rows] == [("Reconciling", 7), ("Stable", 7)]
     assert rows[0]["evidence"] == "bounded"
     assert rows[0]["started_at_min"] is None
-    assert [r["cause"] for r in generations(told)] == ["unknown"]
+    assert [r["cause"] for r in generations(tables)] == ["unknown"]
 
 
 def test_a_batch_that_compaction_took_something_of_tells_no_exact_time() -> None:
     log = Records().joins_empty("a").wait(MINUTE)
     log.member("b").wait(0, hole=True).target(2, a=[0], b=[1]).wait(0, hole=True)
     log.current("a", 3, [0]).wait(MINUTE).epoch(3).target(3)
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     assert [r["evidence"] for r in rows[:2]] == ["exact", "bounded"]
     assert {r["evidence"] for r in rows if r["started_at"] < log.clock} == {"exact", "bounded"}
 
 
-def test_a_consumer_group_of_which_no_member_is_known_is_not_told_to_be_empty() -> None:
+def test_a_consumer_group_of_which_no_member_is_known_is_not_called_empty() -> None:
     log = Records().wait(SECOND, hole=True)
     log.current("a", None).member("a", gone=True).epoch(8).wait(SECOND)
     log.target(8, b=[0, 1]).current("b", 8, [0, 1])
-    assert states(told_whole_and_cut(log.log())) == []
+    assert states(whole_and_cut(log.log())) == []
 
 
-def test_a_consumer_group_that_the_last_member_leaves_is_told_to_be_empty() -> None:
+def test_a_consumer_group_that_the_last_member_leaves_is_empty() -> None:
     log = Records().wait(SECOND, hole=True).leaves_empty("a", 8)
-    assert states(told_whole_and_cut(log.log())) == [("consumer", "Empty")]
+    assert states(whole_and_cut(log.log())) == [("consumer", "Empty")]
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_consumer_group_that_begins_behind_a_hole_is_new(epoch: int) -> None:
     log = Records().wait(SECOND, hole=True).joins_empty("a", epoch)
-    (row,) = generations(told_whole_and_cut(log.log()))
+    (row,) = generations(whole_and_cut(log.log()))
     assert row["cause"] == "group_created"
 
 
 def test_a_static_member_may_have_come_back_where_the_log_has_a_hole() -> None:
     log = Records().classic(1, {"a": [0]}).wait(HOUR, hole=True)
     log.classic(2, {"a": [0]}, took=2 * MINUTE, instance="i")
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     preparing, completing, stable = rows[-3:]
     claimed = log.clock - 2 * MINUTE
     assert preparing["started_at_min"] == completing["started_at_min"] == rows[-4]["started_at"]
@@ -310,20 +310,20 @@ def test_a_static_member_may_have_come_back_where_the_log_has_a_hole() -> None:
 
 def test_a_record_of_its_own_time_behind_a_hole_may_be_that_of_a_conversion() -> None:
     log = Records().joins_empty("a").wait(HOUR, hole=True).classic(2, {"b": [0]}, took=0)
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     assert [r["evidence"] for r in rows if r["started_at"] == log.clock] == ["bounded"] * 5
 
 
 def test_a_group_that_became_empty_behind_a_hole_did_so_when_its_record_says() -> None:
     log = Records().classic(1, {"a": [0]}).wait(HOUR, hole=True).classic(2, took=0)
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     assert (rows[-1]["state"], rows[-1]["evidence"]) == ("Empty", "exact")
 
 
 def test_offsets_of_a_consumer_group_make_no_other_group_of_it() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(HOUR, hole=True).joins_empty("a", 5)
     log.wait(SECOND).commit()
-    assert states(told_whole_and_cut(log.log())) == [("consumer", "Stable")]
+    assert states(whole_and_cut(log.log())) == [("consumer", "Stable")]
 
 
 # -- what is known when a record arrives -----------------------------------------------------------
@@ -332,14 +332,14 @@ def test_offsets_of_a_consumer_group_make_no_other_group_of_it() -> None:
 def test_a_hole_behind_a_record_says_nothing_of_it() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(4, {"a": [0]})
     log.wait(MINUTE, hole=True).classic(5, {"a": [0]})
-    before, after = generations(told_whole_and_cut(log.log()))[1:]
+    before, after = generations(whole_and_cut(log.log()))[1:]
     assert (before["aborted_generations"], before["aborted_evidence"]) == (2, "complete")
     assert after["aborted_evidence"] == "unknown"
 
 
 def test_a_generation_that_nobody_counts_to_fits_its_column() -> None:
     log = Records().classic(-(2**31), {"a": [0]}).wait(MINUTE).classic(2**31 - 1, {"a": [0]})
-    assert max(r["aborted_generations"] or 0 for r in generations(tell(log.log()))) == 2**31 - 1
+    assert max(r["aborted_generations"] or 0 for r in generations(rebuild(log.log()))) == 2**31 - 1
 
 
 # -- owners ----------------------------------------------------------------------------------------
@@ -350,9 +350,7 @@ def test_a_member_owns_what_it_has_not_given_up_yet() -> None:
     log.member("b").epoch(2).target(2, a=[0], b=[1]).wait(0)
     log.current("a", 1, [0], 1).wait(28 * SECOND).current("a", 2, [0]).wait(3 * SECOND)
     log.current("b", 2, [1])
-    owners = {
-        (r["topic_partition"], r["member_id"]): r for r in told_whole_and_cut(log.log())[OWNERS]
-    }
+    owners = {(r["topic_partition"], r["member_id"]): r for r in whole_and_cut(log.log())[OWNERS]}
     acknowledged = Records().clock + 40 * SECOND
     assert owners[1, "a"]["valid_to"] == acknowledged
     assert owners[1, "b"]["valid_from"] == acknowledged + 3 * SECOND
@@ -362,7 +360,7 @@ def test_partitions_of_an_eager_group_that_come_back_are_no_follow_up() -> None:
     log = Records().classic(1, {"a": [0, 1], "b": [2]}).wait(MINUTE)
     log.classic(2, {"a": [0], "b": [2]}).wait(90 * 24 * HOUR)
     log.classic(3, {"a": [0], "b": [2, 1]})
-    last = generations(told_whole_and_cut(log.log()))[-1]
+    last = generations(whole_and_cut(log.log()))[-1]
     assert last["cause"] == "partitions_changed"
 
 
@@ -370,19 +368,19 @@ def test_partitions_of_an_eager_group_that_come_back_are_no_follow_up() -> None:
     ("pause", "cause"), [(SECOND, "cooperative_follow_up"), (HOUR, "partitions_changed")]
 )
 def test_a_cooperative_follow_up_comes_soon(pause: int, cause: str) -> None:
-    told = {"protocol": "cooperative-sticky"}
-    log = Records().classic(1, {"a": [0, 1], "b": [2]}, **told).wait(MINUTE)
-    log.classic(2, {"a": [0], "b": [2]}, **told).wait(SECOND)
-    log.classic(3, {"a": [0], "b": [2]}, **told).wait(pause)
-    log.classic(4, {"a": [0], "b": [2, 1]}, **told)
-    assert generations(told_whole_and_cut(log.log()))[-1]["cause"] == cause
+    tables = {"protocol": "cooperative-sticky"}
+    log = Records().classic(1, {"a": [0, 1], "b": [2]}, **tables).wait(MINUTE)
+    log.classic(2, {"a": [0], "b": [2]}, **tables).wait(SECOND)
+    log.classic(3, {"a": [0], "b": [2]}, **tables).wait(pause)
+    log.classic(4, {"a": [0], "b": [2, 1]}, **tables)
+    assert generations(whole_and_cut(log.log()))[-1]["cause"] == cause
 
 
 def test_a_topic_that_comes_back_to_its_owner_is_no_follow_up() -> None:
-    told = {"protocol": "cooperative-sticky"}
-    log = Records().classic(1, {"a": [0, 1]}, **told).wait(MINUTE)
-    log.classic(2, {"a": [0]}, **told).wait(4 * MINUTE).classic(3, {"a": [0, 1]}, **told)
-    last = generations(told_whole_and_cut(log.log()))[-1]
+    tables = {"protocol": "cooperative-sticky"}
+    log = Records().classic(1, {"a": [0, 1]}, **tables).wait(MINUTE)
+    log.classic(2, {"a": [0]}, **tables).wait(4 * MINUTE).classic(3, {"a": [0, 1]}, **tables)
+    last = generations(whole_and_cut(log.log()))[-1]
     assert last["cause"] == "partitions_changed"
     assert last["join_ms"] < SECOND
 
@@ -392,7 +390,7 @@ def test_a_topic_that_is_deleted_is_the_cause(topics: tuple[str, ...]) -> None:
     log = Records().classic(1, {"a": [0, 1]}).wait(SECOND).commit("t", 0).commit("t", 1)
     log.wait(MINUTE).commit("t", 0, deletes=True).commit("t", 1, deletes=True)
     log.wait(5 * SECOND).classic(2, {"a": []}, topics=topics)
-    last = generations(told_whole_and_cut(log.log()))[-1]
+    last = generations(whole_and_cut(log.log()))[-1]
     assert last["cause"] == "topic_deleted"
     assert last["cause_detail"] == "deleted: t; 2 partitions without owner"
 
@@ -401,7 +399,7 @@ def test_another_regular_expression_is_another_subscription() -> None:
     log = Records().joins_empty("a").wait(MINUTE)
     payload = {"client_id": "a", "client_host": "/h", "subscribed_topic_regex": "t.*"}
     log.record("consumer_group_member_metadata", payload, "a").epoch(2).target(2)
-    assert generations(told_whole_and_cut(log.log()))[-1]["cause"] == "subscription_changed"
+    assert generations(whole_and_cut(log.log()))[-1]["cause"] == "subscription_changed"
 
 
 def test_released_partitions_do_not_pile_up() -> None:
@@ -423,7 +421,7 @@ def test_partitions_of_a_share_group_have_many_owners() -> None:
         payload = {"topic_partitions": [{"topic_id": "t", "partitions": [0, 1]}]}
         log.record("share_group_target_assignment_member", payload, name)
     log.record("share_group_target_assignment_metadata", {"assignment_epoch": 1})
-    (row,) = generations(told_whole_and_cut(log.log()))
+    (row,) = generations(whole_and_cut(log.log()))
     assert row["assigned_partitions"] == 2
     assert row["most_partitions"] is row["moved_partitions"] is row["stickiness"] is None
 
@@ -434,37 +432,37 @@ def test_partitions_of_a_share_group_have_many_owners() -> None:
 def test_a_record_behind_the_clock_is_bounded() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2, {"a": [0], "b": [1]})
     log.wait(-5 * SECOND).classic(3, {"a": [0]}).wait(MINUTE).classic(4, {"a": [0]})
-    told = told_whole_and_cut(log.log())
-    third = [r for r in told[STATES] if r["generation"] == 3]
+    tables = whole_and_cut(log.log())
+    third = [r for r in tables[STATES] if r["generation"] == 3]
     assert {r["evidence"] for r in third} == {"bounded"}
-    assert generations(told)[2]["clock_skew_ms"] == 5 * SECOND
+    assert generations(tables)[2]["clock_skew_ms"] == 5 * SECOND
 
 
 def test_no_time_runs_back_behind_a_record_that_changed_no_state() -> None:
     log = Records().classic(1, {"a": [0]}, instance="i").wait(MINUTE)
     log.classic(1, {"b": [0]}, instance="i").wait(-5 * SECOND)
     log.classic(1, {"c": [0]}, instance="i")
-    told = told_whole_and_cut(log.log())
+    tables = whole_and_cut(log.log())
     for table, since, until in (
         (SESSIONS, "joined_at", "left_at"),
         (OWNERS, "valid_from", "valid_to"),
     ):
-        assert all(r[until] is None or r[since] <= r[until] for r in told[table])
+        assert all(r[until] is None or r[since] <= r[until] for r in tables[table])
 
 
 def test_a_clock_that_was_ahead_heals() -> None:
     log = Records().classic(1, {"a": [0]}).wait(24 * HOUR).classic(2, {"a": [0], "b": [1]})
     log.wait(-21 * HOUR).classic(3, {"a": [0]}).wait(3 * HOUR).classic(4, {"a": [0], "b": [1]})
-    told = told_whole_and_cut(log.log())
-    begun = [r["stable_at"] for r in generations(told)]
+    tables = whole_and_cut(log.log())
+    begun = [r["stable_at"] for r in generations(tables)]
     assert begun[3] - begun[2] == 3 * HOUR
-    assert {r["evidence"] for r in told[STATES] if r["generation"] == 2} == {"bounded"}
+    assert {r["evidence"] for r in tables[STATES] if r["generation"] == 2} == {"bounded"}
 
 
 def test_a_commit_of_a_clock_that_was_ahead_heals() -> None:
     log = Records().wait(24 * HOUR).commit().wait(-24 * HOUR).commit(partition=1)
     log.wait(HOUR).commit(deletes=True).commit(partition=1, deletes=True).wait(HOUR).commit()
-    rows = sorted(told_whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     assert [(r["state"], r["evidence"]) for r in rows] == [
         ("Empty", "bounded"),
         ("Dead", "exact"),
@@ -482,7 +480,7 @@ def test_commits_of_a_group_that_died_are_no_rhythm_of_the_next() -> None:
     assert fold.state.commits.rounds == 0
 
 
-# -- another place ---------------------------------------------------------------------------------
+# -- another partition -----------------------------------------------------------------------------
 
 
 def test_sessions_end_when_the_group_is_somewhere_else() -> None:
@@ -495,7 +493,7 @@ def test_sessions_end_when_the_group_is_somewhere_else() -> None:
     settled, still_open = fold.finish()
     assert [r["end_cause"] for r in settled[SESSIONS]] == ["group_deleted"]
     assert [r["record_partition"] for r in still_open[SESSIONS]] == [25]
-    told = {STATES: settled[STATES] + still_open[STATES]}
-    assert states(told)[-1] == ("classic", "Stable")
-    assert ("classic", "Dead") in states(told)
-    assert as_text(told[STATES])
+    tables = {STATES: settled[STATES] + still_open[STATES]}
+    assert states(tables)[-1] == ("classic", "Stable")
+    assert ("classic", "Dead") in states(tables)
+    assert as_text(tables[STATES])

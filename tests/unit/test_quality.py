@@ -1,4 +1,4 @@
-"""The declared expectations name tables, columns and places that exist."""
+"""The declared expectations name tables, columns and placeholders that exist."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from dq.declared import Suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
-PLACES = {
+PLACEHOLDERS = {
     "ingest_runs",
     "decode_runs",
     "history_runs",
     "lag_runs",
     "owned_since",
-    "told_decode_runs",
-    "told_until",
+    "history_decode_runs",
+    "history_until",
     "balanced_ingest_runs",
     "decoded",
     "homes",
@@ -33,7 +33,7 @@ PLACES = {
 @pytest.mark.parametrize("suite", suites(), ids=lambda suite: suite.title)
 def test_suites_name_what_exists(suite: Suite) -> None:
     assert suite.table in all_tables() or suite.table == EVERY_DECODED
-    assert suite.places <= PLACES
+    assert suite.placeholders <= PLACEHOLDERS
     assert set(re.findall(r"\b(?:bronze|silver|gold|dq)\.\w+", suite.rows)) <= all_tables().keys()
     assert len({check.name for check in suite.checks}) == len(suite.checks)
     for check in suite.checks:

@@ -1,4 +1,4 @@
-"""The page of the report: what strangers wrote stays text, it is small, and it loads nothing."""
+"""The page of the report: what strangers wrote remains text, it is small, and it loads nothing."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_names_that_attack_the_page_stay_in_its_data(parts: Ingredients) -> None
 
 
 def test_the_cluster_and_the_folder_are_escaped(parts: Ingredients) -> None:
-    told = Facts("<canary>&\"'", "/data/<script>alert(1)</script>", 0)
-    text = page(told, parts)
+    shown = Facts("<canary>&\"'", "/data/<script>alert(1)</script>", 0)
+    text = page(shown, parts)
     assert "<canary" not in text
     assert "alert(1)" not in text.replace("\\u003cscript\\u003ealert(1)\\u003c/script\\u003e", "")
 
@@ -154,7 +154,7 @@ def test_texts_that_repeat_are_written_once() -> None:
     assert packed(rows, ("a", "b", "c")) == {"count": 3, "columns": columns}
 
 
-def test_times_are_told_from_the_first() -> None:
+def test_times_are_counted_from_the_first() -> None:
     rows = pa.table({"at": [AS_OF + 5, None, AS_OF]})
     assert packed(rows, ("at",))["columns"]["at"] == {"least": AS_OF, "by": [5, None, 0]}
 

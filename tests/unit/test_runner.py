@@ -1,4 +1,4 @@
-"""What is told of errors that nobody foresaw."""
+"""The messages of errors that nobody foresaw."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from jobs.runtime.runner import _explanation
     ],
     ids=["by Python", "by Java"],
 )
-def test_a_read_only_file_system_is_told_in_a_line(text: str) -> None:
-    told = _explanation(OSError(text))
-    assert told == "--lakehouse, --output or --docs cannot be written: the file system is read-only"
+def test_a_read_only_file_system_is_one_line(text: str) -> None:
+    message = _explanation(OSError(text))
+    assert (
+        message == "--lakehouse, --output or --docs cannot be written: the file system is read-only"
+    )

@@ -61,7 +61,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - whatever the file holds
 
 
 def names_in(module: ast.Module) -> dict[str, Any]:
-    """Give the values of constants that a module sets."""
+    """Return the values of constants that a module sets."""
     found = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -85,15 +85,15 @@ def test_the_crontab_runs_jobs() -> None:
 
 @pytest.fixture
 def cron(tmp_path: Path) -> Callable[[int], subprocess.Popen[str]]:
-    """Run the first line of the crontab with a job that takes a while, then ends as told."""
+    """Run the first line of the crontab with a job that takes a while, then a given status."""
     (tmp_path / "spark-submit.sh").write_text(
         '#!/bin/sh\necho run >>"$0.runs"\n'
         'while [ -e "$0.wait" ]; do sleep 0.05; done\nexit $STATUS\n'
     )
     (tmp_path / "spark-submit.sh").chmod(0o755)
     command = crontab()[0][1]
-    for place in ("/opt/groupledger", "/var/lock", "/var/log"):
-        command = command.replace(place, str(tmp_path))
+    for path in ("/opt/groupledger", "/var/lock", "/var/log"):
+        command = command.replace(path, str(tmp_path))
 
     def start(status: int) -> subprocess.Popen[str]:
         env = {**os.environ, "STATUS": str(status)}

@@ -1,4 +1,4 @@
-"""The decoder stays vectorised: a loop over records that slips in shows in a ratio, on any machine.
+"""The decoder is vectorised: a loop over records that slips in shows in a ratio, on any machine.
 
 Both sides are measured in one process, by processor time; it was 50 to 75.
 """

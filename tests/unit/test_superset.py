@@ -23,7 +23,7 @@ NAMED = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+")
 
 
 def load(kind: str) -> dict[str, Any]:
-    """Give the assets of a kind by their uuid."""
+    """Return the assets of a kind by their uuid."""
     paths = sorted((ASSETS / kind).rglob("*.yaml"))
     assets = [yaml.safe_load(path.read_text("utf-8")) for path in paths]
     found = {asset["uuid"]: asset for asset in assets}
@@ -43,13 +43,13 @@ def title(dataset: dict[str, Any]) -> str:
 
 
 def words(sql: str) -> set[str]:
-    """Give the names in SQL: what is written small, and no function, text or comment."""
+    """Return the names in SQL: what is written small, and no function, text or comment."""
     bare = re.sub(r"'[^']*'|--[^\n]*", " ", sql)
     return set(re.findall(r"\b[a-z]\w*\b(?!\s*\()", bare))
 
 
 def selected(sql: str) -> list[str]:
-    """Give the names of the columns that a SELECT gives."""
+    """Return the names of the columns that a SELECT gives."""
     bare = re.sub(r"--[^\n]*", " ", sql)
     text = bare.partition("SELECT")[2]
     while (flat := re.sub(r"\([^()]*\)", " ", text)) != text:
@@ -58,14 +58,14 @@ def selected(sql: str) -> list[str]:
 
 
 def names_of(column: Column) -> set[str]:
-    """Give the name of a column, and those of the fields of its structs."""
+    """Return the name of a column, and those of the fields of its structs."""
     kind = column.type.element if isinstance(column.type, ArrayOf) else column.type
     fields = kind.columns if isinstance(kind, StructOf) else ()
     return {column.name}.union(*(names_of(field) for field in fields))
 
 
 def names_in(table: str) -> set[str]:
-    """Give the names that SQL may use of a table or a view."""
+    """Return the names that SQL may use of a table or a view."""
     if table in view_texts():
         return set(selected(view_texts()[table]))
     return set().union(*(names_of(column) for column in all_tables()[table].columns))
@@ -184,7 +184,7 @@ def test_the_import_gives_superset_the_assets_as_they_are(tmp_path: Path) -> Non
     assert uri == f"hive://{served.host}:{served.port}/gold"
 
 
-def test_the_import_can_be_told_the_address_and_the_time_range(tmp_path: Path) -> None:
+def test_the_import_takes_the_address_and_the_time_range(tmp_path: Path) -> None:
     uri = "hive://a&b:p#w\\d|@spark.example:10001/gold"
     assets = imported(tmp_path, uri, "Last day")
     assert assets["databases/groupledger.yaml"]["sqlalchemy_uri"] == uri

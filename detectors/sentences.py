@@ -32,25 +32,25 @@ _CAUSES = {
 _LONGEST_NAME = 80
 
 
-def summary(kind: str, told: Row) -> str:
-    """Give the sentence.
+def summary(kind: str, evidence: Row) -> str:
+    """Return the sentence.
 
     Args:
         kind: the kind of the anomaly.
-        told: its evidence, with `subject`, `label`, `ms`, how long it lasted, `of`, the group's
+        evidence: its evidence, with `subject`, `label`, `ms`, how long it lasted, `of`, the group's
             `name`, and `when`, its `window`.
     """
-    return _SENTENCES[kind](told)
+    return _SENTENCES[kind](evidence)
 
 
 def name(text: str) -> str:
-    """Give a name that anyone may have chosen so that it fits into a sentence."""
+    """Return a name that anyone may have chosen so that it fits into a sentence."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
 
 
 def window(start: int, end: int) -> str:
-    """Give a time span in UTC, from times in epoch milliseconds; with dates if it has two."""
+    """Return a time span in UTC, from times in epoch milliseconds; with dates if it has two."""
     first, last = (dt.datetime.fromtimestamp(t / 1000, dt.timezone.utc) for t in (start, end))
     if first.date() != last.date():
         return f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
@@ -60,7 +60,7 @@ def window(start: int, end: int) -> str:
 
 
 def duration(ms: float) -> str:
-    """Give a length of time in the unit that fits."""
+    """Return a length of time in the unit that fits."""
     if ms < _SECOND:
         return f"{ms:.0f} ms"
     if ms < 2 * _MINUTE:
@@ -73,7 +73,7 @@ def duration(ms: float) -> str:
 
 
 def count(number: float, noun: str) -> str:
-    """Give a number with its noun."""
+    """Return a number with its noun."""
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
@@ -151,7 +151,7 @@ def _recreated(e: Row) -> str:
 
 def _protocol(e: Row) -> str:
     what = "protocol" if e["label"] == "conversion" else "assignor"
-    changes = ", then from ".join(map(name, e["changes_told"][:3]))
+    changes = ", then from ".join(map(name, e["listed_changes"][:3]))
     return f"The {what} of {e['of']} changed from {changes} ({e['when']})."
 
 
@@ -257,9 +257,10 @@ def _expired(e: Row) -> str:
 
 def _coverage(e: Row) -> str:
     why = "deleted from the log" if e["label"] == "truncated" else e["label"]
+    was, they = ("was", "it") if e["offsets"] == 1 else ("were", "they")
     return (
-        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic were"
-        f" {why} before they could be ingested."
+        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic {was}"
+        f" {why} before {they} could be ingested."
     )
 
 
