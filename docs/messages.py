@@ -115,5 +115,5 @@ def _text(node: ast.expr, assigned: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    for text, place in messages().items():
-        sys.stdout.write(f"{place}  {text}\n")
+    for text, where in messages().items():
+        sys.stdout.write(f"{where}  {text}\n")

@@ -1,5 +1,5 @@
 -- Which deployment was it?
--- Generations in which members were replaced in their places, one after the other: a rolling restart.
+-- Generations in which members were replaced, one after the other: a rolling restart.
 SELECT generation, join_started_at, cause, cause_detail
 FROM gold.group_generations
 WHERE cluster = 'classic' AND group_id = 'g-range' AND size(members_replaced) > 0
