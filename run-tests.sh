@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The one command for the tests. Without arguments: format, lint, types, layers, then pytest. With arguments: pytest with them.
+# The one command for the tests. Without arguments: format, lint, types, layers, then pytest. With arguments: pytest
+# with them.
 set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd -P)

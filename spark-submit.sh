@@ -18,7 +18,8 @@ case ${1:--h}:${2:-} in
 esac
 if [[ $help == yes ]] && ! venv_is_ready "$venv" "$lock"; then
   find_python
-  if "$python" -I -c 'import sys; sys.path.insert(0, sys.argv[1]); import jobs.runtime.options' "$root" 2>/dev/null; then
+  try='import sys; sys.path.insert(0, sys.argv[1]); import jobs.runtime.options'
+  if "$python" -I -c "$try" "$root" 2>/dev/null; then
     exec "$python" -I -B -c "$launch" "$root" "$@"
   fi
 fi

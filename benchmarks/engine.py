@@ -14,6 +14,9 @@ Before, each checkout runs once on a small recording, so that what is set up onc
 Run it by ``benchmarks/run.sh engine --against COMMIT --sizes 1000000,5000000 --work /data/engine``.
 The next call finds the topics in the folder, and rebuilds the lakehouses. ``--master standalone2``
 runs both on a Spark standalone cluster of two workers, as benchmarks/scale_out.py does.
+
+``--json FILE`` also writes the figures, with the commits and the machine, as
+benchmarks/results/engine.json has them: docs/performance.py makes a table of that file.
 """
 
 from __future__ import annotations
@@ -72,6 +75,7 @@ def main(argv: list[str]) -> None:
         "--master", default="local[*]", help="local[N], standalone1, standalone2 (workers)"
     )
     parser.add_argument("--work", type=Path, default=work, help=f"folder (default: {work})")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     options = parser.parse_args(argv)
     work = options.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
@@ -85,8 +89,13 @@ def main(argv: list[str]) -> None:
         for checkout in reversed(checkouts.values()):  # the other may use our Python environment
             pipeline(_RECORDING, work / "small", checkout, spark)
             shutil.rmtree(work / "small")
+        results = []
         for size, topic in topics.items():
             found = measure(topic, checkouts, spark, options.only, options.runs)
+            results += [
+                {"kind": kind, "records": size, "figures": [_medians(runs) for runs in by.values()]}
+                for kind, by in found.items()
+            ]
             names = {
                 "first": f"First run of {size:,} records",
                 "hour": f"{options.hour:,} new records behind {size:,}",
@@ -95,6 +104,23 @@ def main(argv: list[str]) -> None:
             for kind, figures in found.items():
                 print(f"\n### {names[kind]}: {options.master}, median of {options.runs}\n")
                 print("\n".join(table(figures)), flush=True)
+    if options.json:
+        about = {"commits": [_commit(checkout) for checkout in checkouts.values()]}
+        about |= {"master": options.master, "cores": os.cpu_count(), "java": _java()}
+        about |= {"hour": options.hour, "runs": options.runs}
+        text = json.dumps({**about, "results": results}, indent=2)
+        options.json.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _commit(checkout: Path) -> str:
+    git = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _java() -> str:
+    """Give the version of the Java that benchmarks/run.sh has found."""
+    release = Path(os.environ["JAVA_HOME"], "release").read_text("utf-8")
+    return re.findall(r'^JAVA_VERSION="(.+)"', release, re.MULTILINE)[0]
 
 
 def _numbers(text: str) -> list[int]:

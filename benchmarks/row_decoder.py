@@ -1,7 +1,7 @@
 """Decodes one record at a time, field by field, with nothing but `struct`.
 
 The plain way to read the same declarations: what the vectorised decoder is measured against, and
-held against in the tests, record by record. It shares the declarations with it and no code.
+compared with in the tests, record by record. It shares the declarations with it and no code.
 """
 
 from __future__ import annotations

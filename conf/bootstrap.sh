@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by spark-submit.sh and run-tests.sh: finds Python and Java, and keeps a virtual environment equal to its lock file.
-# Needs bash 3.2 and nothing else, so that it also runs on a bare machine and on macOS.
+# Sourced by spark-submit.sh and run-tests.sh: finds Python and Java, and keeps a virtual environment equal to its lock
+# file. Needs bash 3.2 and nothing else, so that it also runs on a bare machine and on macOS.
 
 say() { printf 'groupledger: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -79,7 +79,8 @@ venv_is_ready() {
 }
 
 # take_lock WAITING_MESSAGE: locks file descriptor 9. The lock belongs to the open file, so it outlives the Python that
-# took it, and is held until this shell and what it started (a pip left behind by a kill) are gone. macOS has no flock(1).
+# took it, and is held until this shell and what it started (a pip left behind by a kill) are gone. macOS has no
+# flock(1).
 take_lock() {
   local flock='import fcntl, sys; fcntl.flock(9, fcntl.LOCK_EX | (fcntl.LOCK_NB if "now" in sys.argv else 0))'
   if ! "$python" -I -c "$flock" now 2>/dev/null; then

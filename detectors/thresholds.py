@@ -151,11 +151,11 @@ def _checked(given: Mapping[str, Any], known: Values) -> Values:
         for name, value in names.items():
             if name not in known[kind]:
                 raise ThresholdsError(
-                    f"{kind} has no threshold {name!r}, but {', '.join(sorted(known[kind]))}"
+                    f"{kind} has no threshold {name!r}; it has {', '.join(sorted(known[kind]))}"
                 )
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not 0 <= value < math.inf:
-                raise ThresholdsError(f"{kind}.{name} has to be a number from 0")
+                raise ThresholdsError(f"{kind}.{name} has to be a number, 0 or more")
     return {kind: dict(names) for kind, names in given.items()}
 
 

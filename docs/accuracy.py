@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "states.md"
 TRUTH = ROOT / "tests" / "truth"
 _HEADER = (
-    "| recording | generations found | Stable, p95 error | end of join, p95 error |"
-    " start of join inside bounds | start of join, median error | state right |"
+    "| recording | generations | Stable | end of join | start of join in bounds | start of join"
+    " | state right |"
 )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks.ingest_decode import spark_session
+from docs.markdown import paragraph
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "sql-cookbook.md"
 EXAMPLES = ROOT / "examples"
-# Wider than any row.
 # Where each file's questions are asked: the clusters of a lakehouse, and the recording of each.
 DEMO = "cookbook.sql"
 MORE = "cookbook-more.sql"
@@ -50,7 +50,8 @@ _HEAD = """\
 Questions that people ask in the night or after it, as SQL with its output. Written by
 `docs/cookbook.py` from the files below; a test runs them all.
 
-The first {demo} are asked of the lakehouse of the demo ({sql_demo}):
+The first {demo} are asked of the lakehouse of the demo ({sql_demo}).
+[The post-mortem](post-mortem.md) shows in which order they help.
 
 ```sh
 ./spark-submit.sh demo
@@ -58,8 +59,8 @@ The first {demo} are asked of the lakehouse of the demo ({sql_demo}):
 ```
 
 The others need what the demo lacks: other assignors, the new protocols, resets, a compacted log.
-They are asked of a lakehouse in which four recordings of a broker are four clusters ({sql_more}).
-Leave `cluster = …` out if yours holds but one.
+They are asked of a lakehouse in which four recordings of a broker are four clusters
+({sql_more}). Leave `cluster = …` out if yours holds but one.
 
 ```sh
 {commands}
@@ -119,9 +120,14 @@ class _Shown(Console):
 
 def answers(spark: SparkSession, root: str, file: str) -> list[str]:
     """Ask a file's questions of its lakehouse; give what ./spark-submit.sh sql would print."""
+    return ask(spark, ["--lakehouse", root, "--file", str(EXAMPLES / file)])
+
+
+def ask(spark: SparkSession, argv: list[str]) -> list[str]:
+    """Give what ./spark-submit.sh sql would print with these options, a text for each statement."""
     shown = _Shown()
-    sql(_run(spark, ["sql", "--lakehouse", root, "--file", str(EXAMPLES / file)], shown))
-    return shown.tables
+    sql(_run(spark, ["sql", *argv], shown))
+    return [textwrap.dedent(table) for table in shown.tables]
 
 
 def page(shown: dict[str, list[str]]) -> str:
@@ -130,12 +136,13 @@ def page(shown: dict[str, list[str]]) -> str:
     for file, tables in shown.items():
         for (asked, note, query), answer in zip(questions(file), tables, strict=True):
             anchor = re.sub(r"[^\w\- ]", "", asked.lower()).replace(" ", "-")
-            contents.append(f"{len(contents) + 1}. [{asked}](#{anchor})")
-            parts = [f"## {asked}", *([note] if note else []), f"```sql\n{query}\n```"]
-            sections.append("\n\n".join([*parts, f"```\n{textwrap.dedent(answer)}\n```"]))
+            contents.append(paragraph(f"[{asked}](#{anchor})", f"{len(contents) + 1}. ", "    "))
+            about = [paragraph(note)] if note else []
+            parts = [f"## {asked}", *about, f"```sql\n{query}\n```", f"```\n{answer}\n```"]
+            sections.append("\n\n".join(parts))
     commands = [
-        f"./spark-submit.sh pipeline --lakehouse ./cookbook-lakehouse --cluster {cluster} "
-        f"--records {recording}"
+        f"./spark-submit.sh pipeline --lakehouse ./cookbook-lakehouse --cluster {cluster} \\\n"
+        f"  --records {recording}"
         for cluster, recording in RECORDINGS[MORE].items()
     ]
     head = _HEAD.format(

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from detectors.sentences import KINDS
+from docs.markdown import item
 from schemas import toml
 from tests.support.labels import outcomes
 
@@ -55,14 +56,12 @@ def detection() -> str:
 def thresholds() -> str:
     """Return the thresholds with their reasons, as Markdown."""
     every = toml.loads((resources.files("conf") / "anomalies.toml").read_text("utf-8"))
-    lines = ["| threshold | default | why | where from |", "|---|---|---|---|"]
+    lines = []
     for kind, names in every.items():
         if isinstance(names, dict):
             for name, given in names.items():
-                row = (
-                    f"`{kind}.{name}` | {given['value']:,} | {given['reason']} | {given['source']}"
-                )
-                lines.append(f"| {row} |")
+                about = f"{given['value']:,}. {given['reason']} *From:* {given['source']}."
+                lines.append(item(f"`{kind}.{name}`: {about}"))
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docs.markdown import item, paragraph
 from schemas.columns import ArrayOf, StructOf
 from schemas.messages import snake_case
 from schemas.silver import silver_tables
@@ -62,30 +63,31 @@ def page() -> str:
 
 
 def _overview(specs: Iterable[TableSpec]) -> str:
-    lines = [f"| [`{s.name}`](#{s.name.replace('.', '')}) | {s.grain} |\n" for s in specs]
-    return "| table | one row |\n|---|---|\n" + "".join(lines)
+    lines = [item(f"`{s.name}` ([columns](#{s.name.replace('.', '')})): {s.grain}") for s in specs]
+    return "\n".join([*lines, ""])
 
 
 def _section(spec: TableSpec) -> str:
     held = "; ".join(f"`{condition}`" for _, condition in spec.constraints)
     constraints = f" Delta takes no row that breaks: {held}." if held else ""
-    head = f"## {spec.name}\n\n{spec.grain} Key: {_names(spec.key)}.{constraints}\n\n"
-    return head + _columns(spec.columns)
+    about = paragraph(f"{spec.grain} Key: {_names(spec.key)}.{constraints}")
+    return f"## {spec.name}\n\n{about}\n\n" + _columns(spec.columns)
 
 
 def _decoded_section(spec: TableSpec, own: list[Column], types: tuple[RecordType, ...]) -> str:
-    lines = [line for record_type in types for line in _record_type(record_type)]
-    return f"## {spec.name}\n\n{spec.grain}\n\n" + "".join(lines) + "\n" + _columns(own)
+    lines = [item(line) for record_type in types for line in _record_type(record_type)]
+    about = "\n".join([f"## {spec.name}", "", paragraph(spec.grain), "", *lines])
+    return f"{about}\n\nIts own columns:\n\n{_columns(own)}"
 
 
 def _record_type(record_type: RecordType) -> Iterator[str]:
     versions = f"value {_versions(record_type.value)}"
-    yield f"- Record type {record_type.id}, {record_type.name}, {versions}: {record_type.about}\n"
+    yield f"Record type {record_type.id}, {record_type.name}, {versions}: {record_type.about}"
     former = ", ".join(f"`{m.layout}`" for m in record_type.former_values)
     if former:
-        yield f"- What does not fit is tried by the former layout {former}.\n"
+        yield f"What does not fit is tried by the former layout {former}."
     for path, message, condition in _embedded(record_type.value.root, ""):
-        yield f"- `{path}` is read as {message.name}, {_versions(message)}{condition}.\n"
+        yield f"`{path}` is read as {message.name}, {_versions(message)}{condition}."
 
 
 def _versions(message: Message) -> str:
@@ -111,10 +113,10 @@ def _condition(field: str, value: str) -> str:
 
 def _columns(columns: Iterable[Column]) -> str:
     lines = [
-        f"| `{path}` | {_type(column.type)} | {_cell(column.comment)} |\n"
+        item(f"`{path}` {_type(column.type)}: {_plain(column.comment)}")
         for path, column in _nested(columns, "")
     ]
-    return "| column | type | meaning |\n|---|---|---|\n" + "".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def _nested(columns: Iterable[Column], prefix: str) -> Iterator[tuple[str, Column]]:
@@ -139,8 +141,8 @@ def _names(columns: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in columns)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+def _plain(text: str) -> str:
+    return text.replace("<", "&lt;")
 
 
 def main() -> int:

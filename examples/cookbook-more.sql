@@ -45,7 +45,8 @@ ORDER BY moves.at, moves.topic, moves.topic_partition;
 -- Which groups use static membership?
 -- More than one session is a restart, or two clients with one `group.instance.id`.
 SELECT group_id, group_instance_id, count(*) AS sessions, count(DISTINCT client_host) AS hosts,
-  count(*) FILTER (WHERE end_cause = 'static_member_replaced') AS replaced, max(session_timeout_ms) AS session_timeout_ms
+  count(*) FILTER (WHERE end_cause = 'static_member_replaced') AS replaced,
+  max(session_timeout_ms) AS session_timeout_ms
 FROM gold.member_sessions
 WHERE group_instance_id IS NOT NULL
 GROUP BY group_id, group_instance_id

@@ -20,7 +20,7 @@ FROM gold.generation_changes
 WHERE group_id = 'crash-loop' AND generation = 5
 ORDER BY change, topic, topic_partition;
 
--- What would the coordinator have answered to each member's heartbeat?
+-- How would the coordinator have answered a heartbeat?
 -- Of generation 3, at that moment. A client that logs ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID has missed a rebalance.
 SELECT client_id, state, generation, answer
 FROM heartbeat_answers_at(TIMESTAMP '2026-11-21 07:01:15', 3)
@@ -45,7 +45,8 @@ GROUP BY group_id
 ORDER BY standing_still_percent DESC;
 
 -- How long was a partition without an owner?
--- An assignment is in force until the next one. What is left: the group had no member, or a cooperative rebalance moved it.
+-- An assignment is in force until the next one. What is left: the group had no member, or a cooperative rebalance
+-- moved the partition.
 SELECT group_id, topic, topic_partition AS partition, valid_to AS owner_gone, next_owner_at,
   unix_millis(next_owner_at) - unix_millis(valid_to) AS ms
 FROM (
@@ -59,7 +60,7 @@ ORDER BY ms DESC, owner_gone, group_id, partition
 LIMIT 6;
 
 -- Which clients come and go?
--- Sessions of one client id at one host; what is normal is one session a deployment.
+-- Member sessions of one client id at one host; one for each deployment is normal.
 SELECT group_id, client_id, count(*) AS sessions, round(avg(duration_ms) / 1000, 1) AS mean_seconds,
   min(joined_at) AS first_joined, max(left_at) AS last_left
 FROM gold.member_sessions
@@ -112,7 +113,8 @@ WHERE state = 'Empty' AND last_commit_at < as_of - INTERVAL 10 SECONDS
 ORDER BY last_commit_at, group_id;
 
 -- Which partition of __consumer_offsets is the busiest, and when is its segment full?
--- Bytes of keys and values alone; the batches around them take more. A full segment may be compacted: docs/operations.md.
+-- Bytes of keys and values alone; the batches around them take more. A full segment may be compacted:
+-- docs/operations.md.
 SELECT record_partition AS partition, count(*) AS records, count(DISTINCT group_id) AS groups,
   round(sum(bytes) / 1024, 1) AS kilobytes,
   round(104857600 / (sum(bytes) / (unix_millis(max(at)) - unix_millis(min(at)))) / 86400000, 1) AS days_to_100_mb

@@ -85,8 +85,8 @@ def stored(lakehouse: Lakehouse, spec: TableSpec) -> Stored:
     row = detail.selectExpr("properties", "numFiles", "sizeInBytes", *times).collect()[0]
     if _EXPIRES in row[0]:
         raise LakehouseError(
-            f"{lakehouse.path(spec)} has the property {_EXPIRES}: Delta would forget which runs it "
-            "has, and take one twice. Unset it (ALTER TABLE … UNSET TBLPROPERTIES)"
+            f"{lakehouse.path(spec)} has the property {_EXPIRES}, with which a repeated run would "
+            "write its rows twice: remove it (ALTER TABLE, UNSET TBLPROPERTIES)"
         )
     return Stored(*row[1:])
 

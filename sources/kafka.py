@@ -49,14 +49,16 @@ _NOT_AUTHORIZED = (
 ADVICE = {
     "TimeoutException": "no broker answered within 20 s: check the addresses, that the brokers"
     " run, and that the listener's security protocol is the one in --kafka-config",
-    "SaslAuthenticationException": "the brokers refused the credentials: check --kafka-config",
+    "SaslAuthenticationException": "the brokers refused the credentials: check user, password and"
+    " sasl.mechanism in --kafka-config",
     "SslAuthenticationException": "the TLS handshake failed: check the truststore and, if the"
     " brokers ask for one, the client's certificate in --kafka-config",
     "UnknownTopicOrPartitionException": "there is no such topic. Brokers make __consumer_offsets"
     " when the first group uses them: check --topic and --bootstrap-servers",
     "TopicAuthorizationException": _NOT_AUTHORIZED,
     "ClusterAuthorizationException": _NOT_AUTHORIZED,
-    "UnsupportedVersionException": "the brokers are too old for this client",
+    "UnsupportedVersionException": "the brokers are too old for this client of Kafka: read their"
+    " topic by another one, and give its records as files (--records)",
     "UnsupportedSaslMechanismException": "the brokers do not take the sasl.mechanism in"
     " --kafka-config: it has to be one that is enabled on this listener",
     "ConfigException": "a property in --kafka-config is wrong",
@@ -120,7 +122,8 @@ def read_properties(path: str) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"--kafka-config {path}: cannot be read") from error
+        reason = getattr(error, "strerror", None) or "is not UTF-8"
+        raise SourceError(f"--kafka-config {path}: cannot be read: {reason}") from error
     properties = {}
     for number, line in _logical_lines(text):
         match = re.match(r"([^\s=:]+)\s*[=:\s]\s*(.*)", line)
@@ -151,7 +154,9 @@ def _with_variables(value: str, where: str) -> str:
     def variable(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
         if found is None:
-            raise SourceError(f"{where} names the environment variable {match[1]}, not set here")
+            raise SourceError(
+                f"{where} names the environment variable {match[1]}, which is not set"
+            )
         return found
 
     return re.sub(r"\$\{env:([^}]+)\}", variable, value)

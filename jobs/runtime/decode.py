@@ -66,8 +66,8 @@ def decode(run: Run) -> None:
             if to < last.to_run:
                 raise LakehouseError(
                     f"{lakehouse.path(RECORDS)} ends with ingest run {to}, but run {last.to_run} "
-                    "was decoded: it is older than silver and gold; bring all of the lakehouse "
-                    "back from one copy"
+                    "was decoded: the table is an older copy than silver and gold; bring all "
+                    "of the lakehouse back from one copy"
                 )
             retried = _refused_by_others(lakehouse, last)
     plan = {"retried": retried, "decoder": decoder_id(), "clients": clients}
@@ -79,8 +79,8 @@ def decode(run: Run) -> None:
         _check_clients(lakehouse, stage.plan["clients"], clients)
         if stage.is_resumed:
             run.say(
-                f"decode run {stage.id.number} was begun by another run and is not done: this one "
-                "does its work, and nothing is there twice"
+                f"decode run {stage.id.number} was planned and not done: this run resumes it, and "
+                "nothing is written twice"
             )
         with run.step("decoding into silver"):
             _decode(run, stage, key)
@@ -101,8 +101,8 @@ def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) 
     else:
         what, advice = "hashes of clients by another key", "give the key of the former runs"
     raise LakehouseError(
-        f"silver of cluster {lakehouse.cluster} holds {what}: {advice}, or take silver and gold "
-        "away, so that they are rebuilt from bronze"
+        f"silver of cluster {lakehouse.cluster} holds {what}: {advice}, or delete the folders "
+        "silver and gold, which are then rebuilt from bronze"
     )
 
 
@@ -136,7 +136,7 @@ def _check_whole(
             raise LakehouseError(
                 f"{name} has {held[name, last.run]:,} rows of decode run {last.run}, which wrote "
                 f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
-                "take silver and gold away, so that they are rebuilt from bronze"
+                "delete the folders silver and gold, which are then rebuilt from bronze"
             )
 
 
@@ -217,7 +217,8 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     if decoded_records + in_quarantine != read:
         raise LakehouseError(
             f"decode run {stage.id.number} read {read} records but has {decoded_records} decoded "
-            f"and {in_quarantine} quarantined ones; please report this, the run is not ended"
+            f"and {in_quarantine} quarantined ones; please report this: the run does not "
+            "count as done"
         )
     stage.rows = {decoded_table(table).name: rows for table, rows in written.items()}
     stage.rows[QUARANTINE.name] = in_quarantine

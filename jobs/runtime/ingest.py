@@ -272,7 +272,7 @@ def _say_truncated(run: Run, ranges: list[Range]) -> None:
         run.summary["offsets_truncated"] = sum(lost)
         run.say(
             f"{sum(lost):,} offsets in {len(lost)} partitions were deleted from the start of the "
-            f"log before they were read; {COVERAGE.name} has them as truncated"
+            f"log before they were read; run more often ({COVERAGE.name} lists them as truncated)"
         )
 
 
@@ -386,8 +386,8 @@ def _written(
     expected = None if source.found is None else sum(e.records for e in source.found.values())
     if held.others or (expected and not held.rows):
         raise ConflictError(
-            f"another ingest of cluster {lakehouse.cluster} was faster and has done this work; this"
-            " one wrote nothing. Let one run end before the next starts"
+            f"another ingest of cluster {lakehouse.cluster} has done this work; this run wrote"
+            " nothing. Let one run end before the next starts"
         )
     if source.found is not None and held.rows == expected:
         return source.found

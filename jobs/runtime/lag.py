@@ -48,7 +48,7 @@ def lag(run: Run) -> None:
     committed = run.lakehouse.read(COMMITTED_OFFSETS).where(is_there)
     asked = {tuple(r) for r in committed.select("topic", "topic_partition").distinct().collect()}
     if not asked:
-        run.say("lag: no group of the lakehouse has a committed offset (job history tells of them)")
+        run.say("lag: no group of the lakehouse has a committed offset; run history first")
         return
     positions = _positions(run.lakehouse)
     with run.step("asking for the ends of logs"):
@@ -89,7 +89,7 @@ def _sample(run: Run, asked: set[tuple[str, int]], positions: dict[int, int]) ->
                 raise SourceError(line)
             run.say(f"{line}; left out")
             return None
-        run.say(f"{line}; {len(refused)} of {len(topics)} topics are left without lag")
+        run.say(f"{line}; {len(refused)} of {len(topics)} topics have no lag")
     return found
 
 

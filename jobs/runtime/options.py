@@ -491,8 +491,8 @@ def _check_location(name: str, location: str) -> None:
         _fail(f"{name} is empty: name a folder or a URI")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?!/)", location):
         _fail(
-            f"{name} {location}: what stands before a colon is the scheme of a URI, and no path "
-            "follows it; for a folder here write its whole path"
+            f"{name} {location}: is no URI, which has a slash behind the colon; a folder of this "
+            "machine with a colon in its name needs its whole path (/data/a:b)"
         )
 
 

@@ -121,7 +121,7 @@ def _explanation(error: Exception) -> str:
         return "--lakehouse, --output or --docs cannot be written: the file system is read-only"
     lost = _LOST_FILE.search(text)
     if lost is not None and any(sign in text for sign in _NO_SUCH_FILE):
-        return f"a data file of {lost['table']} is gone: bring it back from a copy: {lost['path']}"
+        return f"a data file of {lost['table']} is gone, bring it back from a copy ({lost['path']})"
     damaged = _DAMAGED_FILE.search(text)
     if damaged is not None:
         return f"{unquote(damaged['path'])} is damaged, bring it back from a copy"
@@ -179,7 +179,7 @@ _DAMAGED_FILE = re.compile(
 
 # Signs of what the machine or the user can repair, by words of Hadoop's and Spark's messages.
 _KNOWN = (
-    ("Permission denied", "--lakehouse cannot be written: permission denied"),
+    ("Permission denied", "permission denied: check who owns --lakehouse, --records and --output"),
     ("Mkdirs failed", "--lakehouse cannot be written: no folder can be made there"),
     ("DELTA_CANNOT_CREATE_LOG_PATH", "--lakehouse cannot be written: no folder can be made there"),
     ("Parent path is not a directory", "--lakehouse lies below a file, it has to be a folder"),
@@ -201,7 +201,7 @@ _KNOWN = (
     ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
     (
         "GroupAuthorizationException",
-        "not authorized: Spark's reader needs the ACL DESCRIBE on groups spark-kafka-relation…",
+        "not authorized: Spark's reader needs the ACL DESCRIBE on groups spark-kafka-relation*",
     ),
     (
         "TopicAuthorizationException",

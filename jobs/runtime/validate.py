@@ -76,11 +76,11 @@ def validate(run: Run) -> None:
     before = _NOTHING if last is None else last.details["reach"]
     reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
     # Of tables that were rebuilt, the run numbers start again, and nothing was looked at.
-    is_anew = any(reach[stage] < before[stage] for stage in reach)
+    is_rebuilt = any(reach[stage] < before[stage] for stage in reach)
     with lakehouse.runs.incremental(
         STAGE,
         to=reach["decode"],
-        refresh=run.options.full or is_anew,
+        refresh=run.options.full or is_rebuilt,
         force=reach != (_NOTHING if run.options.full else before),
         floor=_floor(lakehouse) if last is None else -1,
         plan={"reach": reach},

@@ -421,7 +421,7 @@ class TestSecurity:
     def test_variable_that_is_not_set(self, broker: Broker, tmp_path: Path) -> None:
         properties = {"sasl.jaas.config": "${env:LEDGER_NOT_SET}"}
         options = self.options(tmp_path / "c", broker.bootstrap, properties, str(tmp_path / "l"))
-        assert "LEDGER_NOT_SET, not set here" in run("ingest", *options).complaint
+        assert "LEDGER_NOT_SET, which is not set" in run("ingest", *options).complaint
 
 
 @pytest.mark.usefixtures("spark")

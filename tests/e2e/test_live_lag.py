@@ -396,7 +396,7 @@ def test_logged_in_by_java_properties(
     else:
         assert rows["lag-plain"].lag is None
         assert rows["lag-plain"].status_reason == "the user may not describe the topic"
-        assert "1 of 2 topics are left without lag" in outcome.err
+        assert "1 of 2 topics have no lag" in outcome.err
 
 
 @pytest.mark.usefixtures("spark")

@@ -115,7 +115,7 @@ def steps(spark: SparkSession, root: str) -> list[tuple[int, str]]:
 def lines(runs: list[Run]) -> list[str]:
     """Return what was said about the other run."""
     text = "".join(each.err.file.getvalue() for each in runs)  # type: ignore[attr-defined]
-    return [line for line in text.splitlines() if "begun by another run" in line]
+    return [line for line in text.splitlines() if "was planned and not done: this run" in line]
 
 
 def test_two_runs_at_once_do_the_work_of_one(

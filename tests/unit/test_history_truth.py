@@ -1,4 +1,4 @@
-"""The history of real recordings, held against what their brokers logged."""
+"""The history of real recordings, compared with what their brokers logged."""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""Runs the commands of docs/post-mortem.md, and writes what they print into the page.
+
+They are asked of the bundled recording: PYTHONPATH=. .venv-dev/bin/python docs/post_mortem.py
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from typing import TYPE_CHECKING
+
+from benchmarks.ingest_decode import spark_session
+from docs import cookbook
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = cookbook.ROOT / "docs" / "post-mortem.md"
+_LAKEHOUSE = "./demo-lakehouse"
+# A command, and what it prints.
+_COMMAND = re.compile(r"(```sh\n(\./spark-submit\.sh sql [^`]+)```\n\n```\n)[^`]*(?=```)")
+
+
+def page(spark: SparkSession, root: str) -> str:
+    """Give the text of the page, with what its commands print of the lakehouse at `root`."""
+
+    def run(match: re.Match[str]) -> str:
+        words = [root if word == _LAKEHOUSE else word for word in shlex.split(match[2])]
+        (printed,) = cookbook.ask(spark, words[2:])
+        return f"{match[1]}{printed}\n"
+
+    return _COMMAND.sub(run, PAGE.read_text("utf-8"))
+
+
+def main() -> None:
+    """Make the lakehouse of the demo, run the commands, and write the page."""
+    with tempfile.TemporaryDirectory() as folder, spark_session("local[2]") as spark:
+        cookbook.build(spark, folder, cookbook.DEMO)
+        PAGE.write_text(page(spark, folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
