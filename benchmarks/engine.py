@@ -169,8 +169,8 @@ def master_of(name: str, work: Path) -> Iterator[list[str]]:
     if not name.startswith(_STANDALONE):
         yield ["--master", name]
         return
-    with scale_out.standalone(int(name.removeprefix(_STANDALONE)), work) as address:
-        yield ["--master", address, "--conf", scale_out.FEW_TASKS]
+    with scale_out.standalone(int(name.removeprefix(_STANDALONE)), work) as cluster:
+        yield ["--master", cluster.master, "--conf", scale_out.FEW_TASKS]
 
 
 def measure(

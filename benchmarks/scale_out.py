@@ -18,13 +18,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks import generate
 from benchmarks.shapes import pipeline
-from tests.support.cluster import HOST, standalone
+from tests.support.cluster import FEW_TASKS, HOST, standalone
 
 if TYPE_CHECKING:
     from benchmarks.shapes import Measured
-
-# Spark's default, 200, is for a cluster of another size; the same for both.
-FEW_TASKS = "spark.sql.shuffle.partitions=8"
 
 
 def main(argv: list[str]) -> None:
@@ -46,8 +43,9 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     measured = {}
     for workers in (1, 2):
-        with standalone(workers, work) as master:
-            measured[workers] = pipeline(topic, work, ["--master", master, "--conf", FEW_TASKS])
+        with standalone(workers, work) as cluster:
+            argv = ["--master", cluster.master, "--conf", FEW_TASKS]
+            measured[workers] = pipeline(topic, work, argv)
     _print(options.records, measured[1], measured[2])
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.runtime import jars, launch
 from tests.support.broker import Broker, Credentials
 from tests.support.clients import OFFSETS_TOPIC, allow, create_offsets_topic
+from tests.support.cluster import FEW_TASKS, standalone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +29,35 @@ DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let any test that runs jobs in the session run them on a cluster, too."""
+    parser.addoption(
+        "--workers", type=int, default=0, help="run on a standalone cluster of so many workers"
+    )
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session that ./spark-submit.sh would make, with its JARs and properties."""
-    target = launch.choose_target("local[2]", {})
-    arguments = launch.spark_arguments(target, FEW_LOGS, jars.fetch(jars.spark_jars()), None)
+def master(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Where the session of the tests runs: this process, or a cluster."""
+    workers = request.config.getoption("--workers")
+    if not workers:
+        yield "local[2]"
+        return
+    with standalone(workers, tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.master
+
+
+@pytest.fixture(scope="session")
+def spark(master: str) -> Iterator[SparkSession]:
+    """The session that ./spark-submit.sh would make, with its JARs, properties and code."""
+    target = launch.choose_target(master, {})
+    conf, archive = FEW_LOGS, None
+    if not target.is_this_machine:
+        conf = conf | dict([FEW_TASKS.split("=")])
+        archive = launch.build_archive(jars.cache_folder())
+    arguments = launch.spark_arguments(target, conf, jars.fetch(jars.spark_jars()), archive)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     session = SparkSession.builder.getOrCreate()
     yield session

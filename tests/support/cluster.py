@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.runtime.jars import pyspark_home
@@ -17,13 +19,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "127.0.0.1"
+FEW_TASKS = "spark.sql.shuffle.partitions=8"
+"""Spark's default, 200, is for a cluster of another size."""
 _MEMORY = "2g"
 _DEADLINE_S = 60
 
 
+@dataclass(frozen=True)
+class Standalone:
+    """A cluster that runs.
+
+    Attributes:
+        master: its address, as `--master` takes it.
+        workers: the processes of its workers, each in a process group of its own.
+    """
+
+    master: str
+    workers: list[subprocess.Popen[bytes]]
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker with its executors, as a machine goes that loses its power."""
+        os.killpg(self.workers[number].pid, signal.SIGKILL)
+
+
 @contextmanager
-def standalone(workers: int, work: Path) -> Iterator[str]:
-    """Start a master and workers; give the address of the master.
+def standalone(workers: int, work: Path) -> Iterator[Standalone]:
+    """Start a master and workers.
 
     Args:
         workers: their number.
@@ -37,24 +58,28 @@ def standalone(workers: int, work: Path) -> Iterator[str]:
         port, *own_ports = free_ports(1 + workers)
         _start(stack, work, "master.Master", "--port", str(port))
         wait_for(port)
-        address = f"spark://{HOST}:{port}"
+        cluster = Standalone(f"spark://{HOST}:{port}", [])
         for number, own in enumerate(own_ports):
             folder = ["--work-dir", str(work / f"worker-{number}")]
             size = ["--cores", "1", "--memory", _MEMORY]
-            _start(stack, work, "worker.Worker", "--port", str(own), *size, *folder, address)
+            argv = ["--port", str(own), *size, *folder, cluster.master]
+            cluster.workers.append(_start(stack, work, "worker.Worker", *argv))
             wait_for(own)
-        yield address
+        yield cluster
 
 
-def _start(stack: ExitStack, work: Path, name: str, *arguments: str) -> None:
+def _start(stack: ExitStack, work: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
     home = pyspark_home()
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
     command += ["--host", HOST, "--webui-port", "0", *arguments]
     log = stack.enter_context((work / f"{name}.log").open("ab"))
     env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST}
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+    process = subprocess.Popen(
+        command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
+    )
     stack.callback(process.wait)
     stack.callback(process.terminate)
+    return process
 
 
 def wait_for(port: int) -> None:
