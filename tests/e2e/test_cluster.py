@@ -46,63 +46,66 @@ def test_a_cluster_gives_the_same_tables(spark: SparkSession, tmp_path: Path) ->
     assert contents(spark, str(lakehouse)) == contents(spark, str(here))
 
 
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Standalone]:
+    with standalone(2, tmp_path / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return parts_of(RECORDING, tmp_path_factory.mktemp("parts"), 2)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    spark: SparkSession, parts: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    """What the tables hold when nothing happens."""
+    root = str(tmp_path_factory.mktemp("whole") / "lakehouse")
+    for part in parts:
+        succeed("pipeline", "--records", part, "--lakehouse", root)
+    return contents(spark, root)
+
+
+def pipeline(cluster: Standalone, part: Path, root: Path) -> Job:
+    argv = ("pipeline", "--records", part, "--lakehouse", root)
+    return Job(*argv, "--master", cluster.master, "--conf", FEW_TASKS)
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(1_800)
-class TestStandalone:
-    """A master and two workers of one core each."""
+def test_a_worker_that_goes_changes_nothing(
+    spark: SparkSession,
+    cluster: Standalone,
+    parts: list[Path],
+    whole: dict[str, list[str]],
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "lakehouse"
+    with pipeline(cluster, parts[0], root) as job:
+        assert job.await_step("decoding into silver"), job.err
+        cluster.kill_worker(0)
+        assert job.wait() == 0, job.err
+    with pipeline(cluster, parts[1], root) as job:
+        assert job.wait() == 0, job.err
+    assert contents(spark, str(root)) == whole
 
-    @pytest.fixture
-    def cluster(self, tmp_path: Path) -> Iterator[Standalone]:
-        with standalone(2, tmp_path / "cluster") as cluster:
-            yield cluster
 
-    @pytest.fixture(scope="class")
-    def parts(self, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-        return parts_of(RECORDING, tmp_path_factory.mktemp("parts"), 2)
-
-    @pytest.fixture(scope="class")
-    def whole(
-        self, spark: SparkSession, parts: list[Path], tmp_path_factory: pytest.TempPathFactory
-    ) -> dict[str, list[str]]:
-        root = tmp_path_factory.mktemp("whole")
-        for part in parts:
-            succeed("pipeline", "--records", part, "--lakehouse", root)
-        return contents(spark, str(root))
-
-    def pipeline(self, cluster: Standalone, part: Path, root: Path) -> Job:
-        argv = ("pipeline", "--records", part, "--lakehouse", root)
-        return Job(*argv, "--master", cluster.master, "--conf", FEW_TASKS)
-
-    def test_a_worker_that_goes_changes_nothing(
-        self,
-        spark: SparkSession,
-        cluster: Standalone,
-        parts: list[Path],
-        whole: dict[str, list[str]],
-        tmp_path: Path,
-    ) -> None:
-        root = tmp_path / "lakehouse"
-        with self.pipeline(cluster, parts[0], root) as job:
+@pytest.mark.cluster
+@pytest.mark.timeout(1_800)
+def test_a_driver_that_is_killed_is_resumed(
+    spark: SparkSession,
+    cluster: Standalone,
+    parts: list[Path],
+    whole: dict[str, list[str]],
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "lakehouse"
+    for part in parts:
+        with pipeline(cluster, part, root) as job:
             assert job.await_step("decoding into silver"), job.err
-            cluster.kill_worker(0)
+            assert job.kill_after(1.0)  # in the midst of the history
+        with pipeline(cluster, part, root) as job:
             assert job.wait() == 0, job.err
-        with self.pipeline(cluster, parts[1], root) as job:
-            assert job.wait() == 0, job.err
-        assert contents(spark, str(root)) == whole
-
-    def test_a_driver_that_is_killed_is_resumed(
-        self,
-        spark: SparkSession,
-        cluster: Standalone,
-        parts: list[Path],
-        whole: dict[str, list[str]],
-        tmp_path: Path,
-    ) -> None:
-        root = tmp_path / "lakehouse"
-        for part in parts:
-            with self.pipeline(cluster, part, root) as job:
-                assert job.await_step("decoding into silver"), job.err
-                assert job.kill_after(1.0)  # in the midst of the history
-            with self.pipeline(cluster, part, root) as job:
-                assert job.wait() == 0, job.err
-        assert contents(spark, str(root)) == whole
+    assert contents(spark, str(root)) == whole
