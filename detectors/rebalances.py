@@ -327,7 +327,11 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hi
             WARNING,
             generation,
             add={"rebalances": 1},
-            most={"rebalance_ms": took, "allowed_ms": allowed},
+            most={
+                "rebalance_ms": took,
+                "allowed_ms": allowed,
+                "aborted": generation.get("aborted_generations") or 0,
+            },
             note={"generation": generation["generation"]},
         )
 

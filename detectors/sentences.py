@@ -14,7 +14,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _TRIGGERS = {
     "slow_members": "members that exceed their max.poll.interval.ms",
     "crash_loop": "members that die and are replaced",
-    "short_lived_members": "members that join and leave within ten minutes",
+    "short_lived_members": "members that leave soon after they joined",
 }
 _CAUSES = {
     "group_created": "the first members joined",
@@ -65,6 +65,9 @@ def duration(ms: float) -> str:
         return f"{ms:.0f} ms"
     if ms < 2 * _MINUTE:
         return f"{ms / _SECOND:.1f} s"
+    if ms < 10 * _MINUTE:
+        minutes, seconds = divmod(round(ms / _SECOND), 60)
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
     if ms < 2 * _HOUR:
         return f"{ms / _MINUTE:.0f} min"
     if ms < 2 * _DAY:
@@ -85,6 +88,9 @@ def _some(names: list[str]) -> str:
 def _storm(e: Row) -> str:
     causes = sorted(e.get("causes", {}).items(), key=lambda c: -c[1])
     seen = ", ".join(f"{_CAUSES.get(c, c)} {count(n, 'time')}" for c, n in causes[:3])
+    aborted = e["rebalances"] - sum(e.get("causes", {}).values())
+    if aborted > 0:
+        seen += f", {count(aborted, 'attempt')} aborted"
     cause = f"{_TRIGGERS[e['label']]} ({seen})" if e["label"] in _TRIGGERS else seen
     explained = e.get("explained", 0)
     rest = f"; {count(explained, 'other rebalance')} had such a reason" if explained else ""
@@ -109,11 +115,13 @@ def _slow(e: Row) -> str:
 
 
 def _stuck(e: Row) -> str:
-    allowed = f"its members may take {duration(e['allowed_ms'])} to rejoin"
+    allowed = f"its members' rebalance timeout allows {duration(e['allowed_ms'])}"
     if e["label"] == "still_rebalancing":
         took = f"has been in {e['state']} for {duration(e['rebalance_ms'])}"
     else:
-        took = f"rebalanced for {duration(e['rebalance_ms'])}"
+        took = f"took {duration(e['rebalance_ms'])} to rebalance"
+        if e.get("aborted"):
+            took += f", with {count(e['aborted'], 'attempt')} aborted"
     return f"{e['of']} {took} ({e['when']}); {allowed}."
 
 

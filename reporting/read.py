@@ -165,7 +165,7 @@ def _every_row() -> WindowSpec:
     return Window.partitionBy()
 
 
-def _place(column: str, values: Sequence[str]) -> Column:
+def _index_among(column: str, values: Sequence[str]) -> Column:
     """Return the index of a text in some, from 1; 0 if it is none of them."""
     index = F.array_position(F.array(*map(F.lit, values)), F.col(column))
     return F.coalesce(index, F.lit(0))
@@ -234,7 +234,7 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
     failed = lakehouse.read(RESULTS).where(is_failed).select(*columns)
     last = Window.partitionBy(*expectation).orderBy(F.desc("validation_run"))
     newest = failed.withColumn("rank", F.row_number().over(last)).where("rank = 1")
-    worst = (F.desc(_place("severity", SEVERITIES)), F.desc("at"), *map(F.asc, expectation))
+    worst = (F.desc(_index_among("severity", SEVERITIES)), F.desc("at"), *map(F.asc, expectation))
     return _first(newest.drop("rank"), worst, LISTED_FINDINGS).drop("row_count")
 
 
@@ -244,7 +244,7 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
 def worst_groups(lakehouse: Lakehouse, most: int = LISTED_GROUPS) -> DataFrame:
     """Ask how groups are; `rank` is the order, the worst first, `row_count` how many there are."""
     columns = [column.name for column in GROUP_HEALTH.of_cluster]
-    worst = (F.desc(_place("health", SEVERITIES)), F.desc("rebalances_24h"))
+    worst = (F.desc(_index_among("health", SEVERITIES)), F.desc("rebalances_24h"))
     order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
     return _first(lakehouse.read(GROUP_HEALTH).select(*columns), order, most)
 
@@ -258,7 +258,7 @@ def _anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
     )
     is_new = (F.col("ended_at") >= _time(since)) | F.col("is_open")
     found = lakehouse.read(ANOMALIES).where(is_new).select(*columns)
-    worst = (F.desc("is_open"), F.desc(_place("severity", SEVERITIES)), F.desc("started_at"))
+    worst = (F.desc("is_open"), F.desc(_index_among("severity", SEVERITIES)), F.desc("started_at"))
     return _first(found, (*worst, F.asc("anomaly_id")), LISTED_ANOMALIES)
 
 

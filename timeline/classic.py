@@ -313,7 +313,8 @@ def _cause(
         if step.was is None and step.number > 1 and step.missing is None:
             return cause.UNKNOWN, cause.FIRST_KNOWN
         count = len(step.members)
-        return cause.GROUP_CREATED, f"the first member{'s' * (count > 1)} of a new group: {count}"
+        first = f"{count} members" if count > 1 else "member"
+        return cause.GROUP_CREATED, f"the first {first} of a new group"
     return cause.explain(
         cause.Evidence(
             before=state.members,
@@ -336,7 +337,8 @@ def _emptied(changes: Changes) -> tuple[str, str]:
     gone = len(changes.left)
     if not gone:
         return cause.UNKNOWN, "members came and went without a stable generation"
-    return cause.MEMBER_LEFT, f"the last member{'s' * (gone > 1)} left or failed: {gone}"
+    last = f"{gone} members" if gone > 1 else "member"
+    return cause.MEMBER_LEFT, f"the last {last} left or failed"
 
 
 def _follow(

@@ -6,6 +6,7 @@ Nothing here needs Spark or a third-party package, so that help and usage errors
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import difflib
 import os
 import re
@@ -27,6 +28,7 @@ JOBS = {
     "anomalies": "find what is wrong: gold and silver into gold.anomalies and gold.group_health",
     "validate": "hold the tables to what is expected of them: dq.results",
     "report": "write one HTML file with charts of how the groups are and what they did",
+    "explain": "print what one group did between two times, why, and who owned what",
     "maintain": "put small files together, delete those that no reader needs",
     "sql": "run SQL over the tables and views, and print what it gives",
     "pipeline": "all of ingest, decode, history, lag, anomalies, validate, report: to be scheduled",
@@ -62,6 +64,10 @@ _EXAMPLES = {
     "anomalies": ("anomalies --lakehouse /data/groups --thresholds thresholds.toml",),
     "validate": ("validate --lakehouse /data/groups --full --docs ./data-docs",),
     "report": ("report --lakehouse /data/groups --output groups.html",),
+    "explain": (
+        "explain --lakehouse /data/groups --group orders --since 02:10 --until 02:40",
+        'explain --lakehouse /data/groups --group orders --since "2h ago" --partition clicks:7',
+    ),
     "maintain": ("maintain --lakehouse /data/groups --dry-run",),
     "sql": (
         'sql --lakehouse /data/groups --query "SELECT * FROM gold.group_health"',
@@ -99,6 +105,11 @@ class Options:
         records: Parquet file or folder; None if the source is a cluster.
         topic: the topic to read.
         hash_clients: hashes stand for ids and hosts of clients in silver and gold.
+        group: the group to explain.
+        since: start of the time to explain; None for an hour before its end.
+        until: end of it; None for the newest record.
+        partition: the partition to explain alone, as TOPIC:NUMBER; None for all.
+        timezone: zone of times that are given and printed.
         query: SQL to run.
         file: file with SQL statements to run, each ended by a semicolon.
         serve: let BI tools ask by JDBC or ODBC, until interrupted.
@@ -130,6 +141,11 @@ class Options:
     records: str | None = None
     topic: str = "__consumer_offsets"
     hash_clients: bool = False
+    group: str | None = None
+    since: str | None = None
+    until: str | None = None
+    partition: str | None = None
+    timezone: str = "UTC"
     query: str | None = None
     file: str | None = None
     serve: bool = False
@@ -273,10 +289,9 @@ def _parser(job: str) -> _Parser:
         )
     if job in _WITH_EXPECTATIONS:
         _add_expectations(parser)
-    if job == "maintain":
-        _add_upkeep(parser)
-    if job == "sql":
-        _add_query(parser)
+    own = {"explain": _add_window, "maintain": _add_upkeep, "sql": _add_query}
+    if job in own:
+        own[job](parser)
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options")
     parser.add_argument(
         "--conf", action="append", type=_pair, metavar="KEY=VALUE", help="Spark property"
@@ -378,6 +393,25 @@ def _add_upkeep(parser: _Parser) -> None:
     )
 
 
+def _add_window(parser: _Parser) -> None:
+    what = parser.add_argument_group("what to explain")
+    what.add_argument("--group", metavar="ID", help="the consumer group", required=True)
+    times = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or '2h ago'"
+    what.add_argument(
+        "--since", metavar="TIME", help=f"from when: {times} (default an hour before the end)"
+    )
+    what.add_argument("--until", metavar="TIME", help="until when (default the newest record)")
+    what.add_argument(
+        "--partition", metavar="TOPIC:NUMBER", help="owners and offsets of this partition alone"
+    )
+    what.add_argument(
+        "--timezone",
+        metavar="ZONE",
+        help="zone of the times that are given and printed, such as Europe/Berlin, or local "
+        "(default UTC)",
+    )
+
+
 def _add_query(parser: _Parser) -> None:
     what = parser.add_argument_group("what to run (one of --query, --file and --serve)")
     what.add_argument("--query", metavar="SQL", help="one statement")
@@ -470,14 +504,13 @@ def _check(options: Options) -> None:
     root = local_path(options.lakehouse)
     if root is not None and Path(root).exists() and not Path(root).is_dir():
         _fail(f"--lakehouse {options.lakehouse}: is a file; name a folder")
-    if options.job == "sql":
-        _check_query(options)
+    own = {"explain": _check_window, "maintain": _check_upkeep, "sql": _check_query}
+    if options.job in own:
+        own[options.job](options)
     if options.job in _WITH_SOURCE:
         _check_source(options)
     if options.job == "report" and report_path(options) is None:
         _fail("report: the lakehouse is not on this machine; say where to write: --output FILE")
-    if options.job == "maintain":
-        _check_upkeep(options)
     if options.thresholds is not None:
         _check_thresholds(options.thresholds)
     if options.hash_clients:
@@ -494,6 +527,20 @@ def _check_location(name: str, location: str) -> None:
             f"{name} {location}: is no URI, which has a slash behind the colon; a folder of this "
             "machine with a colon in its name needs its whole path (/data/a:b)"
         )
+
+
+def _check_window(options: Options) -> None:
+    from jobs.runtime import times  # noqa: PLC0415 - of no other job
+
+    now = dt.datetime.now(dt.timezone.utc)
+    try:
+        where = times.zone(options.timezone)
+        for text in (options.since, options.until):
+            times.moment(text or "now", now, where)
+    except ValueError as error:
+        _fail(f"explain: {error}")
+    if options.partition is not None and not re.fullmatch(r".+:\d{1,9}", options.partition):
+        _fail(f"--partition {options.partition!r} is not of the form TOPIC:NUMBER")
 
 
 def _check_upkeep(options: Options) -> None:

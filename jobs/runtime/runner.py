@@ -31,7 +31,7 @@ _FOR_ALL_CLUSTERS = {"sql", "maintain"}
 # These may bring a cluster that the lakehouse does not know.
 _BRING_CLUSTERS = {"demo", "ingest", "pipeline"}
 # These have nothing to do where nothing was ever read.
-_WITH_TABLES = {"sql", "report", "validate"}
+_WITH_TABLES = {"explain", "sql", "report", "validate"}
 
 
 def run_job(job: Callable[[Run], None], argv: list[str]) -> int:

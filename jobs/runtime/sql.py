@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 1_000
 _WIDE = 1_000_000
-_WIDEST_CELL = 120
+_WIDEST_CELL = 500
 # Of Spark: raw strings and names in backticks have no escapes. What is not closed goes to the end.
 _QUOTED = re.compile(
     r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL

@@ -1,4 +1,6 @@
--- Who owned which partition at a time.
+-- Whom the last completed assignment gave each partition at a time. During a rebalance the members
+-- of an eager group read nothing, although this still names the last owner: gold.timeline has the
+-- state.
 CREATE OR REPLACE FUNCTION gold.owners_at(at TIMESTAMP)
 RETURNS TABLE (
   cluster STRING, group_id STRING, topic STRING, topic_partition INT, member_id STRING,

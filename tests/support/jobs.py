@@ -16,6 +16,7 @@ from jobs.anomalies import detect
 from jobs.demo import demo
 from jobs.pipeline import pipeline
 from jobs.runtime.decode import decode
+from jobs.runtime.explain import explain
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
@@ -63,6 +64,7 @@ _JOBS = {
     "anomalies": ("anomalies", detect),
     "lag": ("lag", lag),
     "report": ("report", report),
+    "explain": ("explain", explain),
     "sql": ("sql", sql),
     "validate": ("validate", validate),
     "maintain": ("maintain", maintain),

@@ -1,0 +1,60 @@
+"""Moments as people write them: `02:10`, `2026-11-21 02:10`, `2h ago`, `2026-11-21T02:10:00Z`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_AGO = re.compile(r"(\d{1,6})\s*([smhd])\s+ago")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
+FORMS = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or 2h ago"
+
+
+def zone(name: str) -> dt.tzinfo:
+    """Return the time zone of a name.
+
+    Args:
+        name: `UTC`, `local` for that of this machine, or a name such as `Europe/Berlin`.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if name == "local":
+        return dt.datetime.now().astimezone().tzinfo or dt.timezone.utc
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"{name!r} is no time zone, such as UTC or Europe/Berlin") from error
+
+
+def moment(text: str, now: dt.datetime, where: dt.tzinfo) -> dt.datetime:
+    """Return the moment that a text means.
+
+    A time without a date is the last such time before now. A time without a zone is of `where`.
+
+    Args:
+        text: the text, see `FORMS`.
+        now: the time of asking, with its zone.
+        where: the zone of the one who asks.
+
+    Raises:
+        ValueError: the text is none of the forms.
+    """
+    given = " ".join(text.split())
+    if given == "now":
+        return now
+    ago = _AGO.fullmatch(given)
+    if ago is not None:
+        return now - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    if _CLOCK.fullmatch(given):
+        hour, _, rest = given.partition(":")
+        clock = dt.time.fromisoformat(f"{hour:0>2}:{rest}")
+        today = dt.datetime.combine(now.astimezone(where).date(), clock, where)
+        return today if today <= now else today - dt.timedelta(days=1)
+    try:
+        found = dt.datetime.fromisoformat(re.sub(r"Z$", "+00:00", given))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no time: write {FORMS}") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=where)

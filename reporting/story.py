@@ -1,0 +1,172 @@
+"""What one group did in a window of time: sentences in their order, each with its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    Row = Mapping[str, Any]
+
+MARKS = {
+    "Stable": "█",
+    "PreparingRebalance": "▒",
+    "CompletingRebalance": "░",
+    "Assigning": "▒",
+    "Reconciling": "░",
+    "Empty": "·",
+    "NotReady": "·",
+    "Dead": " ",
+}
+"""How a state is drawn; a moment of which nothing is known is a question mark."""
+UNKNOWN = "?"
+# A column of the band that holds several states shows the one that matters most to a reader.
+_RANK = {mark: rank for rank, mark in enumerate([" ", "·", "█", "░", "▒"])}
+
+# Milliseconds, unit and decimal places.
+_UNITS = (
+    (86_400_000, "d", 1),
+    (3_600_000, "h", 1),
+    (60_000, "min", 1),
+    (1_000, "s", 1),
+    (1, "ms", 0),
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        at: when, in epoch milliseconds; before the window of what began earlier.
+        kind: rebalance, state, lag, or the severity of an anomaly.
+        text: a sentence.
+        record: partition and offset of the record in `__consumer_offsets` that proves it; None if
+            no record does.
+        is_exact: the log has the time; else it is the best estimate.
+    """
+
+    at: int
+    kind: str
+    text: str
+    record: tuple[int, int] | None
+    is_exact: bool = True
+
+
+def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[Event]:
+    """Return what happened in a window, in the order of time.
+
+    Args:
+        found: rows of the group that touch the window, times in epoch milliseconds, by `states`,
+            `generations`, `anomalies` and `lag`.
+        since: start of the window, in epoch milliseconds.
+        until: its end.
+    """
+    every = [
+        *_rebalances(found["generations"]),
+        *_states(found["states"]),
+        *_anomalies(found["anomalies"]),
+        *_lag(found["lag"]),
+    ]
+    in_window = (e for e in every if e.kind in _SEVERITIES or since <= e.at < until)
+    return sorted(in_window, key=lambda e: (e.at, e.record or (-1, -1)))
+
+
+def band(states: Iterable[Row], since: int, until: int, width: int) -> str:
+    """Draw states over time, a character for each of `width` equal parts of the window."""
+    parts: list[str] = [UNKNOWN] * width
+    scale = width / max(1, until - since)
+    for row in states:
+        start, end = row["started_at"], row["ended_at"]
+        if start is None:
+            continue
+        first = max(0, int((start - since) * scale))
+        last = width if end is None else min(width, max(first + 1, int((end - since) * scale)))
+        mark = MARKS.get(row["state"], UNKNOWN)
+        for number in range(first, last):
+            if _RANK.get(parts[number], -1) < _RANK.get(mark, -1):
+                parts[number] = mark
+    return "".join(parts)
+
+
+def duration(milliseconds: float) -> str:
+    """Write a duration: `5 ms`, `5.9 s`, `12 min`, `3 h`."""
+    size, unit, places = next((u for u in _UNITS if milliseconds >= u[0]), _UNITS[-1])
+    return f"{milliseconds / size:.{places}f}".removesuffix(".0") + f" {unit}"
+
+
+_SEVERITIES = ("info", "warning", "critical")
+
+
+def _record(row: Row) -> tuple[int, int] | None:
+    partition, offset = row.get("record_partition"), row.get("record_offset")
+    return None if partition is None or offset is None else (partition, offset)
+
+
+def _rebalances(generations: Iterable[Row]) -> Iterator[Event]:
+    for row in generations:
+        at = row["join_started_at"]
+        if at is None:
+            continue
+        yield Event(
+            at,
+            "rebalance",
+            _sentence(row),
+            _record(row),
+            is_exact=row["join_started_at_min"] == row["join_started_at_max"],
+        )
+
+
+def _sentence(row: Row) -> str:
+    """Say what a rebalance did: `Rebalance to generation 3: crash-2 joined. Join 5.9 s, …`."""
+    word = "generation" if row["group_type"] == "classic" else "group epoch"
+    why = row["cause_detail"] or row["cause"] or "cause unknown"
+    took = [
+        f"{name} {duration(row[column])}"
+        for name, column in (("join", "join_ms"), ("assignment", "sync_ms"))
+        if row[column] is not None
+    ]
+    members = row["member_count"] or 0
+    after = [f"{members:,} member{'' if members == 1 else 's'}"]
+    if row["leader_client_id"] is not None:
+        after.append(f"leader {row['leader_client_id']}")
+    if row["moved_partitions"]:
+        after.append(f"{row['moved_partitions']:,} partitions moved")
+    aborted = row["aborted_generations"] or 0
+    first = f"Rebalance to {word} {row['generation']}: {why}."
+    if aborted:
+        first += f" {aborted:,} attempt{'' if aborted == 1 else 's'} before it had been aborted."
+    return f"{first} {', '.join([*took, *after]).capitalize()}."
+
+
+def _states(states: Iterable[Row]) -> Iterator[Event]:
+    """Yield what no rebalance says: the group is empty, gone, or waits."""
+    for row in states:
+        if row["started_at"] is None or row["state"] not in {"Empty", "Dead", "NotReady"}:
+            continue
+        lasted = row["duration_ms"]
+        how_long = "and is so still" if lasted is None else f"for {duration(lasted)}"
+        said = {
+            "Empty": f"The group has no members, {how_long}.",
+            "Dead": "The group is gone: deleted, or its last offset expired.",
+            "NotReady": f"The group waits for its topology, {how_long}.",
+        }
+        is_exact = row["evidence"] == "exact"
+        yield Event(row["started_at"], "state", said[row["state"]], _record(row), is_exact)
+
+
+def _anomalies(anomalies: Iterable[Row]) -> Iterator[Event]:
+    for row in anomalies:
+        first = row["first_record_partition"], row["first_record_offset"]
+        record = None if None in first else first
+        text = f"{row['kind']}: {row['summary']}"
+        yield Event(row["started_at"], row["severity"], text, record)
+
+
+def _lag(samples: Iterable[Row]) -> Iterator[Event]:
+    for row in samples:
+        status = f", status {row['group_status']}" if row["group_status"] else ""
+        text = f"Lag {row['lag']:,} records in {row['partitions']:,} partitions{status}."
+        yield Event(row["sampled_at"], "lag", text, None)

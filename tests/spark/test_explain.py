@@ -1,0 +1,81 @@
+"""The job explain on the demo's recording, and what it says where there is nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from tests.support.jobs import query, run
+
+if TYPE_CHECKING:
+    from tests.support.jobs import Outcome
+
+SINCE, UNTIL = "2026-11-21 07:01:08", "2026-11-21 07:01:40"
+
+
+def explain(root: str, *options: str) -> Outcome:
+    return run("explain", "--lakehouse", root, "--cluster", "one", *options)
+
+
+def test_a_window_is_explained_in_the_order_of_time(storm: str) -> None:
+    outcome = explain(storm, "--group", "crash-loop", "--since", SINCE, "--until", UNTIL)
+    assert outcome.status == 0, outcome.err
+    found = outcome.summary
+    kinds = [event["kind"] for event in found["events"]]
+    assert kinds == ["critical", "rebalance", "rebalance", "rebalance"]
+    assert "crash-2 joined; crash-1 left or failed" in found["events"][1]["text"]
+    # What each says is in the tables, under the record that it names.
+    for event in found["events"][1:]:
+        at = f"record_partition = {event['record_partition']}"
+        at += f" AND record_offset = {event['record_offset']}"
+        (row,) = query(
+            storm, f"SELECT generation FROM gold.group_generations WHERE {at} AND generation > 0"
+        )
+        assert f"Rebalance to generation {row['generation']}:" in event["text"]
+    owners = {(o["topic_partition"], o["client_id"]) for o in found["owners"]}
+    assert {(0, "crash-1"), (0, "crash-2"), (0, "crash-3"), (3, "crash-x")} <= owners
+
+
+def test_one_partition_alone(storm: str) -> None:
+    options = ("--group", "crash-loop", "--since", SINCE, "--until", UNTIL)
+    found = explain(storm, *options, "--partition", "orders:2").summary
+    assert {(o["topic"], o["topic_partition"]) for o in found["owners"]} == {("orders", 2)}
+    assert {(o["topic"], o["topic_partition"]) for o in found["offsets"]} == {("orders", 2)}
+    nothing = explain(storm, *options, "--partition", "no-such-topic:2").summary
+    assert nothing["owners"] == nothing["offsets"] == []
+
+
+def test_times_are_of_the_zone_that_is_named(storm: str) -> None:
+    options = ("--group", "crash-loop", "--timezone", "Asia/Tokyo")
+    there = explain(
+        storm, *options, "--since", "2026-11-21 16:01:08", "--until", "2026-11-21 16:01:40"
+    )
+    here = explain(storm, "--group", "crash-loop", "--since", SINCE, "--until", UNTIL)
+    assert there.summary["events"] == here.summary["events"]
+
+
+def test_without_a_window_it_is_the_last_hour_of_the_log(storm: str) -> None:
+    found = explain(storm, "--group", "healthy-ctl").summary
+    assert found["until"] - found["since"] == 3_600_000
+    newest = dt.datetime.fromtimestamp(found["until"] / 1_000, dt.timezone.utc)
+    assert f"{newest:%Y-%m-%d %H:%M}" == "2026-11-21 07:03"
+    assert [event["kind"] for event in found["events"]].count("rebalance") == 2
+
+
+def test_an_unknown_group_is_answered_by_the_nearest(storm: str) -> None:
+    outcome = explain(storm, "--group", "crash-lop")
+    assert outcome.status == 2
+    assert "cluster one has no such group; near are crash-loop" in outcome.complaint
+
+
+def test_a_window_without_data_is_answered_by_what_there_is(storm: str) -> None:
+    options = ("--group", "crash-loop", "--since", "2020-01-01", "--until", "2020-01-02")
+    outcome = explain(storm, *options)
+    assert outcome.status == 2
+    assert "the lakehouse has 2026-11-21 07:00:27 to" in outcome.complaint
+
+
+def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:
+    outcome = explain(storm, "--group", "crash-loop", "--since", UNTIL, "--until", SINCE)
+    assert outcome.status == 2
+    assert "is not before --until" in outcome.complaint

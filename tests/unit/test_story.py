@@ -1,0 +1,116 @@
+"""What a group did in a window, as sentences and as a band."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reporting.story import band, duration, events
+
+NONE: dict[str, list[dict[str, Any]]] = {
+    "states": [],
+    "generations": [],
+    "anomalies": [],
+    "lag": [],
+}
+GENERATION = {
+    "group_type": "classic",
+    "generation": 3,
+    "join_started_at": 1_000,
+    "join_started_at_min": 900,
+    "join_started_at_max": 1_100,
+    "cause": "new_member",
+    "cause_detail": "a joined",
+    "join_ms": 5_900,
+    "sync_ms": 5,
+    "member_count": 1,
+    "leader_client_id": "a",
+    "moved_partitions": 2,
+    "aborted_generations": 1,
+    "record_partition": 7,
+    "record_offset": 42,
+}
+
+
+def state(name: str, start: int | None, end: int | None) -> dict[str, Any]:
+    return {
+        "state": name,
+        "started_at": start,
+        "ended_at": end,
+        "duration_ms": None if start is None or end is None else end - start,
+        "evidence": "exact",
+        "record_partition": 7,
+        "record_offset": 1,
+    }
+
+
+def test_a_rebalance_is_a_sentence_with_its_record() -> None:
+    (event,) = events(NONE | {"generations": [GENERATION]}, 0, 2_000)
+    assert event.text == (
+        "Rebalance to generation 3: a joined. 1 attempt before it had been aborted. "
+        "Join 5.9 s, assignment 5 ms, 1 member, leader a, 2 partitions moved."
+    )
+    assert (event.at, event.record, event.is_exact) == (1_000, (7, 42), False)
+
+
+def test_events_are_in_the_order_of_time_and_within_the_window() -> None:
+    anomaly = {
+        "started_at": 500,  # it began before the window, and goes on in it
+        "severity": "critical",
+        "kind": "rebalance_storm",
+        "summary": "g rebalanced.",
+        "first_record_partition": 7,
+        "first_record_offset": 3,
+    }
+    lag = {"sampled_at": 1_500, "lag": 12, "partitions": 2, "group_status": "OK"}
+    states = [state("Empty", 1_900, None), state("Stable", 0, 1_900), state("Dead", 9_000, None)]
+    found = NONE | {
+        "generations": [GENERATION, GENERATION | {"join_started_at": 100}],
+        "anomalies": [anomaly],
+        "lag": [lag],
+        "states": states,
+    }
+    assert [(e.at, e.kind) for e in events(found, 900, 2_000)] == [
+        (500, "critical"),
+        (1_000, "rebalance"),
+        (1_500, "lag"),
+        (1_900, "state"),
+    ]
+
+
+def test_a_band_has_a_character_for_each_part_of_the_window() -> None:
+    states = [
+        state("Stable", 0, 400),
+        state("PreparingRebalance", 400, 600),
+        state("CompletingRebalance", 600, 601),
+        state("Stable", 601, None),
+    ]
+    assert band(states, 0, 1_000, 10) == "████▒▒░███"
+    assert band(states, 200, 1_000, 8) == "██▒▒░███"
+    assert band([], 0, 1_000, 4) == "????"
+    assert band([state("Empty", None, 500), state("Dead", 500, None)], 0, 1_000, 4) == "??  "
+
+
+def test_a_short_rebalance_is_seen_in_a_long_window() -> None:
+    states = [
+        state("Stable", 0, 500_000),
+        state("PreparingRebalance", 500_000, 500_100),
+        state("Stable", 500_100, None),
+    ]
+    assert band(states, 0, 1_000_000, 10) == "█████▒████"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (5_917, "5.9 s"),
+        (90_000, "1.5 min"),
+        (7_200_000, "2 h"),
+        (172_800_000, "2 d"),
+    ],
+)
+def test_durations_have_the_unit_that_fits(milliseconds: int, text: str) -> None:
+    assert duration(milliseconds) == text
