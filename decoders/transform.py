@@ -1,4 +1,4 @@
-"""The decoder's one seam to Spark: record batches pass through ``mapInArrow`` as they are."""
+"""The decoder's only module with Spark: record batches pass through ``mapInArrow`` as they are."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ MINUTE_COLUMNS = (
     *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
     *("record_partition", "first_offset", "last_offset"),
 )
-"""What is asked of the commits of a minute, see `minute`."""
+"""What is asked of the commits of a minute, see `take_minute`."""
 
 
-class Presence(NamedTuple):
+class Membership(NamedTuple):
     """A group as of one of its own records.
 
     Attributes:
@@ -54,23 +54,23 @@ class Presence(NamedTuple):
         return self.record_partition, self.offset
 
 
-class Presences:
-    """Who was there, by position in the log: a group's records and commits share a partition.
+class Memberships:
+    """The members of a group by position in the log: its records and commits share a partition.
 
-    If the topic has grown, it is another one than before.
+    After the topic has grown, that may be another partition than before.
     """
 
-    def __init__(self, known: list[Presence]) -> None:
+    def __init__(self, known: list[Membership]) -> None:
         self._known = sorted(known, key=_position)
 
-    def at(self, position: LogPosition) -> Presence | None:
+    def at(self, position: LogPosition) -> Membership | None:
         """Return the group as of a position; None before the first record of its own there."""
         behind = bisect_right(self._known, position, key=_position)
         found = self._known[behind - 1] if behind else None
         return found if found is not None and found.record_partition == position[0] else None
 
-    def emptied(self, first: LogPosition, last: int | None = None) -> Presence | None:
-        """Return the first record behind a position that tells of no member; None without one.
+    def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
+        """Return the first record after a position that shows the group empty; None without one.
 
         Args:
             first: the position.
@@ -82,7 +82,7 @@ class Presences:
                 return found
         return None
 
-    def since(self, position: LogPosition) -> list[Presence]:
+    def since(self, position: LogPosition) -> list[Membership]:
         """Return what is still needed for events from a position on."""
         now = self.at(position)
         return [
@@ -92,14 +92,16 @@ class Presences:
         ]
 
 
-def _position(presence: Presence) -> LogPosition:
-    return presence.position
+def _position(membership: Membership) -> LogPosition:
+    return membership.position
 
 
 # -- single commits --------------------------------------------------------------------------------
 
 
-def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences: Presences) -> None:
+def take_move(
+    memory: Row, limits: Values, findings: Findings, move: Row, memberships: Memberships
+) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
     Args:
@@ -107,13 +109,13 @@ def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences:
         limits: the thresholds of the group.
         findings: takes what is found.
         move: the row, its times in epoch milliseconds.
-        presences: who was in the group when.
+        memberships: who was in the group when.
     """
     at = move["at"]
     if at is None:
         return
     memory["clock"] = max(at, memory.get("clock", at))
-    group = presences.at((move["record_partition"], move["record_offset"]))
+    group = memberships.at((move["record_partition"], move["record_offset"]))
     hit: Hit | None
     if move["move"] == "deleted":
         hit = _deleted(memory, limits, move, group)
@@ -128,7 +130,7 @@ def moved(memory: Row, limits: Values, findings: Findings, move: Row, presences:
     else:
         hit = _reset(move)
     if hit is not None:
-        findings.hit(hit, memory["clock"])
+        findings.add(hit, memory["clock"])
 
 
 def _partition(move: Row) -> str:
@@ -156,12 +158,12 @@ def _reset(move: Row) -> Hit:
         move,
         _AT_ONCE_MS,
         label=label,
-        add={"partitions": 1, f"{label}_offsets": abs(step)},
+        sums={"partitions": 1, f"{label}_offsets": abs(step)},
         lists={"resets": _from_to(move)},
     )
 
 
-def _is_in_rhythm(move: Row, group: Presence | None) -> bool:
+def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
     """Return whether a commit without members is of a consumer that commits again and again.
 
     Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
@@ -186,8 +188,8 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
             move,
             _EPISODE_MS,
             label=label,
-            add={"rewinds": 1, "offsets": -step},
-            most={"largest": -step},
+            sums={"rewinds": 1, "offsets": -step},
+            maxima={"largest": -step},
             lists={"moves": _from_to(move)},
         )
     if move["largest_step_before"] is None or step < limits["offset_jump"]["offsets"]:
@@ -198,13 +200,13 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
         move,
         _EPISODE_MS,
         label=label if label == "no_members" else None,
-        add={"jumps": 1, "offsets": step},
-        most={"largest": step},
+        sums={"jumps": 1, "offsets": step},
+        maxima={"largest": step},
         lists={"moves": _from_to(move)},
     )
 
 
-def _deleted(memory: Row, limits: Values, move: Row, group: Presence | None) -> Hit | None:
+def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -> Hit | None:
     """Find offsets that went away though nobody deleted them: they were old."""
     has_members = group is not None and group.members > 0
     since = [move["previous_at"]]
@@ -221,8 +223,8 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Presence | None) -> 
         move,
         _WEEK_MS,
         label="group_in_use" if has_members else "group_gone",
-        add={"partitions": 1},
-        most={"idle_ms": idle},
+        sums={"partitions": 1},
+        maxima={"idle_ms": idle},
         lists={"offsets": [f"{_partition(move)}: {move['previous_offset']}"]},
     )
 
@@ -240,7 +242,7 @@ def _returned(memory: Row, move: Row) -> Hit | None:
         move,
         _WEEK_MS,
         label="still_needed",
-        add={"came_back": 1},
+        sums={"came_back": 1},
         lists={"began_again": [text]},
     )
 
@@ -248,8 +250,8 @@ def _returned(memory: Row, move: Row) -> Hit | None:
 # -- commits by the minute -------------------------------------------------------------------------
 
 
-def minute(
-    memory: Row, limits: Values, findings: Findings, part: Row, presences: Presences
+def take_minute(
+    memory: Row, limits: Values, findings: Findings, part: Row, memberships: Memberships
 ) -> None:
     """Take the commits of one minute, or of a part of it that a run cut off.
 
@@ -261,7 +263,7 @@ def minute(
         limits: the thresholds of the group.
         findings: takes what is found.
         part: `MINUTE_COLUMNS`: keys identify the partitions; times are epoch milliseconds.
-        presences: who was in the group when.
+        memberships: who was in the group when.
     """
     for known in (memory.get("next"), memory.get("minute")):
         if known is not None and _minute_of(known) == _minute_of(part):
@@ -272,7 +274,7 @@ def minute(
             known["last_at"] = max(known["last_at"], part["last_at"])
             known["last_offset"] = max(known["last_offset"], part["last_offset"])
             return
-    take_next(memory, limits, findings, presences, part["first_at"])
+    take_next(memory, limits, findings, memberships, part["first_at"])
     memory["next"] = {n: part[n] for n in MINUTE_COLUMNS}
 
 
@@ -281,7 +283,7 @@ def _minute_of(part: Row) -> tuple[int, int]:
 
 
 def take_next(
-    memory: Row, limits: Values, findings: Findings, presences: Presences, then: int
+    memory: Row, limits: Values, findings: Findings, memberships: Memberships, then: int
 ) -> None:
     """Take the minute that has waited for the time of what follows it, in epoch milliseconds."""
     last, following = memory.get("minute"), memory.pop("next", None)
@@ -295,25 +297,27 @@ def take_next(
     clock = min(at, then)
     memory["clock"] = max(clock, memory.get("clock", clock))
     if last is not None:
-        full_minute(limits, findings, last, presences)
+        find_commit_storm(limits, findings, last, memberships)
         if last["record_partition"] == following["record_partition"]:
-            hit = _paused(memory, limits, following, presences)
+            hit = _paused(memory, limits, following, memberships)
             if hit is not None:
-                findings.hit(hit)
+                findings.add(hit)
                 findings.end_others({"commit_stall": ()})
     memory["minute"] = following
 
 
-def full_minute(limits: Values, findings: Findings, last: Row, presences: Presences) -> None:
+def find_commit_storm(
+    limits: Values, findings: Findings, last: Row, memberships: Memberships
+) -> None:
     """Find a client that commits for every record, or nearly so."""
-    group = presences.at((last["record_partition"], last["last_offset"]))
+    group = memberships.at((last["record_partition"], last["last_offset"]))
     assigned = group.partitions if group is not None and group.members else None
     partitions = max(assigned or 0, last["partitions"], 1)
     a_minute = last["commits"] / partitions
     limit = limits["commit_storm"]
     if a_minute <= limit["a_partition_and_minute"]:
         return
-    findings.hit(
+    findings.add(
         Hit(
             "commit_storm",
             "",
@@ -323,38 +327,38 @@ def full_minute(limits: Values, findings: Findings, last: Row, presences: Presen
             Position(last["record_partition"], last["first_offset"], last["first_at"]),
             Position(last["record_partition"], last["last_offset"], last["last_at"]),
             2 * MINUTE_MS,
-            add={"commits": last["commits"]},
-            most={"commits_a_partition_and_minute": round(a_minute), "partitions": partitions},
+            sums={"commits": last["commits"]},
+            maxima={"commits_a_partition_and_minute": round(a_minute), "partitions": partitions},
         )
     )
 
 
-def _paused(memory: Row, limits: Values, part: Row, presences: Presences) -> Hit | None:
+def _paused(memory: Row, limits: Values, part: Row, memberships: Memberships) -> Hit | None:
     """Find a time without commits though members were there all along."""
     last = memory["minute"]
     pauses: list[int] = memory.setdefault("pauses", [])
     end = (part["first_at"], part["first_offset"])
-    hit = _stall(memory, limits, end, presences)
+    hit = _stall(memory, limits, end, memberships)
     pauses.append(part["first_at"] - last["last_at"])
     del pauses[:-_REMEMBERED_PAUSES]
     return hit
 
 
-def silent(memory: Row, limits: Values, presences: Presences, now: int) -> Hit | None:
+def find_open_stall(memory: Row, limits: Values, memberships: Memberships, now: int) -> Hit | None:
     """Find a group that has members, and has not committed for long.
 
     Args:
-        memory: what `minute` keeps.
+        memory: what `take_minute` keeps.
         limits: the thresholds of the group.
-        presences: who was in the group when.
+        memberships: who was in the group when.
         now: time of the log.
     """
     if memory.get("minute") is None:
         return None
-    return _stall(memory, limits, (now, None), presences)
+    return _stall(memory, limits, (now, None), memberships)
 
 
-def lagged(memory: Row, sample: Row) -> None:
+def take_lag(memory: Row, sample: Row) -> None:
     """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
@@ -362,7 +366,7 @@ def lagged(memory: Row, sample: Row) -> None:
 
 
 def _stall(
-    memory: Row, limits: Values, end: tuple[int, int | None], presences: Presences
+    memory: Row, limits: Values, end: tuple[int, int | None], memberships: Memberships
 ) -> Hit | None:
     """Find a pause longer than is usual, as long as members are there.
 
@@ -372,10 +376,10 @@ def _stall(
     until, offset = end
     start = last["last_offset"]
     position = last["record_partition"], start
-    group = presences.at(position)
+    group = memberships.at(position)
     if group is None or not group.members:
         return None
-    emptied = presences.emptied(position, None if offset is None else offset - 1)
+    emptied = memberships.emptied(position, None if offset is None else offset - 1)
     if emptied is not None and emptied.timestamp is not None:
         until, offset = emptied.timestamp, emptied.offset
     pause, longest = until - last["last_at"], max(pauses, default=0)
@@ -397,14 +401,14 @@ def _stall(
         record if offset is None else Position(last["record_partition"], offset, until),
         0,
         label=label,
-        most={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
+        maxima={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
     )
 
 
 # -- static members --------------------------------------------------------------------------------
 
 
-def fenced(memory: Row, limits: Values, findings: Findings, session: Row) -> None:
+def take_session(memory: Row, limits: Values, findings: Findings, session: Row) -> None:
     """Take a session that ended, and find instance ids that two clients take from each other.
 
     Args:
@@ -438,7 +442,7 @@ def fenced(memory: Row, limits: Values, findings: Findings, session: Row) -> Non
     if len(sessions) < limit["replacements"]:
         return
     partition = session["record_partition"]
-    findings.hit(
+    findings.add(
         Hit(
             "static_member_fencing",
             instance,
@@ -448,9 +452,9 @@ def fenced(memory: Row, limits: Values, findings: Findings, session: Row) -> Non
             Position(partition, sessions[0]["offset"], sessions[0]["at"]),
             Position(partition, session["record_offset"], at),
             round(window),
-            add={"replacements": 1},
-            begin={"replacements": len(sessions)},
-            most={"replacements_in_window": len(sessions)},
+            sums={"replacements": 1},
+            initial_sums={"replacements": len(sessions)},
+            maxima={"replacements_in_window": len(sessions)},
             lists={"clients": [s["client"] for s in sessions]},
         ),
         memory["clock"],

@@ -19,7 +19,7 @@ from detectors.group import (
     SESSION,
     GroupDetector,
 )
-from detectors.rows import rows_of
+from detectors.rows import anomaly_rows
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CHECKPOINT = "checkpoint"
 """The kind of the row that holds what the detectors keep of a group."""
 
-TURNS = {
+SORT_RANKS = {
     CHECKPOINT: 0,
     **dict.fromkeys((OPEN_GENERATION, OPEN_SESSION), 1),
     **dict.fromkeys((OPEN_STATE, LAG), 2),
@@ -40,7 +40,7 @@ TURNS = {
     SESSION: 4,
     **dict.fromkeys((MOVE, MINUTE), 5),
 }
-"""When rows of a kind have their turn; those of one turn come in the order of their positions."""
+"""Sort order of the kinds of rows; rows of the same rank are sorted by their positions."""
 
 OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,
@@ -101,7 +101,7 @@ def detected(
     Args:
         batches: what became known: columns group_id, kind, and those of `COLUMNS`, which are null
             in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
-            other, its checkpoint first, then by `TURNS`.
+            other, its checkpoint first, then by `SORT_RANKS`.
         thresholds: the thresholds in force.
         cluster: name of the cluster, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
@@ -179,7 +179,7 @@ class _Group:
             return
         now = self._detector.time(now, known_until)
         settled, still_open = self._detector.settled(), self._detector.still_open(now)
-        yield from rows_of(settled, still_open, cluster, self.group_id, self._limits, now=now)
+        yield from anomaly_rows(settled, still_open, cluster, self.group_id, self._limits, now=now)
         yield {"group_id": self.group_id, "state": self._detector.to_json()}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from detectors import commits, rebalances
-from detectors.commits import Presence, Presences
+from detectors.commits import Membership, Memberships
 from detectors.model import Episode, Findings
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SOURCES = ("generations", "sessions", "moves", "minutes")
 
 
 class GroupDetector:
-    """One group.
+    """Runs the detectors of one group over its rows.
 
     Each source (generations, sessions, moves of offsets, minutes of commits) has its memory and its
     findings, since each comes in the order of the log, but not with the others: a generation is
@@ -42,39 +42,43 @@ class GroupDetector:
         self._limits = limits
         self._memory: dict[str, Row] = {s: kept.get(s, {}) for s in _SOURCES}
         self._findings = {s: Findings(kept.get("episodes", {}).get(s)) for s in _SOURCES}
-        self._presences = [Presence(*p) for p in kept.get("presences", [])]
+        self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
-        self._order: Presences | None = None
+        self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
     def take(self, kind: str, row: Row) -> None:
         """Take a row: the open ones first, then each kind in the order of the log.
 
-        Open are the rows that the last records of the group made, since more of them may follow.
+        Open rows come from the group's newest records; later records may still change them.
         """
         limits, findings = self._limits, self._findings
         if kind in self._open:
             self._open[kind].append(row)
         elif kind == GENERATION:
-            self._presences.append(_presence(row))
+            self._memberships.append(_membership(row))
             rebalances.examine(
                 self._memory["generations"], limits, findings["generations"], row, None
             )
         elif kind == SESSION:
-            commits.fenced(self._memory["sessions"], limits, findings["sessions"], row)
+            commits.take_session(self._memory["sessions"], limits, findings["sessions"], row)
         elif kind == LAG:
-            commits.lagged(self._memory["minutes"], row)
+            commits.take_lag(self._memory["minutes"], row)
         elif kind == MOVE:
             self._last_commit = (row["record_partition"], row["record_offset"])
-            commits.moved(self._memory["moves"], limits, findings["moves"], row, self._who())
+            commits.take_move(
+                self._memory["moves"], limits, findings["moves"], row, self._memberships_now()
+            )
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
-            commits.minute(self._memory["minutes"], limits, findings["minutes"], row, self._who())
+            commits.take_minute(
+                self._memory["minutes"], limits, findings["minutes"], row, self._memberships_now()
+            )
 
-    def _who(self) -> Presences:
+    def _memberships_now(self) -> Memberships:
         if self._order is None:
-            newest = map(_presence, self._open[OPEN_GENERATION])
-            self._order = Presences([*self._presences, *newest])
+            newest = map(_membership, self._open[OPEN_GENERATION])
+            self._order = Memberships([*self._memberships, *newest])
         return self._order
 
     def settled(self) -> list[Episode]:
@@ -87,12 +91,12 @@ class GroupDetector:
         return [e for e in found if self._is_reported(e)]
 
     def still_open(self, now: int) -> list[Episode]:
-        """Return the other episodes as they are at a `time`; call it after `settled`.
+        """Return the other episodes, as of the given time; call it after `settled`.
 
         What follows from rows that a later run may change is not kept.
         """
         then = GroupDetector(self._limits, self.to_json())
-        then._presences, then._open = self._presences, self._open
+        then._memberships, then._open = self._memberships, self._open
         then._look_ahead(now)
         found = then._findings
         episodes = [e for s in _SOURCES for e in (*found[s].done, *found[s].open())]
@@ -107,17 +111,17 @@ class GroupDetector:
         for row in self._open[OPEN_STATE]:
             hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
             for hit in hits:
-                findings["generations"].hit(hit)
+                findings["generations"].add(hit)
         for row in self._open[OPEN_SESSION]:
-            commits.fenced(memory["sessions"], limits, findings["sessions"], row)
-        who = self._who()
+            commits.take_session(memory["sessions"], limits, findings["sessions"], row)
+        who = self._memberships_now()
         commits.take_next(memory["minutes"], limits, findings["minutes"], who, now)
         last = memory["minutes"].get("minute")
         if last is not None:
-            commits.full_minute(limits, findings["minutes"], last, who)
-        stall = commits.silent(memory["minutes"], limits, who, now)
+            commits.find_commit_storm(limits, findings["minutes"], last, who)
+        stall = commits.find_open_stall(memory["minutes"], limits, who, now)
         if stall is not None:
-            findings["minutes"].hit(stall)
+            findings["minutes"].add(stall)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
         """Return the time of the log for the group.
@@ -136,7 +140,7 @@ class GroupDetector:
         return int(newest[0].get("record_partition", -1))
 
     def _is_reported(self, episode: Episode) -> bool:
-        # What is seen only while members settle says nothing.
+        # A condition that is shorter than that is normal while members join or leave.
         least = self._limits.get(episode.kind, {}).get("least_ms")
         if least is not None and episode.ended_at - episode.started_at < least:
             return False
@@ -155,15 +159,15 @@ class GroupDetector:
         kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
         position = self._last_commit
         minutes = self._memory["minutes"]
-        if last := minutes.get("minute") or minutes.get("next"):  # it may be judged yet
+        if last := minutes.get("minute") or minutes.get("next"):  # it may still be evaluated
             position = min(position, (last["record_partition"], last["last_offset"]))
-        kept["presences"] = [list(p) for p in Presences(self._presences).since(position)]
+        kept["presences"] = [list(p) for p in Memberships(self._memberships).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
 
 
-def _presence(row: Row) -> Presence:
-    return Presence(
+def _membership(row: Row) -> Membership:
+    return Membership(
         row["record_offset"],
         row.get("member_count") or 0,
         row.get("assigned_partitions"),

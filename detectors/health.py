@@ -57,7 +57,7 @@ of the last commit of one, and record, the last one; record_partition, of the ne
 
 
 def rebalances(as_of: int) -> str:
-    """Return SQL for how many rebalances groups had of late, and how long those took.
+    """Return SQL for the number and duration of each group's recent rebalances.
 
     Args:
         as_of: time of the log in epoch milliseconds.

@@ -1,7 +1,7 @@
-"""What is wrong with the log itself, and with groups that no record of their own tells of.
+"""Anomalies of the log itself, and of groups where none of their own records shows them.
 
-Each detector asks in SQL for a few aggregated rows, and gives findings from them; the window of
-each is what is new, or the hours that are. SQL conditions select what is new.
+Each detector asks in SQL for a few aggregated rows, and returns findings from them. Its window is
+the new rows, or the hours with new commits; a condition in SQL selects them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ KINDS = (
     *("coverage_gap", "undecodable_records", "misplaced_record", "oversized_record"),
     *("cleaner_stalled", "hot_partition", "no_progress", "stale_group"),
 )
-"""The kinds that are found here: some of groups, but none by what a group has gone through."""
+"""The kinds that are found here, of the log or of groups, and not by `GroupDetector`."""
 
-OF_HOURS = ("hot_partition", "no_progress")
+HOURLY_KINDS = ("hot_partition", "no_progress")
 """Those that are found hour by hour."""
 
-PASSING = frozenset({"stale_group"})
+MOMENTARY_KINDS = frozenset({"stale_group"})
 """Kinds that are reported for as long as they hold, and no longer."""
 
 
@@ -78,18 +78,18 @@ class Question(NamedTuple):
         return [(row[name] is not None, row[name]) for name in self.order]
 
 
-def coverage_gaps(is_new: str) -> Question:
+def coverage_gaps(new_rows: str) -> Question:
     """Ask for offsets that were lost before they could be read.
 
     Args:
-        is_new: the condition of rows of bronze.coverage.
+        new_rows: the condition of rows of bronze.coverage.
     """
     return Question(
         f"""
 SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
   hole.reason
 FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
-WHERE {is_new} AND hole.reason <> 'compacted'""",
+WHERE {new_rows} AND hole.reason <> 'compacted'""",
         ("at", "record_partition", "start_offset"),
         _coverage_gaps,
     )
@@ -112,16 +112,16 @@ def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
                 end,
                 _EPISODE_MS,
                 label=row["reason"],
-                add={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
+                sums={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
             ),
         )
 
 
-def undecodable(is_new: str) -> Question:
+def undecodable(new_rows: str) -> Question:
     """Ask for records that nobody could decode.
 
     Args:
-        is_new: the condition of rows of bronze.records: a record counts when it was read, and not
+        new_rows: the condition of rows of bronze.records: a record counts when it was read, and not
             again when another release has tried it.
     """
     return Question(
@@ -132,7 +132,7 @@ FROM (
   SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
   FROM silver.quarantine AS refused
   WHERE EXISTS (
-    SELECT 1 FROM bronze.records AS new WHERE {is_new}
+    SELECT 1 FROM bronze.records AS new WHERE {new_rows}
       AND new.record_partition = refused.record_partition
       AND new.record_offset = refused.record_offset)
   GROUP BY record_partition, error
@@ -147,7 +147,7 @@ def _undecodable(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
         hit = _of_partition("undecodable_records", row, WARNING)
         numbers, texts = {"records": row["records"]}, {"error": row["error"]}
-        yield Finding(None, hit._replace(add=numbers, note=texts))
+        yield Finding(None, hit._replace(sums=numbers, last_values=texts))
 
 
 def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
@@ -171,17 +171,17 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
                 record,
                 record,
                 _EPISODE_MS,
-                add={"records": row["records"]},
-                note={name: row[name] for name in ("expected_partition", "partitions")},
+                sums={"records": row["records"]},
+                last_values={name: row[name] for name in ("expected_partition", "partitions")},
             ),
         )
 
 
-def oversized(is_new: str, thresholds: Thresholds) -> Question:
+def oversized(new_rows: str, thresholds: Thresholds) -> Question:
     """Ask for groups whose members' subscriptions and assignments fill a record.
 
     Args:
-        is_new: the condition of rows of silver.group_metadata.
+        new_rows: the condition of rows of silver.group_metadata.
         thresholds: the thresholds in force.
     """
     # Of the other fields Spark then reads nothing.
@@ -195,7 +195,7 @@ SELECT group_id, record_partition, record_offset, unix_millis(record_timestamp) 
 FROM (
   SELECT group_id, record_partition, record_offset, record_timestamp,
     {_MEMBER_BYTES} * size(members.member_id) + {" + ".join(sizes)} AS bytes
-  FROM silver.group_metadata WHERE {is_new}
+  FROM silver.group_metadata WHERE {new_rows}
 )
 WHERE bytes > {thresholds.least("oversized_record", "bytes")} AND record_timestamp IS NOT NULL""",
         ("record_partition", "record_offset"),
@@ -219,18 +219,18 @@ def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
                 record,
                 record,
                 _EPISODE_MS,
-                add={"records": 1},
-                most={"bytes": row["bytes"]},
-                note={"record_type": "group_metadata"},
+                sums={"records": 1},
+                maxima={"bytes": row["bytes"]},
+                last_values={"record_type": "group_metadata"},
             ),
         )
 
 
-def cleaner_stalled(is_new: str, limits: Values, now: int) -> Question:
+def cleaner_stalled(new_rows: str, limits: Values, now: int) -> Question:
     """Ask for partitions whose old records have nearly all been superseded, and are there still.
 
     Args:
-        is_new: the condition of rows of silver.offset_commits.
+        new_rows: the condition of rows of silver.offset_commits.
         limits: the thresholds.
         now: time of the log.
     """
@@ -242,7 +242,7 @@ SELECT record_partition, sum(records) AS records, count(*) AS keys, min(first) A
 FROM (
   SELECT record_partition, group_id, topic, topic_partition, count(*) AS records, {_FIRST_AND_LAST}
   FROM silver.offset_commits
-  WHERE {is_new} AND unix_millis(record_timestamp) < {now - limit["age_ms"]}
+  WHERE {new_rows} AND unix_millis(record_timestamp) < {now - limit["age_ms"]}
   GROUP BY record_partition, group_id, topic, topic_partition
 )
 GROUP BY record_partition
@@ -258,7 +258,7 @@ def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
         if share > most:
             hit = _of_partition("cleaner_stalled", row, WARNING)
             numbers = {"records": row["records"], "superseded_share": round(share, 3)}
-            yield Finding(None, hit._replace(most=numbers))
+            yield Finding(None, hit._replace(maxima=numbers))
 
 
 def hours_since(first: int) -> str:
@@ -315,8 +315,8 @@ def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
                 Position(partition, None, first),
                 Position(partition, None, last),
                 HOUR_MS,
-                most={"share": round(share, 3), "commits_an_hour": row["commits"]},
-                note={"group": row["busiest"]},
+                maxima={"share": round(share, 3), "commits_an_hour": row["commits"]},
+                last_values={"group": row["busiest"]},
             ),
         )
 
@@ -364,8 +364,8 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
                 record,
                 record,
                 HOUR_MS,
-                most={"commits": row["commits"], "other_offset": row["other_offset"]},
-                note={"committed_offset": row["last_committed_offset"]},
+                maxima={"commits": row["commits"], "other_offset": row["other_offset"]},
+                last_values={"committed_offset": row["last_committed_offset"]},
             ),
         )
 
@@ -400,7 +400,7 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
                 record,
                 record,
                 0,
-                most={"idle_ms": idle, "partitions": row["partitions"]},
+                maxima={"idle_ms": idle, "partitions": row["partitions"]},
             ),
         )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WINDOW_MS = HOUR_MS
 
 
-class Turn(NamedTuple):
+class SlotChanges(NamedTuple):
     """What a generation did to the slots of a group.
 
     Attributes:
@@ -44,7 +44,7 @@ def client_of(member: Row) -> str:
     return f"{member.get('client_id') or member['member_id']}@{member.get('client_host') or ''}"
 
 
-def follow(memory: Row, generation: Row, at: int) -> Turn:
+def follow(memory: Row, generation: Row, at: int) -> SlotChanges:
     """Follow the slots through one generation.
 
     Args:
@@ -64,9 +64,9 @@ def follow(memory: Row, generation: Row, at: int) -> Turn:
         slots.replace(member)
     for member in generation.get("members_joined") or ():
         slots.join(member)
-    group_restart = slots.begin_again(was_empty=was_empty)
+    group_restart = slots.count_group_restarts(was_empty=was_empty)
     returns = {client: len(slots.came_back[client]) for client in slots.returned}
-    return Turn(slots.restarts, returns, slots.sessions, group_restart)
+    return SlotChanges(slots.restarts, returns, slots.sessions, group_restart)
 
 
 class _Slots:
@@ -145,8 +145,8 @@ class _Slots:
         else:
             self._restart(slot, member, client)
 
-    def begin_again(self, *, was_empty: bool) -> int:
-        """Return the how many-th time within the hour a group that was empty begins again."""
+    def count_group_restarts(self, *, was_empty: bool) -> int:
+        """Return how often the group restarted after being empty within the hour; 0 if not now."""
         if not self.members and not was_empty:
             # Members that come later get new slots; what counts then is how often that happens.
             self._clear()

@@ -39,11 +39,12 @@ class Hit(NamedTuple):
     Attributes:
         subject: what it is about beside the group: a member, a topic; empty if nothing.
         gap_ms: findings further apart belong to two episodes.
-        add: numbers that an episode sums up.
-        begin: what an episode has of them that this finding begins, where that is more.
-        most: numbers of which an episode keeps the greatest.
-        note: what an episode keeps of its last finding.
-        lists: values of which an episode keeps all that differ, up to a bound.
+        sums: numbers that an episode sums up.
+        initial_sums: the sums with which an episode starts whose first finding this is, if they
+            are not `sums`.
+        maxima: numbers of which an episode keeps the maximum.
+        last_values: values of which an episode keeps the last.
+        lists: values of which an episode keeps the distinct ones, up to `_LISTED`.
     """
 
     kind: str
@@ -55,10 +56,10 @@ class Hit(NamedTuple):
     last: Position
     gap_ms: int
     label: str | None = None
-    add: dict[str, float] = {}  # noqa: RUF012 - never changed
-    begin: dict[str, float] = {}  # noqa: RUF012
-    most: dict[str, float] = {}  # noqa: RUF012
-    note: dict[str, Any] = {}  # noqa: RUF012
+    sums: dict[str, float] = {}  # noqa: RUF012 - never changed
+    initial_sums: dict[str, float] = {}  # noqa: RUF012
+    maxima: dict[str, float] = {}  # noqa: RUF012
+    last_values: dict[str, Any] = {}  # noqa: RUF012
     lists: dict[str, list[str]] = {}  # noqa: RUF012
 
 
@@ -87,9 +88,9 @@ class Episode:
     is_over: bool = False
 
     @classmethod
-    def begun(cls, hit: Hit) -> Episode:
+    def from_hit(cls, hit: Hit) -> Episode:
         """Begin an episode with its first finding."""
-        evidence = {**hit.add, **hit.begin, **hit.most, **hit.note}
+        evidence = {**hit.sums, **hit.initial_sums, **hit.maxima, **hit.last_values}
         evidence |= {name: values[:_LISTED] for name, values in hit.lists.items()}
         return cls(
             hit.kind,
@@ -104,10 +105,11 @@ class Episode:
             evidence,
         )
 
-    def takes(self, hit: Hit, clock: int | None) -> bool:
-        """Return whether a finding belongs to it that was made when the log's clock stood there.
+    def accepts(self, hit: Hit, clock: int | None) -> bool:
+        """Return whether a finding belongs to the episode.
 
-        The clock of another broker may be behind, but a run may have ended in between.
+        The later of the finding's start and the log's clock counts: a run may have ended at that
+        time, while the clock of another broker is behind.
         """
         at = hit.started_at if clock is None else max(hit.started_at, clock)
         return not self.is_over and at - self.ended_at <= hit.gap_ms
@@ -119,12 +121,12 @@ class Episode:
         self.ended_at = max(self.ended_at, hit.ended_at)
         self.last = list(hit.last)
         known = self.evidence
-        for name, value in hit.add.items():
+        for name, value in hit.sums.items():
             known[name] = known.get(name, 0) + value
-        for name, value in hit.most.items():
+        for name, value in hit.maxima.items():
             if name not in known or value > known[name]:
                 known[name] = value
-        known.update(hit.note)
+        known.update(hit.last_values)
         for name, values in hit.lists.items():
             seen = known.setdefault(name, [])
             seen += [v for v in dict.fromkeys(values) if v not in seen][: _LISTED - len(seen)]
@@ -145,19 +147,19 @@ class Findings:
         self.current = {(row["kind"], row["subject"]): Episode(**row) for row in current or []}
         self.done: list[Episode] = []
 
-    def hit(self, hit: Hit, clock: int | None = None) -> None:
-        """Take a finding, made when the clock of its source stood where it is given."""
+    def add(self, hit: Hit, clock: int | None = None) -> None:
+        """Add a finding; `clock` is the time of its source when it was made."""
         key = (hit.kind, hit.subject)
         known = self.current.get(key)
-        if known is not None and known.takes(hit, clock):
+        if known is not None and known.accepts(hit, clock):
             known.extend(hit)
             return
         if known is not None:
             self.done.append(known)
-        self.current[key] = Episode.begun(hit)
+        self.current[key] = Episode.from_hit(hit)
 
     def end_others(self, lasting: Mapping[str, Container[str]]) -> None:
-        """Let kinds of conditions be over but for some subjects of each."""
+        """End the episodes of the kinds in `lasting`, except those of the listed subjects."""
         for (kind, subject), episode in self.current.items():
             if kind in lasting and subject not in lasting[kind]:
                 episode.is_over = True

@@ -10,7 +10,7 @@ import statistics
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from detectors.members import Turn, follow
+from detectors.members import SlotChanges, follow
 from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Values
 
 _CONDITIONS = ("idle_members", "orphan_topic", "assignment_skew", "mixed_subscriptions")
-# Causes that no change of members is behind: each may be so once an hour, a burst counting as one.
+# Causes without a change of members: each is normal once an hour; a burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
     "subscription_changed",
@@ -30,11 +30,11 @@ _NO_MEMBER = {
     "coordinator_failover_suspected",
     "unknown",
 }
-# The second half of a rebalance that is counted already, or a step that moves nothing.
+# The second half of a rebalance that is counted already, or a step that moves no partition.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
-_REACHES_BACK_MS = 10 * MINUTE_MS
+_TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
-# What kind of members makes a storm is judged by so many sessions and rebalances.
+# So many recent sessions and rebalances decide which kind of members causes a storm.
 _SESSIONS = 50
 _CAUSE = "causes."
 
@@ -55,10 +55,10 @@ def examine(
     if at is None:
         return
     memory["clock"] = max(at, memory.get("clock", at))
-    turn = follow(memory, generation, at)
+    changes = follow(memory, generation, at)
     for detector in (_storm, _aborted, _slow, _stuck, _flapping, _leader, _recreated, _protocol):
-        for hit in detector(memory, limits, generation, turn):
-            findings.hit(hit, memory["clock"])
+        for hit in detector(memory, limits, generation, changes):
+            findings.add(hit, memory["clock"])
     _conditions(limits, findings, generation, now)
     memory["last"] = {
         name: generation.get(name)
@@ -91,8 +91,8 @@ def still_rebalancing(memory: Row, limits: Values, state: Row, now: int) -> Iter
             record,
             HOUR_MS,
             label="still_rebalancing",
-            most={"rebalance_ms": now - since, "allowed_ms": allowed},
-            note={"state": state["state"], "generation": state.get("generation")},
+            maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
+            last_values={"state": state["state"], "generation": state.get("generation")},
         )
 
 
@@ -121,18 +121,18 @@ def _hit(kind: str, severity: str, generation: Row, **given: object) -> Hit:
 # -- storms ----------------------------------------------------------------------------------------
 
 
-def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator[Hit]:
+def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -> Iterator[Hit]:
     """Find rebalances that nothing benign explains, too many in an hour or ten minutes."""
     clock = memory["clock"]
     seen: list[Row] = memory.setdefault("rebalances", [])
     del seen[: bisect_left(seen, clock - HOUR_MS, key=_clock)]
     sessions: list[list[int | None]] = memory.setdefault("sessions", [])
-    sessions += [[clock, *session] for session in turn.sessions]
+    sessions += [[clock, *session] for session in changes.sessions]
     # The clock never runs back, so the oldest are the first.
     del sessions[
         : max(len(sessions) - _SESSIONS, bisect_left(sessions, clock - HOUR_MS, key=_since))
     ]
-    number = _repetition(memory, generation, turn, clock)
+    number = _repetition(memory, generation, changes, clock)
     apart: list[int] = memory.setdefault("apart", [])
     del apart[: bisect_left(apart, clock - HOUR_MS)]
     if number <= 1:
@@ -143,7 +143,7 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
     if generation.get("aborted_evidence") != "complete":
         aborted = 0
     last = seen[-1] if seen else None
-    goes_on = last is not None and clock - last["clock"] <= _REACHES_BACK_MS
+    goes_on = last is not None and clock - last["clock"] <= _TEN_MINUTES_MS
     event = {
         "at": _began(generation) or 0,
         "clock": clock,
@@ -182,13 +182,13 @@ def _storm(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator
         _position(generation),
         HOUR_MS,
         label=_trigger([e for e in seen[-_SESSIONS:] if e["counts"]], sessions),
-        add={"rebalances": event["counts"], f"causes.{generation['cause']}": 1},
-        begin={
+        sums={"rebalances": event["counts"], f"causes.{generation['cause']}": 1},
+        initial_sums={
             name: number
             for name, number in in_hour.items()
             if number and (name == "rebalances" or name.startswith(_CAUSE))
         },
-        most={
+        maxima={
             "rebalances_in_an_hour": hour,
             "rebalances_in_ten_minutes": short,
             "share_of_hour": round(share, 3),
@@ -208,9 +208,9 @@ def _clock(event: Row) -> int:
 
 
 def _sums(event: Row) -> dict[str, int]:
-    """Add an event to the sums of those before it, from which any window's are a difference.
+    """Return the running totals up to and including an event.
 
-    An hour of a storm has hundreds of them, and each would have to be looked at for each.
+    The totals of a window are the difference of two, so that no window has to be added up again.
     """
     sums = dict(event["before"])
     if event["counts"]:
@@ -221,13 +221,13 @@ def _sums(event: Row) -> dict[str, int]:
     return sums
 
 
-def _repetition(memory: Row, generation: Row, turn: Turn, at: int) -> int:
-    """Return the number of a rebalance among its like of the hour; 0 if it counts for none."""
+def _repetition(memory: Row, generation: Row, changes: SlotChanges, at: int) -> int:
+    """Return how often such a rebalance happened within the hour, with this; 0 if not counted."""
     cause = generation["cause"]
     if cause in _PART_OF_ANOTHER:
         return 0
     if cause not in _NO_MEMBER:
-        return max([*turn.restarts, turn.group_restart, 0])
+        return max([*changes.restarts, changes.group_restart, 0])
     bursts: dict[str, list[int]] = memory.setdefault("bursts", {})
     times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
     is_new = not times or at - times[-1] > _BURST_MS
@@ -255,14 +255,14 @@ def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None
     if waits and 0.5 <= statistics.median(waits) <= 1.5:  # noqa: PLR2004
         # The join phase waits for members that died without a word, till their sessions end.
         return "crash_loop"
-    is_short = statistics.median(lasted) < _REACHES_BACK_MS
+    is_short = statistics.median(lasted) < _TEN_MINUTES_MS
     return "short_lived_members" if is_short else None
 
 
 # -- single rebalances -----------------------------------------------------------------------------
 
 
-def _aborted(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+def _aborted(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
     """Find rebalances that began again before they were done."""
     aborted = generation.get("aborted_generations") or 0
     if generation.get("aborted_evidence") != "complete" or not aborted:
@@ -286,12 +286,12 @@ def _aborted(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[
         INFO if is_start else severity,
         generation,
         label="first_start" if is_start else None,
-        add={"aborted": aborted, f"causes.{generation['cause']}": 1},
-        most={"aborted_in_an_hour": hour},
+        sums={"aborted": aborted, f"causes.{generation['cause']}": 1},
+        maxima={"aborted_in_an_hour": hour},
     )
 
 
-def _slow(_: Row, limits: Values, generation: Row, __: Turn) -> Iterator[Hit]:
+def _slow(_: Row, limits: Values, generation: Row, __: SlotChanges) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
     limit = limits["slow_rebalance"]
     join, sync = generation.get("join_ms") or 0, generation.get("sync_ms") or 0
@@ -306,12 +306,12 @@ def _slow(_: Row, limits: Values, generation: Row, __: Turn) -> Iterator[Hit]:
         WARNING,
         generation,
         label="first_start" if generation["cause"] == "group_created" else None,
-        add={"rebalances": 1},
-        most={"join_ms": join, "sync_ms": sync},
+        sums={"rebalances": 1},
+        maxima={"join_ms": join, "sync_ms": sync},
     )
 
 
-def _stuck(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
     """Find rebalances longer than any member may take."""
     took = generation.get("rebalance_ms")
     if took is None or not generation.get("member_count"):
@@ -326,13 +326,13 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hi
             "stuck_rebalance",
             WARNING,
             generation,
-            add={"rebalances": 1},
-            most={
+            sums={"rebalances": 1},
+            maxima={
                 "rebalance_ms": took,
                 "allowed_ms": allowed,
                 "aborted": generation.get("aborted_generations") or 0,
             },
-            note={"generation": generation["generation"]},
+            last_values={"generation": generation["generation"]},
         )
 
 
@@ -342,10 +342,10 @@ def _allowed_ms(limits: Values, timeout: int | None) -> int:
     return round(longest * (1 + limit["tolerance"]))
 
 
-def _flapping(memory: Row, limits: Values, generation: Row, turn: Turn) -> Iterator[Hit]:
+def _flapping(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -> Iterator[Hit]:
     """Find clients that leave and come back over and over."""
     limit = limits["member_flapping"]
-    often = {c: times for c, times in turn.returns.items() if times >= limit["returns_an_hour"]}
+    often = {c: times for c, times in changes.returns.items() if times >= limit["returns_an_hour"]}
     if not often:
         return
     record, end = _position(generation), _ended(generation)
@@ -360,13 +360,13 @@ def _flapping(memory: Row, limits: Values, generation: Row, turn: Turn) -> Itera
             Position(record.partition, offset, timestamp),
             record,
             HOUR_MS,
-            add={"returns": 1},
-            begin={"returns": times},
-            most={"returns_in_an_hour": times},
+            sums={"returns": 1},
+            initial_sums={"returns": times},
+            maxima={"returns_in_an_hour": times},
         )
 
 
-def _leader(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+def _leader(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
     """Find leaders that start a rebalance again and again, though nobody came or went."""
     if generation["cause"] != "leader_rejoined":
         return
@@ -386,13 +386,13 @@ def _leader(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[H
         Position(*seen[0][1:]),
         _position(generation),
         HOUR_MS,
-        add={"rejoins": 1},
-        begin={"rejoins": times},
-        most={"rejoins_in_an_hour": times},
+        sums={"rejoins": 1},
+        initial_sums={"rejoins": times},
+        maxima={"rejoins_in_an_hour": times},
     )
 
 
-def _recreated(memory: Row, _: Values, generation: Row, __: Turn) -> Iterator[Hit]:
+def _recreated(memory: Row, _: Values, generation: Row, __: SlotChanges) -> Iterator[Hit]:
     """Find groups that were deleted, or expired, and made again."""
     last = memory.get("last")
     if generation["cause"] != "group_created" or last is None:
@@ -403,8 +403,8 @@ def _recreated(memory: Row, _: Values, generation: Row, __: Turn) -> Iterator[Hi
         "group_recreated",
         INFO,
         generation,
-        add={"times": 1},
-        note={
+        sums={"times": 1},
+        last_values={
             "last_generation": last["generation"],
             "last_group_type": last["group_type"],
             "group_type": generation["group_type"],
@@ -412,7 +412,7 @@ def _recreated(memory: Row, _: Values, generation: Row, __: Turn) -> Iterator[Hi
     )
 
 
-def _protocol(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator[Hit]:
+def _protocol(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
     """Find changes of the assignor, or of the whole protocol."""
     last = memory.get("last")
     before, after = memory.get("protocol"), generation.get("protocol") or None
@@ -432,7 +432,7 @@ def _protocol(memory: Row, limits: Values, generation: Row, _: Turn) -> Iterator
         WARNING if is_often else INFO,
         generation,
         label="conversion" if generation["cause"] == "conversion" else "assignor",
-        add={"changes": 1},
+        sums={"changes": 1},
         lists={"listed_changes": [f"{before} to {after}"]},
     )
 
@@ -444,14 +444,14 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
     """Find what is odd about an assignment, for as long as it is in force."""
     start = generation.get("stable_at")
     if start is None and generation.get("member_count"):
-        return  # not known yet, so what was so goes on
+        return  # not known yet, so open conditions stay open
     end = generation.get("ended_at")
     if end is None:
         end = now if now is not None else start
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     if start is not None and end is not None:
         for hit in _conditions_of(limits, generation, start, max(start, end)):
-            findings.hit(hit)
+            findings.add(hit)
             found[hit.kind].append(hit.subject)
     findings.end_others(found)
 
@@ -471,12 +471,12 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
             "idle_members",
             "",
             WARNING if many else INFO,
-            most={"idle": len(idle), "member_count": members},
-            note={"partitions": generation.get("assigned_partitions")},
+            maxima={"idle": len(idle), "member_count": members},
+            last_values={"partitions": generation.get("assigned_partitions")},
             lists={"members": list(idle)},
         )
     for topic in generation.get("unassigned_topics") or ():
-        yield holds("orphan_topic", topic, WARNING, most={"member_count": members})
+        yield holds("orphan_topic", topic, WARNING, maxima={"member_count": members})
     limit = limits["assignment_skew"]
     most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
     if most and total and members > 1:
@@ -486,9 +486,9 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
                 "assignment_skew",
                 "",
                 WARNING,
-                most={"most_partitions": most},
-                note={"mean_partitions": round(mean, 1), "member_count": members},
+                maxima={"most_partitions": most},
+                last_values={"mean_partitions": round(mean, 1), "member_count": members},
             )
     subscriptions = generation.get("subscriptions") or 0
     if subscriptions > 1:
-        yield holds("mixed_subscriptions", "", INFO, most={"subscriptions": subscriptions})
+        yield holds("mixed_subscriptions", "", INFO, maxima={"subscriptions": subscriptions})

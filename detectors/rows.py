@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Values
 
 
-def rows_of(
+def anomaly_rows(
     settled: Iterable[Episode],
     still_open: Iterable[Episode],
     cluster: str,
@@ -25,13 +25,13 @@ def rows_of(
     *,
     now: int,
 ) -> Iterator[Row]:
-    """Return the rows of the episodes of a group, see `row_of`."""
+    """Return the rows of the episodes of a group, see `anomaly_row`."""
     for is_settled, episodes in ((True, settled), (False, still_open)):
         for episode in episodes:
-            yield row_of(episode, cluster, group_id, limits, now=now, is_settled=is_settled)
+            yield anomaly_row(episode, cluster, group_id, limits, now=now, is_settled=is_settled)
 
 
-def row_of(
+def anomaly_row(
     episode: Episode,
     cluster: str,
     group_id: str | None,

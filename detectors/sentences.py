@@ -44,7 +44,7 @@ def summary(kind: str, evidence: Row) -> str:
 
 
 def name(text: str) -> str:
-    """Return a name that anyone may have chosen so that it fits into a sentence."""
+    """Return a name chosen by a user in printable form, cut to the length of a sentence."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
 
@@ -329,4 +329,4 @@ _SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 KINDS = tuple(_SENTENCES)
-"""Every kind of anomaly there is, by the contract's names."""
+"""All kinds of anomalies, the most important first."""

@@ -1,4 +1,4 @@
-"""The thresholds of all detectors: ours with their reasons, the user's over them, some by group."""
+"""The thresholds of the detectors: defaults with reasons, overridden by the user or per group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Values: TypeAlias = "dict[str, dict[str, float]]"
 _OVERRIDES = "overrides"
 # These are of the log, not of a group.
 _WITHOUT_GROUP = ("cleaner_stalled", "hot_partition")
-# Goes up when the detectors find or remember something else: the anomalies then get a full refresh.
+# To be raised when detectors find or remember something else: causes a full refresh of anomalies.
 _RULES = 4
 
 
@@ -72,7 +72,7 @@ class Thresholds:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Name these thresholds, and the rules that ask for them: others find other anomalies."""
+        """Return a hash of thresholds and rules: if it changes, the next run is a full refresh."""
         overrides = [[o.groups, o.values] for o in self.overrides]
         declared = [_RULES, self.values, overrides, self.ignored_groups]
         text = json.dumps(declared, sort_keys=True)
@@ -88,7 +88,7 @@ def read(defaults: str, own: str | None = None) -> Thresholds:
             with the same and a ``groups`` pattern, and ``ignored_groups``.
 
     Raises:
-        ThresholdsError: what the user's text has is no threshold, or no number.
+        ThresholdsError: the user's text has an unknown threshold, or a value that is no number.
     """
     ours = toml.loads(defaults)
     ignored = ours.pop("ignored_groups", None)

@@ -1,4 +1,4 @@
-"""The detectors' one seam to Spark: rows of gold and silver in, anomalies out."""
+"""The only module of the detectors that uses Spark: rows of gold and silver in, anomalies out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from detectors.detection import CHECKPOINT, COLUMNS, TURNS, detected
+from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
 from detectors.group import (
     GENERATION,
     LAG,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
-_ORDER = ("turn", HOME, "position", "second_position", "kind", "tie")
+_ORDER = ("sort_rank", HOME, "position", "second_position", "kind", "tie")
 
 
 class Sources(NamedTuple):
@@ -127,13 +127,13 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
 def _part(
     rows: DataFrame,
     kind: str,
-    of_open: str | None = None,
+    open_kind: str | None = None,
     *,
     position: str | None = None,
     second_position: str | None = None,
     tie: str | None = None,
 ) -> DataFrame:
-    """Return rows the shape of all; those that are not settled are of a kind of their own."""
+    """Return rows in the common schema; those that are not settled get the kind `open_kind`."""
     types = {f.name: f.dataType for f in rows.schema.fields}
 
     def column(name: str) -> Column:
@@ -143,14 +143,14 @@ def _part(
         return F.lit(None) if name is None else column(name)
 
     def of_kind(value: Callable[[str], str | int]) -> Column:
-        if of_open is None:
+        if open_kind is None:
             return F.lit(value(kind))
-        return F.when(F.col("is_settled"), value(kind)).otherwise(value(of_open))
+        return F.when(F.col("is_settled"), value(kind)).otherwise(value(open_kind))
 
     return rows.select(
         "group_id",
         of_kind(str).alias("kind"),
-        of_kind(TURNS.__getitem__).alias("turn"),
+        of_kind(SORT_RANKS.__getitem__).alias("sort_rank"),
         (F.col(HOME) if HOME in types else F.lit(None)).cast("boolean").alias(HOME),
         order(position).cast("bigint").alias("position"),
         order(second_position).cast("bigint").alias("second_position"),
@@ -160,7 +160,7 @@ def _part(
 
 
 def _at_home(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
-    """Tell of records of groups that are in two partitions which are where they belong now."""
+    """Mark which records are in the partition that their group belongs to now."""
     if homes is None:
         return rows
     home = homes.select("group_id", F.col("record_partition").alias("home"))

@@ -15,8 +15,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "engine.json"
 _BETWEEN = re.compile(r"(?<=<!-- engine.json -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _RUNS = {
     "first": "{records:,} records, first run",
-    "hour": "{hour:,} new records behind {records:,}",
-    "nothing": "nothing new behind {records:,}",
+    "hour": "{hour:,} new records after {records:,}",
+    "nothing": "nothing new after {records:,}",
 }
 
 

@@ -39,7 +39,7 @@ The silver tables that records decode into, all but `silver.quarantine`, have th
 Their own columns stand between `is_tombstone` and `decode_notes`, but for `key_version`, which
 precedes `value_version`; a column that a later release added to a table stands last.
 
-Key: {key}. Delta takes no row without it.
+Key: {key}. CHECK constraints hold that it is not null.
 A tombstone has its key's columns; its value's are null. A field that the value's version or layout
 lacks is null.
 """
@@ -69,7 +69,7 @@ def _overview(specs: Iterable[TableSpec]) -> str:
 
 def _section(spec: TableSpec) -> str:
     held = "; ".join(f"`{condition}`" for _, condition in spec.constraints)
-    constraints = f" Delta takes no row that breaks: {held}." if held else ""
+    constraints = f" CHECK constraints: {held}." if held else ""
     about = paragraph(f"{spec.grain} Key: {_names(spec.key)}.{constraints}")
     return f"## {spec.name}\n\n{about}\n\n" + _columns(spec.columns)
 

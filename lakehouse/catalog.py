@@ -6,8 +6,8 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from schemas.tables import all_tables
 from lakehouse.tables import sql_literal
+from schemas.tables import all_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
 
-from schemas.tables import FORMAT_VERSION, RUNS
 from lakehouse.errors import LakehouseError
 from lakehouse.migration import former_runs
+from schemas.tables import FORMAT_VERSION, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,9 +52,9 @@ class LedgerRow:
 
     Attributes:
         state: planned or done.
-        after_run: the run took what came behind this run of the stage before,
-        to_run: up to and with this one.
-        is_refresh: it took everything from the start, and what earlier runs wrote did not count.
+        after_run: exclusive lower bound of the runs of the upstream stage that the run processed.
+        to_run: inclusive upper bound of them.
+        is_refresh: a full refresh: it read everything, and replaced what earlier runs wrote.
         rows: rows it wrote, by the name of the table.
         details: what the stage itself notes.
         token: tells two rows of the same plan apart.
@@ -84,10 +84,10 @@ class StageRun:
 
     Attributes:
         id: its stage and number.
-        after: it takes what came behind this run of the stage before,
-        to: up to and with this one.
-        is_refresh: it takes everything from the start, and nothing of earlier runs counts.
-        is_resumed: another run of the stage was planned, and is not done: this one does its work.
+        after: exclusive lower bound of the runs of the upstream stage that it processes.
+        to: inclusive upper bound of them.
+        is_refresh: a full refresh: it reads everything, and replaces what earlier runs wrote.
+        is_resumed: it resumes a run that was planned, and was not completed.
         plan: details of the plan; of a run that is resumed, those of then.
         former: details of the last run that is done; empty if there is none.
         rows: the rows that it writes, by the name of the table, for the ledger.
@@ -128,7 +128,7 @@ class Runs:
         return -1 if last is None else last.run
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
-        """Return the runs of a stage that are done, those behind one up to another and with it."""
+        """Return the completed runs of a stage with ``after < run <= to``."""
         last = self.last(stage)
         if last is None or after >= to:
             return []
@@ -158,8 +158,8 @@ class Runs:
 
         Args:
             stage: the stage.
-            to: the last run that is done of the stage before.
-            refresh: take everything from the start, since nothing of earlier runs counts.
+            to: the last completed run of the upstream stage.
+            refresh: do a full refresh: read everything, and replace what earlier runs wrote.
             force: run even if nothing is new.
             floor: the greatest number of a run of the stage that its tables have, if the ledger has
                 none of it since it was lost.

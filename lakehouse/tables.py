@@ -22,19 +22,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from schemas.columns import ArrayOf, Primitive, arrow_schema
 from lakehouse.errors import LakehouseError, error_classes
 from lakehouse.runs import Runs
+from schemas.columns import ArrayOf, Primitive, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import DataFrameWriter, SparkSession
 
+    from lakehouse.runs import RunId
     from schemas.columns import Column as DeclaredColumn
     from schemas.columns import ColumnType
     from schemas.tables import TableSpec
-    from lakehouse.runs import RunId
 
 Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
 """Rows of a table without the column `cluster`: in Spark, or here."""
@@ -254,7 +254,7 @@ def of_groups(groups: Iterable[str]) -> str:
 
 
 def among(column: str, texts: Iterable[str]) -> str:
-    """Return the SQL condition of rows that have one of some texts; without any, no row meets it."""
+    """Return the SQL condition of rows with one of some texts; without any, no row meets it."""
     return f"{column} IN ({', '.join(map(sql_text, texts)) or 'NULL'})"
 
 

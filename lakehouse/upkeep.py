@@ -12,8 +12,8 @@ from lakehouse.errors import LakehouseError
 from lakehouse.tables import sql_text
 
 if TYPE_CHECKING:
-    from schemas.tables import TableSpec
     from lakehouse.tables import Lakehouse
+    from schemas.tables import TableSpec
 
 _MIB = 2**20
 # Runs add to a file of this size or more no longer, so that no byte is rewritten over and over.
@@ -21,7 +21,7 @@ _SMALL = 64 * _MIB
 _LARGE = 128 * _MIB
 # Fewer files cost a reader nothing.
 _FEW = 4
-# Looking for old files takes as long as all else; few can have become old so soon after the last time.
+# Looking for old files takes as long as all else, and few become old so soon after the last time.
 _SOON_MS = 12 * 3_600_000
 _OPEN = "is_settled"
 _EXPIRES = "delta.setTransactionRetentionDuration"

@@ -266,7 +266,7 @@ class _Steps:
     Args:
         commits: `COMMIT_COLUMNS`.
         keys: number of each commit's partition.
-        former: the last commits of before, one of a partition.
+        former: the last commits before them, one per partition.
         known: numbers of their partitions.
     """
 
@@ -490,7 +490,7 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def _most(values: np.ndarray, former: Numbers) -> Numbers:
-    """Return the greater of a step so far, 0 for none, and the largest one of before."""
+    """Return the maximum of a step so far, 0 for none, and the largest step before it."""
     most = np.maximum(values, np.where(former.known, former.values, 0))
     return Numbers(most, (values > 0) | former.known)
 

@@ -1,4 +1,4 @@
-"""The seam to Spark: commits in, how offsets went on out; with the ends of logs, the lag."""
+"""The only module here that uses Spark: from commits, offset progress; with log ends, the lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seam to the tables: they in, the bounded rows that the page shows out."""
+"""Reads from the tables the rows that the report shows, a bounded number of each."""
 
 from __future__ import annotations
 

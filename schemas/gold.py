@@ -97,9 +97,9 @@ GROUP_GENERATIONS = (
     column("join_completed_at_max", "timestamp", "All had joined no later."),
     column("stable_at", "timestamp", "When the group became Stable; null if it did not."),
     column("ended_at", "timestamp", "When the next generation began; null for the newest."),
-    column("join_ms", "bigint", "From the begin of the rebalance till all had joined."),
-    column("sync_ms", "bigint", "From there till Stable."),
-    column("rebalance_ms", "bigint", "From the begin of the rebalance till its end."),
+    column("join_ms", "bigint", "From the start of the rebalance until all had joined."),
+    column("sync_ms", "bigint", "From there until Stable."),
+    column("rebalance_ms", "bigint", "From the start of the rebalance until its end."),
     column(
         "clock_skew_ms",
         "bigint",

@@ -182,7 +182,7 @@ COVERAGE = TableSpec(
 
 RUNS = TableSpec(
     name="bronze.runs",
-    grain="One row per step of a run of a stage: planned, then done. The ledger of what ran when.",
+    grain="One row per run of a stage and state (planned, done): the ledger of what ran when.",
     columns=(
         _CLUSTER,
         column(
@@ -196,10 +196,10 @@ RUNS = TableSpec(
         column(
             "after_run",
             "bigint",
-            "The run took what came behind this run of the stage before (decode: ingest, history:"
-            " decode, anomalies: history); -1 for all from the start,",
+            "Exclusive lower bound: the run processed later runs of the stage before (decode:"
+            " ingest, history: decode, anomalies: history); -1 for all from the start.",
         ),
-        column("to_run", "bigint", "up to and with this one."),
+        column("to_run", "bigint", "Inclusive upper bound of those runs."),
         column(
             "is_refresh",
             "boolean",
@@ -296,7 +296,7 @@ MEMBER_SESSIONS = TableSpec(
 )
 PARTITION_OWNERS = TableSpec(
     name="gold.partition_owners",
-    grain="One row per time that a member owned a partition.",
+    grain="One row per period in which a member owned a partition.",
     columns=(_CLUSTER, *gold.PARTITION_OWNERS, gold.HISTORY_RUN),
     key=(
         "cluster",
@@ -330,7 +330,8 @@ COMMITTED_OFFSETS = TableSpec(
 )
 OFFSET_MOVES = TableSpec(
     name="gold.offset_moves",
-    grain="One row per commit that did not just go on: back, far ahead, deleted, or after that.",
+    grain="One row per commit that goes back, skips far ahead, deletes the offset, or is the first"
+    " after a deletion.",
     columns=(_CLUSTER, *gold.OFFSET_MOVES),
     key=("cluster", "record_partition", "record_offset"),
     skipping=("group_id", "topic", "at", "history_run"),
@@ -352,7 +353,7 @@ LOG_OFFSETS = TableSpec(
 )
 GROUP_CHECKPOINTS = TableSpec(
     name="gold.group_checkpoints",
-    grain="One row per group: where its history goes on.",
+    grain="One row per group: the state from which the next history run resumes.",
     columns=(_CLUSTER, *gold.GROUP_CHECKPOINTS),
     key=("cluster", "group_id"),
     skipping=("group_id", "history_run"),
@@ -376,7 +377,7 @@ GROUP_HEALTH = TableSpec(
 )
 ANOMALY_CHECKPOINTS = TableSpec(
     name="gold.anomaly_checkpoints",
-    grain="One row per group: where its detectors go on.",
+    grain="One row per group: the state from which the next anomalies run resumes.",
     columns=(_CLUSTER, *gold.ANOMALY_CHECKPOINTS),
     key=("cluster", "group_id"),
     skipping=("group_id", "anomalies_run"),

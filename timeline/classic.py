@@ -28,10 +28,10 @@ from timeline.timeline import (
     STABLE,
     Moment,
     current,
+    earliest_exit,
     elapsed,
     enter,
     exactly,
-    held,
     not_before,
 )
 
@@ -55,10 +55,10 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
         is_complete: whether no offset is missing between the group's last record and this one.
     """
     if record.payload is None:
-        lives.deleted(state, output, record, "classic")
+        lives.end_by_tombstone(state, output, record, "classic")
     else:
         if state.group_type not in (None, "classic"):
-            lives.vanished(state, output, record)
+            lives.end_without_tombstone(state, output, record)
         members = _members(record.payload, state.members)
         if members and _is_replacement(state, record.payload, members):
             _replaced(state, output, record, members)
@@ -66,10 +66,10 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
             pass  # written again, by a coordinator that took over: nothing happened
         else:
             _generation(state, output, record, members, is_complete=is_complete)
-    _noted(state, record)
+    _finish_record(state, record)
 
 
-def _noted(state: GroupState, record: Record) -> None:
+def _finish_record(state: GroupState, record: Record) -> None:
     state.usual_pause = estimate.usual_pause(state)
     state.commits = Commits()
     state.live = []
@@ -77,8 +77,10 @@ def _noted(state: GroupState, record: Record) -> None:
     state.clock = not_before(state.clock, lives.moment(state, record).at)
 
 
-def committed_first(state: GroupState, output: Output, record: Record, *, is_exact: bool) -> None:
-    """Let a group begin that only commits offsets: Kafka holds it for empty."""
+def begin_simple_group(
+    state: GroupState, output: Output, record: Record, *, is_exact: bool
+) -> None:
+    """Begin a group that only commits offsets (a simple group): Kafka shows it as Empty."""
     state.group_type = "classic"
     when = lives.moment(state, record)
     if not is_exact:
@@ -86,7 +88,7 @@ def committed_first(state: GroupState, output: Output, record: Record, *, is_exa
     enter(state, output, EMPTY, when, record, generation=0, member_count=0)
 
 
-def come_back(
+def downgrade(
     state: GroupState, output: Output, record: Record, *, rebalances: bool, is_whole: bool
 ) -> None:
     """Take the record by which a group of the new protocol becomes a classic one.
@@ -102,9 +104,9 @@ def come_back(
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
     if not is_whole:
-        when = when._replace(earliest=held(state.interval))
+        when = when._replace(earliest=earliest_exit(state.interval))
     _converted_back(state, output, record, members, when, rebalances=rebalances)
-    _noted(state, record)
+    _finish_record(state, record)
 
 
 # -- what a record can be ----------------------------------------------------------------------
@@ -114,9 +116,9 @@ class _Step(NamedTuple):
     """A record that begins a generation, beside what was known before it.
 
     Attributes:
-        number: the generation.
-        known: generation in force before; None if it is not known.
-        was: state before; None if it is not known.
+        generation: its number.
+        previous_generation: the one in force before; None if it is not known.
+        previous_state: None if it is not known.
         missing: generations in between that no record tells of; None if that is not known.
         when: time of the record, when the group was Stable if it has members.
         completed: when the join phase ended.
@@ -125,9 +127,9 @@ class _Step(NamedTuple):
 
     record: Record
     members: dict[str, Member]
-    number: int
-    known: int | None
-    was: str | None
+    generation: int
+    previous_generation: int | None
+    previous_state: str | None
     missing: int | None
     when: Moment
     completed: Moment
@@ -145,12 +147,12 @@ def _generation(
     """Take a new generation, with members or without."""
     payload = record.payload or {}
     number = payload["generation"]
-    begins_again = _begins_again(state, output, record, number, has_members=bool(members))
+    begins_again = _was_recreated(state, output, record, number, has_members=bool(members))
     if number == 0 and not members:
         _created(state, output, record)
         return
     if state.record_offset is None and number > 1 and not is_complete:
-        lives.forget_guess(state)
+        lives.discard_simple_group(state)
     state.group_type = "classic"
     was = current(state)
     known = state.interval["generation"] if state.interval is not None else None
@@ -164,7 +166,7 @@ def _generation(
     if not is_first:
         # It may be that of a static member that came back, and tell when the group became Stable;
         # or that of a conversion, which tells its own time.
-        since = held(state.interval)
+        since = earliest_exit(state.interval)
         when = when._replace(earliest=since if is_own else completed.earliest)
         completed = completed._replace(earliest=since)
     step = _Step(record, members, number, known, was, missing, when, completed, is_first)
@@ -222,17 +224,17 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     return {} if lasted is not None and lasted > timeout else state.last_owners
 
 
-def _begins_again(
+def _was_recreated(
     state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
 ) -> bool:
-    """Return whether the group was deleted and made again, though no record says so.
+    """Return whether the group was deleted and recreated without a record of it, and end it then.
 
-    Only such a group counts its generations from the start. The group is Dead then.
+    Only a recreated group counts its generations from the start.
     """
     known = state.interval["generation"] if state.interval is not None else None
     if known is None or (number >= known and (number > 0 or has_members)):
         return False
-    lives.vanished(state, output, record)
+    lives.end_without_tombstone(state, output, record)
     return number > 0
 
 
@@ -242,12 +244,12 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     if end is None:
         return Moment(None, None, None)
     began = state.interval
-    if step.was == PREPARING and began is not None:
+    if step.previous_state == PREPARING and began is not None:
         # A join phase that an upgrade cut short goes on after the downgrade.
         earliest = state.classic_since or began["started_at_min"]
         state.classic_since = None
         return Moment(began["started_at"], earliest, began["started_at_max"])
-    if step.was in (None, EMPTY, DEAD):
+    if step.previous_state in (None, EMPTY, DEAD):
         started = estimate.first_join(state, end, len(step.members), missing)
         if began is not None and started.at is not None:
             lasted = end - started.at
@@ -260,15 +262,15 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
         and not cause.resubscribed(state.members, step.members)
     )
     started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
-    started = _apart(started, began["started_at"] if began is not None else None, end)
+    started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
-        started = started._replace(earliest=held(began))
+        started = started._replace(earliest=earliest_exit(began))
     if not missing:
         estimate.learn(state, end, step.members)
     return started
 
 
-def _apart(started: Moment, before: int | None, end: int) -> Moment:
+def _separated(started: Moment, before: int | None, end: int) -> Moment:
     """Let a rebalance begin after the state before did, and before its own join phase ended.
 
     Both took their time, if less than a millisecond; whoever orders states by time alone sees them
@@ -292,7 +294,7 @@ def _stable(state: GroupState, output: Output, step: _Step) -> None:
             name,
             when,
             step.record,
-            generation=step.number,
+            generation=step.generation,
             member_count=len(step.members),
         )
 
@@ -307,10 +309,14 @@ def _fill_assignment(row: Row, payload: Row, members: dict[str, Member], moved: 
 def _cause(
     state: GroupState, step: _Step, changes: Changes, moved: Moves, since_ms: int | None
 ) -> tuple[str, str]:
-    """Tell why a generation with members came about."""
+    """Return the cause of a generation with members, and a sentence on it."""
     payload = step.record.payload or {}
-    if step.was in (None, EMPTY, DEAD) and not state.members and not step.known:
-        if step.was is None and step.number > 1 and step.missing is None:
+    if (
+        step.previous_state in (None, EMPTY, DEAD)
+        and not state.members
+        and not step.previous_generation
+    ):
+        if step.previous_state is None and step.generation > 1 and step.missing is None:
             return cause.UNKNOWN, cause.FIRST_KNOWN
         count = len(step.members)
         first = f"{count} members" if count > 1 else "member"
@@ -353,12 +359,12 @@ def _follow(
         step.record,
         at=step.completed.at,
         earliest=row.get("join_started_at_min"),
-        generation=step.number,
+        generation=step.generation,
         end_cause=LEFT if step.members else EMPTIED,
         replaced=changes.replaced,
     )
     owners = {} if is_connect else step.members
-    follow_owners(state, output, owners, step.record, at=step.when.at, generation=step.number)
+    follow_owners(state, output, owners, step.record, at=step.when.at, generation=step.generation)
 
 
 def _follow_at_once(
@@ -506,7 +512,7 @@ def _same_generation(state: GroupState, payload: Row) -> bool:
 
 
 def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member]) -> bool:
-    """Tell a record written because a static member came back, or written again."""
+    """Return whether a record was written for a static member's return, or written again."""
     return (
         current(state) == STABLE
         and _same_generation(state, payload)
@@ -517,7 +523,7 @@ def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member])
 def _join_completed(
     state: GroupState, record: Record, members: dict[str, Member], when: Moment
 ) -> Moment:
-    """Tell when the join phase ended: the record says so, from value version 2 on."""
+    """Return when the join phase ended: the record has that time, from value version 2 on."""
     at, own = when.at, record.timestamp
     if not members or at is None:
         return when

@@ -110,10 +110,10 @@ def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]
 def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
     """Let a group begin with its first offset, or end with its last; see `steps`."""
     if record.payload is None:
-        lives.deleted(state, output, record, "classic")
+        lives.end_by_tombstone(state, output, record, "classic")
         state.record_offset = record.offset
         return
-    classic.committed_first(state, output, record, is_exact=is_complete)
+    classic.begin_simple_group(state, output, record, is_exact=is_complete)
     if is_complete:
         state.record_offset = record.offset
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timeline.timeline import Moment, held
+from timeline.timeline import Moment, earliest_exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,10 +52,10 @@ def first_join(state: GroupState, end: int, member_count: int, missing: int) -> 
         and not generation
     ):
         # The record of an empty new group is written by the first JoinGroup itself.
-        return Moment(since, held(state.interval), end)
+        return Moment(since, earliest_exit(state.interval), end)
     delay = min(state.initial_delay_ms or _INITIAL_DELAY_MS, _INITIAL_DELAY_MS)
     waits = 2 if member_count > 1 else 1
-    return _within(state, end - delay * (waits + missing), held(state.interval), end)
+    return _within(state, end - delay * (waits + missing), earliest_exit(state.interval), end)
 
 
 def rejoin(
@@ -71,7 +71,7 @@ def rejoin(
         is_follow_up: whether the members re-joined because the last generation revoked partitions.
     """
     since = state.interval["started_at"] if state.interval is not None else None
-    earliest = held(state.interval)
+    earliest = earliest_exit(state.interval)
     if not missing:
         # Kafka waits no longer than the largest rebalance timeout of any member.
         timeout = _longest_timeout([*state.members.values(), *members.values()])

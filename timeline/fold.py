@@ -76,7 +76,7 @@ class Fold:
 
     def record(self, record: Record) -> None:
         """Take the next record of the group."""
-        if self.pending is not None and _together(self.pending.records[-1], record):
+        if self.pending is not None and _is_same_batch(self.pending.records[-1], record):
             self.pending.records.append(record)
             return
         self._settle(record.timestamp)
@@ -122,18 +122,18 @@ class Fold:
         self._settle(record.timestamp)
         self.state.partition, self.state.record_offset = partition, None
         self._has_hole = has_hole
-        lives.vanished(self.state, self.output, record)
+        lives.end_without_tombstone(self.state, self.output, record)
 
     def _settle(self, next_at: int | None) -> None:
         if self.pending is not None:
-            judge(self.state, self.output, _not_ahead(self._seen(self.pending), next_at))
+            apply_batch(self.state, self.output, _bounded(self._with_cut(self.pending), next_at))
             self.pending = None
 
-    def _seen(self, batch: Batch) -> Batch:
+    def _with_cut(self, batch: Batch) -> Batch:
         """Note whether a batch is cut, as far as is known now."""
         last = batch.records[-1].offset
-        # A hole before the offset behind it is one that the run before found further on: that run
-        # has seen for itself whether the batch is cut.
+        # No offset lies in between: True only means that an earlier run found a hole further on,
+        # and that run has already determined whether the batch is cut.
         is_hole = self._has_hole(last, last + 1)
         is_cut = batch.is_cut or (not is_hole and self._has_hole(last, last + 2))
         return batch._replace(is_cut=is_cut)
@@ -143,7 +143,7 @@ class Fold:
         state, output = self.state, Output()
         if self.pending is not None:
             state = GroupState.from_json(state.to_json())
-            judge(state, output, self._seen(self.pending))
+            apply_batch(state, output, self._with_cut(self.pending))
         name_topics(state)
         still_open = output.take()
         if state.interval is not None:
@@ -155,27 +155,27 @@ class Fold:
         return self.output.take(), still_open
 
     def to_json(self) -> str:
-        """Write down what a later run needs to go on; `resumed` reads it."""
+        """Serialize what a later run needs to resume; `resumed` reads it."""
         checkpoint: dict[str, Any] = {"state": self.state.to_json()}
         if self.pending is not None:
             checkpoint["pending"] = [list(record) for record in self.pending.records]
             checkpoint["is_complete"] = self.pending.is_complete
-            if self._seen(self.pending).is_cut:
+            if self._with_cut(self.pending).is_cut:
                 checkpoint["is_cut"] = True
-        # Left alone, orjson writes down of a member what was worked out of it, too.
+        # By default orjson would also write the cached properties of a member.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(checkpoint, default=Member.plain, option=option).decode()
 
 
 def resumed(checkpoint: str) -> tuple[GroupState, Batch | None]:
-    """Return the state of a group, and the last batch, that `Fold.to_json` wrote down."""
+    """Return the state of a group, and the last batch, from what `Fold.to_json` wrote."""
     given = orjson.loads(checkpoint)
     records = [Record(*fields) for fields in given.get("pending", ())]
     known = given.get("is_complete"), given.get("is_cut", False)
     return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
 
 
-def judge(state: GroupState, output: Output, batch: Batch) -> None:
+def apply_batch(state: GroupState, output: Output, batch: Batch) -> None:
     """Take a complete batch: what its records mean depends on what stands beside them.
 
     A conversion is what the batch itself proves. A group that is empty is not converted: the
@@ -184,24 +184,24 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
     is_complete, is_cut = bool(batch.is_complete), batch.is_cut
-    if modern.goes_over(state, new, own, is_complete=is_complete):
+    if modern.is_upgrade(state, new, own, is_complete=is_complete):
         if state.group_type != "classic":
-            lives.vanished(state, output, new[0])  # the classic group came after it
-        modern.read(state, output, new, is_complete=is_complete, is_cut=is_cut, goes_over=True)
+            lives.end_without_tombstone(state, output, new[0])  # the classic group came after it
+        modern.read(state, output, new, is_complete=is_complete, is_cut=is_cut, is_upgrade=True)
         return
-    if modern.comes_back(state, new, own):
+    if modern.is_downgrade(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
         rebalances = not modern.is_of_member(new)
         is_whole = is_complete or not rebalances
         back = next(
             i for i, r in enumerate(batch.records) if r.kind == GROUP_METADATA and r.payload
         )
-        classic.come_back(
+        classic.downgrade(
             state, output, batch.records[back], rebalances=rebalances, is_whole=is_whole
         )
         later = batch.records[back + 1 :]  # what else happened in the same millisecond
         if later:
-            judge(state, output, batch._replace(records=later, is_complete=True))
+            apply_batch(state, output, batch._replace(records=later, is_complete=True))
         return
     # The records that end a group come before those that begin another of its id.
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):
@@ -210,7 +210,7 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
             # What ends in the same batch leaves nothing that may be missing.
             is_known = is_complete or (records[0] is not batch.records[0] and is_dead(state))
             modern.read(
-                state, output, records, is_complete=is_known, is_cut=is_cut, goes_over=False
+                state, output, records, is_complete=is_known, is_cut=is_cut, is_upgrade=False
             )
             continue
         for record in part:
@@ -218,12 +218,12 @@ def judge(state: GroupState, output: Output, batch: Batch) -> None:
             of_kind.read(state, output, record, is_complete=is_complete)
 
 
-def _together(last: Record, record: Record) -> bool:
+def _is_same_batch(last: Record, record: Record) -> bool:
     """Return whether the coordinator wrote two records in one batch: at one time, side by side."""
     return record.offset == last.offset + 1 and record.timestamp == last.timestamp
 
 
-def _not_ahead(batch: Batch, next_at: int | None) -> Batch:
+def _bounded(batch: Batch, next_at: int | None) -> Batch:
     """Bound the time of records by that of what follows them, if it lies far behind."""
     at = batch.records[-1].timestamp
     if at is None or next_at is None or at - next_at <= _SKEW_MS:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def moment(state: GroupState, record: Record) -> Moment:
-    """Return the time of a record: exact, unless it runs back behind the group's clock, or ahead.
+    """Return the time of a record: exact, unless it is before the group's clock, or too late.
 
     Times of a group never run backwards, so a record of a broker whose clock is behind counts as
     written at the time of what came before it.
@@ -58,30 +58,32 @@ def is_dead(state: GroupState) -> bool:
     return current(state) == DEAD
 
 
-def forget_guess(state: GroupState) -> None:
-    """Take back that the group was a simple one: the records of what it was are gone.
+def discard_simple_group(state: GroupState) -> None:
+    """Discard the assumption that the group was a simple one: its earlier records are missing.
 
-    What has been settled does not change.
+    Settled rows do not change.
     """
     if state.sequence == 1 and current(state) == EMPTY:
         state.interval, state.sequence, state.group_type, state.live = None, 0, None, []
 
 
-def deleted(state: GroupState, output: Output, record: Record, group_type: str) -> None:
-    """Let the group be gone, as its tombstone says; a type that is not known yet is given."""
+def end_by_tombstone(state: GroupState, output: Output, record: Record, group_type: str) -> None:
+    """End a group at its tombstone; `group_type` counts if the type is not known yet."""
     if is_dead(state):
         return
     if state.group_type not in (None, group_type):
-        vanished(state, output, record)  # the tombstone is of another that came after it
+        end_without_tombstone(
+            state, output, record
+        )  # the tombstone is of another that came after it
         return
     state.group_type = group_type
     _end(state, output, record, moment(state, record))
 
 
-def vanished(state: GroupState, output: Output, record: Record) -> None:
-    """Let the group have been deleted before a record, though that of its end is missing.
+def end_without_tombstone(state: GroupState, output: Output, record: Record) -> None:
+    """End a group whose tombstone is missing: it was deleted before the given record.
 
-    One that tells when a join phase ended is of a group that was there by then.
+    If the record has the time of a completed join phase, the new group existed by then.
     """
     if state.group_type is None:
         return

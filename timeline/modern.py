@@ -69,7 +69,7 @@ def is_metadata(record: Record) -> bool:
     return kind is not None and record.kind == f"{kind}_group_metadata"
 
 
-def goes_over(
+def is_upgrade(
     state: GroupState, new: list[Record], own: list[Record], *, is_complete: bool
 ) -> bool:
     """Return whether a batch turns a classic group with members into one of a new protocol.
@@ -101,7 +101,7 @@ def goes_over(
     return not is_known and len(named) > 1
 
 
-def comes_back(state: GroupState, new: list[Record], own: list[Record]) -> bool:
+def is_downgrade(state: GroupState, new: list[Record], own: list[Record]) -> bool:
     """Return whether a batch turns a group of a new protocol into a classic one with members.
 
     One without members is deleted, and a new one is made without members, too. If the group that
@@ -138,7 +138,7 @@ def read(
     *,
     is_complete: bool,
     is_cut: bool,
-    goes_over: bool,
+    is_upgrade: bool,
 ) -> None:
     """Take a batch of records that the coordinator wrote together.
 
@@ -148,10 +148,10 @@ def read(
         batch: the records, of one type of group.
         is_complete: whether no offset is missing between the group's last record and these.
         is_cut: whether more of them may be missing.
-        goes_over: whether the batch converts a classic group.
+        is_upgrade: whether the batch converts a classic group.
     """
     was_alive = lives.is_alive(state)
-    begins, batch = _entered(state, output, batch, is_complete=is_complete, goes_over=goes_over)
+    begins, batch = _entered(state, output, batch, is_complete=is_complete, is_upgrade=is_upgrade)
     if not batch:
         return
     last, before, subscribed = batch[-1], state.members, _subscriptions(state)
@@ -169,20 +169,20 @@ def read(
     if is_cut or not (is_complete and is_seen):
         # Of the same time is but the former part of what the hole took something of.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
-    if goes_over:
+    if is_upgrade:
         named = {r.member_id for r in batch if _has_value(r)}
-        _went_over(state, output, last, when, has_left=bool(before.keys() - named))
+        _upgraded(state, output, last, when, has_left=bool(before.keys() - named))
     changes = compare({} if state.generation is None else before, state.members)
     replaced = compare(before, state.members).replaced
     if state.epochs.group not in (None, epoch):
         is_new = (is_complete and begins) or _is_creation(state, batch)
-        why = _cause(state, changes, subscribed, goes_over=goes_over, is_new=is_new)
+        why = _cause(state, changes, subscribed, is_upgrade=is_upgrade, is_new=is_new)
         _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
     elif state.generation is not None and any(changes):
         _amend(state.generation, changes, len(state.members))
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
-    if is_seen or goes_over or _is_known(state):
+    if is_seen or is_upgrade or _is_known(state):
         _enter(state, output, last, when)
     follow(
         state,
@@ -191,7 +191,7 @@ def read(
         last,
         when,
         generation=state.epochs.group,
-        end_cause=CONVERTED if goes_over else LEFT,
+        end_cause=CONVERTED if is_upgrade else LEFT,
         replaced=replaced,
     )
     _passed(state, when)
@@ -204,7 +204,7 @@ def _passed(state: GroupState, when: Moment) -> None:
 
 
 def _entered(
-    state: GroupState, output: Output, batch: list[Record], *, is_complete: bool, goes_over: bool
+    state: GroupState, output: Output, batch: list[Record], *, is_complete: bool, is_upgrade: bool
 ) -> tuple[bool, list[Record]]:
     """End the life that a batch ends.
 
@@ -214,14 +214,14 @@ def _entered(
     last = batch[-1]
     kind = family(last.kind) or ""
     if state.record_offset is None and not is_complete:
-        lives.forget_guess(state)
+        lives.discard_simple_group(state)
     state.record_offset = last.offset
     ends = [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]
     if ends:
-        lives.deleted(state, output, last, kind)
+        lives.end_by_tombstone(state, output, last, kind)
         batch = batch[ends[-1] + 1 :]
-    elif state.group_type not in (None, kind) and not goes_over:
-        lives.vanished(state, output, last)
+    elif state.group_type not in (None, kind) and not is_upgrade:
+        lives.end_without_tombstone(state, output, last)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
@@ -235,7 +235,7 @@ def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> N
     enter(state, output, name, when, record, generation=number, member_count=len(state.members))
 
 
-def _went_over(
+def _upgraded(
     state: GroupState, output: Output, record: Record, when: Moment, *, has_left: bool
 ) -> None:
     """Note a join phase of the classic group that the conversion cut short.
@@ -502,10 +502,10 @@ def _cause(
     changes: Changes,
     subscribed: dict[str, Subscription],
     *,
-    goes_over: bool,
+    is_upgrade: bool,
     is_new: bool,
 ) -> tuple[str, str]:
-    if goes_over:
+    if is_upgrade:
         return cause.CONVERSION, f"the group went over to the {state.group_type} protocol"
     if state.generation is None:
         return (cause.GROUP_CREATED, _CREATED) if is_new else (cause.UNKNOWN, cause.FIRST_KNOWN)

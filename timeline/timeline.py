@@ -93,8 +93,8 @@ def current(state: GroupState) -> str | None:
     return None if state.interval is None else str(state.interval["state"])
 
 
-def held(interval: Row | None) -> int | None:
-    """Return a time before which the group has not left the state that it is in."""
+def earliest_exit(interval: Row | None) -> int | None:
+    """Return the earliest time at which the group can have left its current state."""
     if interval is None:
         return None
     if interval["state"] == DEAD:

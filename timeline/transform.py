@@ -1,4 +1,4 @@
-"""The history's one seam to Spark: decoded records in, rows of the gold tables out."""
+"""The only module of the history that uses Spark: decoded records in, rows of gold out."""
 
 from __future__ import annotations
 

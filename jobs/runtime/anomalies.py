@@ -18,7 +18,7 @@ from detectors import health, log
 from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
 from detectors.model import HOUR_MS, SKEW_MS, Findings
-from detectors.rows import rows_of
+from detectors.rows import anomaly_rows
 from detectors.transform import Sources, detect
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED
@@ -59,11 +59,12 @@ _READ = """
 SELECT record_partition, unix_millis(max(observed_at)) AS observed_at,
   max_by(last_offset_available >= next_offset, ingest_run) AS is_behind
 FROM bronze.coverage GROUP BY record_partition"""
+# Prefix of the keys of groups in the state of the log, since a group's id may be empty.
 _GROUP = "="
 
 
 class Kept(NamedTuple):
-    """What earlier runs have left, and how groups are.
+    """State from earlier runs, and the current state of the groups.
 
     Attributes:
         groups: what `GROUPS_NOW` gives.
@@ -113,9 +114,9 @@ class Changes(NamedTuple):
     """What a run looks at.
 
     Attributes:
-        ingest_runs: the ingest runs behind the first, up to and with the second.
+        ingest_runs: exclusive lower and inclusive upper bound of the new ingest runs.
         decode_runs: the same of the decode runs.
-        rows: how many rows came into which silver table.
+        rows: number of new rows by silver table.
         replayed: groups whose history was rebuilt.
         misplaced: records that are not where their group belongs.
         has_moved: some groups have records in two partitions of the log.
@@ -188,7 +189,7 @@ def _has_work(lakehouse: Lakehouse, last: LedgerRow, to: int, limits: Thresholds
 
 
 def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> bool:
-    """Return whether other thresholds held, or a table is gone."""
+    """Return whether the last run used other thresholds, or a table is missing."""
     is_there = lakehouse.exists(ANOMALIES) and lakehouse.exists(ANOMALY_CHECKPOINTS)
     return not is_there or last.details["thresholds"] != limits.fingerprint
 
@@ -275,12 +276,14 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
     if stage.after < 0:
         where = EVERY_ROW
     else:
-        # What the log as a whole is asked for again may be settled, and found again.
-        found_again = [r for r in of_log if "anomaly_id" in r and r["kind"] not in log.PASSING]
+        # Findings of the log may be settled, and be found again: they are replaced.
+        found_again = [
+            r for r in of_log if "anomaly_id" in r and r["kind"] not in log.MOMENTARY_KINDS
+        ]
         ids = [row["anomaly_id"] for row in found_again]
         where = f"{where} OR {among('anomaly_id', ids)}" if ids else where
         if changes.is_backfill:
-            where = f"{where} OR {among('kind', log.OF_HOURS)}"
+            where = f"{where} OR {among('kind', log.HOURLY_KINDS)}"
         if changes.replayed:
             kinds = among("kind", log.KINDS)
             where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
@@ -353,7 +356,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
 
 
 def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
-    """Tell since when there are new commits, see `Changes`."""
+    """Return the time of the earliest new commit, see `Changes.since`."""
     # Of groups that are rebuilt, the history names the first hour of all of their commits.
     if all(FIRST_HOUR in run.details and not run.details["groups_replayed"] for run in history):
         hours = [run.details[FIRST_HOUR] for run in history]
@@ -382,7 +385,7 @@ def _of_groups(column: str, runs: tuple[int, int], replayed: list[str]) -> str:
 def _detect_in_log(
     lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
 ) -> list[Row]:
-    """Look at the log as a whole: what each group, or none, is found in is kept apart.
+    """Detect anomalies of the log as a whole; the findings of each group are kept apart.
 
     Returns:
         Columns `OUTPUT`: the anomalies, and what is remembered of the log.
@@ -392,7 +395,7 @@ def _detect_in_log(
     remembered = {} if former is None else orjson.loads(former)
     if changes.is_backfill:  # all hours are looked at again
         for key, episodes in remembered.items():
-            remembered[key] = [e for e in episodes if e["kind"] not in log.OF_HOURS]
+            remembered[key] = [e for e in episodes if e["kind"] not in log.HOURLY_KINDS]
     by_key = {key: Findings(episodes) for key, episodes in remembered.items()}
     rows: list[Row] = []
 
@@ -400,17 +403,17 @@ def _detect_in_log(
         group = key.removeprefix(_GROUP) if key else None
         of_group = limits.values if group is None else limits.of(group)
         settled, still_open = findings.settle(now), findings.open()
-        yield from rows_of(settled, still_open, lakehouse.cluster, group, of_group, now=now)
+        yield from anomaly_rows(settled, still_open, lakehouse.cluster, group, of_group, now=now)
 
     for group, hit in _log_findings(lakehouse, now, kept, changes, limits):
         if group is not None and limits.ignores(group):
             continue
-        if hit.kind in log.PASSING:
+        if hit.kind in log.MOMENTARY_KINDS:
             passing = Findings()
-            passing.hit(hit)
+            passing.add(hit)
             rows += changed(_key(group), passing)
         else:
-            by_key.setdefault(_key(group), Findings()).hit(hit)
+            by_key.setdefault(_key(group), Findings()).add(hit)
     for key, findings in by_key.items():
         rows += changed(key, findings)
     current = {key: findings.to_json() for key, findings in by_key.items() if findings.current}

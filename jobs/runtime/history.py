@@ -67,7 +67,7 @@ def history(run: Run) -> None:
     with run.step("looking for new decoded records"):
         last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(DECODE)
         floor = -1 if last is not None else _last_run_of(lakehouse)
-        refresh = floor >= 0 if last is None else _is_lost(lakehouse, last, to)
+        refresh = floor >= 0 if last is None else _needs_refresh(lakehouse, last, to)
     # A run that another release has planned, and that is resumed, keeps to that release's plan.
     plan = {_REVISION: _RULES}
     with lakehouse.runs.incremental(STAGE, to=to, refresh=refresh, floor=floor, plan=plan) as stage:
@@ -77,7 +77,7 @@ def history(run: Run) -> None:
             _update(run, stage)
 
 
-# -- whether what earlier runs wrote still counts --------------------------------------------------
+# -- whether a full refresh is due -----------------------------------------------------------------
 
 
 def _last_run_of(lakehouse: Lakehouse) -> int:
@@ -92,11 +92,11 @@ def _last_run_of(lakehouse: Lakehouse) -> int:
     return -1 if last is None else int(last)
 
 
-def _is_lost(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
-    """Return whether what there is does not count.
+def _needs_refresh(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
+    """Return whether a full refresh is due.
 
-    A table is gone, or an old copy is there; silver was rebuilt; or a release with other
-    rules has written it.
+    A table is missing, or is an older copy; silver was rebuilt; or a release with other rules wrote
+    the tables.
     """
     if last.details.get(_REVISION) != _RULES:
         return True
@@ -134,9 +134,9 @@ class _Changes:
         is_late: some of them may lie before what earlier runs processed, since they were in
             quarantine, or come from files of earlier times.
         holes: offsets that were not read or not decoded, by partition.
-        positions: by partition, the offset behind the last one that is processed after the run.
-        before: the same of before the run.
-        late: partitions of which offsets were read that lie before those.
+        positions: by partition, the next offset to be processed after the run.
+        before: the same, before the run.
+        late: partitions in which offsets below `before` were read.
         counts: how many partitions the topic has had, the newest last, as far as a cluster or an
             earlier run tells.
     """
@@ -168,7 +168,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     missing = _holes(covered)
     if any(row.details.get("quarantined") for row in runs):
         is_new = between("decode_run", -1 if is_late else stage.after, stage.to)
-        # What is never null in the quarantine is so in its schema, too.
+        # Columns of the quarantine are not nullable in its schema; those of `missing` are.
         refused = _refused(lakehouse, is_new).cast(missing.schema)
         missing = pa.concat_tables([missing, refused])
     partitions, starts, ends = (column.to_numpy() for column in missing.columns)
@@ -193,7 +193,7 @@ def _by_partition(details: dict[str, dict[str, int]], name: str) -> dict[int, in
 
 
 def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
-    """Read the account of what some decode runs were given."""
+    """Read the coverage rows of the ingest runs that some decode runs processed."""
     first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
     rows = lakehouse.read(COVERAGE).where(between("ingest_run", first, last))
     bounds = (F.col(f"holes.{end}_offset").alias(end) for end in ("start", "end"))
@@ -210,7 +210,7 @@ def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
 
 
 def _holes(covered: pa.Table) -> pa.Table:
-    """Return partition, first and last offset of each hole, as the last run left it that looked."""
+    """Return partition, first and last offset of each hole; of offsets read twice, the newest."""
     rows = covered.combine_chunks()
     of_row = pc.list_parent_indices(rows["start"]).to_numpy()
     starts, ends = (pc.list_flatten(rows[name]).to_numpy() for name in ("start", "end"))
@@ -278,7 +278,7 @@ class _Given:
     Attributes:
         silver: rows by table.
         checkpoints: where their groups resume.
-        committed: the last commits of before.
+        committed: the last commits before the run.
         replayed: groups that are rebuilt from their first record.
         locations: where the groups' records are.
     """
@@ -316,9 +316,9 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
 
 
 def _replayed(new: dict[str, DataFrame], checkpoints: DataFrame, changes: _Changes) -> list[str]:
-    """Name the groups that late records belong to, or may say something about.
+    """Return the groups to rebuild: those of late records, and all in the same partitions.
 
-    What is missing in a partition counts for all groups in it.
+    Whether offsets are missing in a partition concerns all groups in it.
     """
     key = ("group_id", "record_partition")
     positions = (rows.select(*key, "record_offset") for rows in new.values())
@@ -349,7 +349,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
         else lakehouse.spark.createDataFrame([], FOLLOWED)
     )
     rows = rows.unionByName(followed, allowMissingColumns=True)
-    # Not persisted: to write to a table computes again all that is persisted and reads it.
+    # Not persisted: a write to a table makes Spark recompute all cached rows that read from it.
     rows = rows.localCheckpoint()
     totals = _summed_up(rows)
     stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
@@ -360,7 +360,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
         parts += [pool.submit(write) for write in (tables.write_moves, tables.write_hours)]
         for part in parts:
             part.result()
-    # From these the next run goes on, and so one that was killed before this.
+    # Written last: the next run resumes from these, and so does one that was killed before.
     tables.write_committed()
     tables.write_checkpoints()
     return len(totals.groups)
@@ -419,7 +419,7 @@ class _Tables:
 
     def write_open(self, table: str) -> None:
         """Add the rows that are settled, and replace the former open ones."""
-        self._put(table, self._numbered(table), OPEN_ROWS, but_for_changed=True)
+        self._put(table, self._numbered(table), OPEN_ROWS, keep_unchanged=True)
 
     def write_moves(self) -> None:
         """Add the moves."""
@@ -446,18 +446,18 @@ class _Tables:
         """Write the checkpoint of each group, also of those without new records."""
         since = F.coalesce("rebuilt_run", _RUN)
         checkpoints = self._numbered(CHECKPOINTS).withColumn("rebuilt_run", since)
-        self._put(CHECKPOINTS, checkpoints, EVERY_ROW, but_for_changed=True)
+        self._put(CHECKPOINTS, checkpoints, EVERY_ROW, keep_unchanged=True)
 
     def _put(
-        self, table: str, rows: DataFrame, where: str | None, *, but_for_changed: bool = False
+        self, table: str, rows: DataFrame, where: str | None, *, keep_unchanged: bool = False
     ) -> None:
         """Replace the rows that meet a condition or are of rebuilt groups.
 
         Args:
             table: the table.
             rows: the new rows.
-            where: the condition; None if no row of before is to be replaced.
-            but_for_changed: keep those of groups without new records.
+            where: the condition; None if no existing row is to be replaced.
+            keep_unchanged: keep those of groups without new records.
         """
         lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
         is_touched = bool(self._totals.counts.get(table))
@@ -473,7 +473,7 @@ class _Tables:
         if where is None or not stage.former:
             lakehouse.append(spec, rows, stage.id)
             return
-        if but_for_changed:
+        if keep_unchanged:
             kept = _without(lakehouse.read(spec).where(where), self._changed)
             rows = rows.unionByName(kept.select(*rows.columns))
         lakehouse.replace(spec, rows, stage.id, where)

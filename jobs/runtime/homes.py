@@ -74,7 +74,7 @@ def locate(
 
     Args:
         silver: rows of the silver tables.
-        checkpoints: rows of group_checkpoints of before; None if there is none.
+        checkpoints: rows of group_checkpoints before the run; None if there are none.
         counts: how many partitions the topic has had, as far as is known.
         is_new: the condition of rows that no run has looked at before.
     """
@@ -145,7 +145,7 @@ def sorted_out(
 
 
 def _with_former(strays: Sequence[Found], counts: Sequence[int]) -> Sequence[int]:
-    """Add the number of partitions of before the topic grew, if many groups show it."""
+    """Add the number of partitions before the topic grew, if many groups show it."""
     rest = [(r.group, r.partition) for r in strays if not _is_explained(r, counts)]
     if len(rest) < _FEW:
         return counts

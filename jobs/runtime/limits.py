@@ -1,4 +1,4 @@
-"""Reads the thresholds of the detectors: ours from conf/, and the user's over them."""
+"""Reads the thresholds of the detectors: the defaults in conf/, overridden by the user's file."""
 
 from __future__ import annotations
 

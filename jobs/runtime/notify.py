@@ -1,7 +1,7 @@
 """Posts new and worsened anomalies to a webhook, and is never in the way of the pipeline.
 
 An anomaly is posted, or it is still to be posted. What is about to be posted is written down first,
-so that no other run posts it meanwhile, and what became of it behind that. What failed is tried
+so that no other run posts it meanwhile, and then whether it was posted. What failed is tried
 again by the next run; what a killed run left so by the first one that comes some minutes later,
 which may then post it for the second time.
 """

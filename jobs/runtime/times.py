@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGO = re.compile(r"(\d{1,6})\s*([smhd])\s+ago")
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}|\d{2}:\d{2}:\d{2}")
 FORMS = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or 2h ago"
 
 
@@ -48,12 +48,11 @@ def moment(text: str, now: dt.datetime, where: dt.tzinfo) -> dt.datetime:
     ago = _AGO.fullmatch(given)
     if ago is not None:
         return now - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    if _CLOCK.fullmatch(given):
-        hour, _, rest = given.partition(":")
-        clock = dt.time.fromisoformat(f"{hour:0>2}:{rest}")
-        today = dt.datetime.combine(now.astimezone(where).date(), clock, where)
-        return today if today <= now else today - dt.timedelta(days=1)
     try:
+        if _CLOCK.fullmatch(given):
+            clock = dt.time.fromisoformat(f"{given:0>5}" if given.count(":") == 1 else given)
+            today = dt.datetime.combine(now.astimezone(where).date(), clock, where)
+            return today if today <= now else today - dt.timedelta(days=1)
         found = dt.datetime.fromisoformat(re.sub(r"Z$", "+00:00", given))
     except ValueError as error:
         raise ValueError(f"{text!r} is no time: write {FORMS}") from error

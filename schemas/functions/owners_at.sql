@@ -1,5 +1,5 @@
 -- Whom the last completed assignment gave each partition at a time. During a rebalance the members
--- of an eager group read nothing, although this still names the last owner: gold.timeline has the
+-- of an eager group read nothing, although this still names the last owner: the timeline has the
 -- state.
 CREATE OR REPLACE FUNCTION gold.owners_at(at TIMESTAMP)
 RETURNS TABLE (

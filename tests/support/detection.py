@@ -17,7 +17,7 @@ from detectors.group import (
     SESSION,
     GroupDetector,
 )
-from detectors.rows import row_of
+from detectors.rows import anomaly_row
 from tests.support.history import commits_of, logs_of, rebuild
 from timeline.model import GENERATIONS, SESSIONS, STATES
 
@@ -97,7 +97,7 @@ def _detect(
         found = [(episode, True) for episode in detector.settled()]
         found += [(episode, False) for episode in detector.still_open(now)] if is_last else []
         rows += [
-            row_of(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
+            anomaly_row(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
             for e, is_settled in found
         ]
         checkpoint = detector.to_json()
@@ -157,7 +157,7 @@ def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: b
 
 
 def _minutes(commits: list[Row]) -> list[Row]:
-    """Do what `detectors.transform.commit_minutes` does."""
+    """Do what `detectors.transform._minutes` does."""
     of_minute: dict[int, list[Row]] = defaultdict(list)
     for commit in commits:
         if not commit["is_tombstone"] and commit["at"] is not None:

@@ -12,7 +12,7 @@ from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, Grou
 from detectors.log import misplaced
 from detectors.members import follow
 from detectors.model import anomaly_id
-from detectors.rows import row_of
+from detectors.rows import anomaly_row
 from detectors.sentences import KINDS, window
 from detectors.thresholds import ThresholdsError
 from jobs.runtime.anomalies import Kept
@@ -129,7 +129,9 @@ class Story:
             detector.take(kind, row)
         now = self._at + round(lasts * SECOND)
         episodes = [*detector.settled(), *detector.still_open(now)]
-        return [row_of(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes]
+        return [
+            anomaly_row(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes
+        ]
 
 
 def started(*names: str) -> Story:
@@ -339,7 +341,7 @@ def simple(*others: tuple[str, Row]) -> list[Row]:
     for kind, row in others:
         detector.take(kind, row)
     episodes = [*detector.settled(), *detector.still_open(HOUR)]
-    return [row_of(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
+    return [anomaly_row(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
 
 
 def test_a_consumer_that_was_assigned_its_partitions_may_go_back() -> None:
@@ -489,7 +491,7 @@ def test_misplaced_records_are_reported_of_their_group() -> None:
     row = {"group_id": "astray", "record_partition": 3, "records": 2, "at": 1000}
     (found,) = misplaced([{**row, "expected_partition": 2, "partitions": 12}])
     assert (found.group_id, found.hit.subject) == ("astray", "3")
-    assert found.hit.note == {"expected_partition": 2, "partitions": 12}
+    assert found.hit.last_values == {"expected_partition": 2, "partitions": 12}
 
 
 def kept(
