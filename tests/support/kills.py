@@ -117,14 +117,18 @@ class Job:
             time.sleep(_LOOK_S)
         return self.kill()
 
-    def kill_when(self, folder: Path, pattern: str) -> bool:
-        """Kill it as soon as another file is there; return whether it still ran."""
+    def await_file(self, folder: Path, pattern: str) -> bool:
+        """Wait until another file is there; return whether it still runs."""
         seen = set(folder.glob(pattern))
         while self.is_running:
             if set(folder.glob(pattern)) - seen:
-                return self.kill()
+                return True
             time.sleep(_LOOK_S)
         return False
+
+    def kill_when(self, folder: Path, pattern: str) -> bool:
+        """Kill it as soon as another file is there; return whether it still ran."""
+        return self.await_file(folder, pattern) and self.kill()
 
     def await_step(self, name: str) -> bool:
         """Wait until it has said that a step is done; return whether it still runs."""
