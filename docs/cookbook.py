@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks.ingest_decode import spark_session
-from docs.markdown import paragraph
+from docs.markdown import WIDTH, paragraph
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
+from jobs.runtime.explain import explain
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.options import parse
@@ -105,11 +106,14 @@ def questions(file: str) -> list[tuple[str, str, str]]:
     return found
 
 
+_JOBS = {"sql": sql, "explain": explain}
+
+
 class _Shown(Console):
     """Keeps each table that is printed, as text."""
 
     def __init__(self) -> None:
-        super().__init__(file=io.StringIO())
+        super().__init__(file=io.StringIO(), width=WIDTH)
         self.tables: list[str] = []
 
     def print(self, *objects: Any, **how: Any) -> None:  # noqa: ANN401 - as rich has it
@@ -123,10 +127,10 @@ def answers(spark: SparkSession, root: str, file: str) -> list[str]:
     return ask(spark, ["--lakehouse", root, "--file", str(EXAMPLES / file)])
 
 
-def ask(spark: SparkSession, argv: list[str]) -> list[str]:
-    """Give what ./spark-submit.sh sql would print with these options, a text for each statement."""
+def ask(spark: SparkSession, argv: list[str], job: str = "sql") -> list[str]:
+    """Return what ./spark-submit.sh JOB would print with these options, a text for each table."""
     shown = _Shown()
-    sql(_run(spark, ["sql", *argv], shown))
+    _JOBS[job](_run(spark, [job, *argv], shown))
     return [textwrap.dedent(table) for table in shown.tables]
 
 

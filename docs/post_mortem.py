@@ -19,16 +19,24 @@ if TYPE_CHECKING:
 PAGE = cookbook.ROOT / "docs" / "post-mortem.md"
 _LAKEHOUSE = "./demo-lakehouse"
 # A command, and what it prints.
-_COMMAND = re.compile(r"(```sh\n(\./spark-submit\.sh sql [^`]+)```\n\n```\n)[^`]*(?=```)")
+_COMMAND = re.compile(
+    r"(```sh\n(\./spark-submit\.sh (?:sql|explain) [^`]+)```\n\n```\n)[^`]*(?=```)"
+)
 
 
-def page(spark: SparkSession, root: str) -> str:
-    """Give the text of the page, with what its commands print of the lakehouse at `root`."""
+def page(spark: SparkSession, root: str, cluster: str = "default") -> str:
+    """Return the text of the page, with what its commands print of a cluster's tables at `root`."""
 
     def run(match: re.Match[str]) -> str:
-        words = [root if word == _LAKEHOUSE else word for word in shlex.split(match[2])]
-        (printed,) = cookbook.ask(spark, words[2:])
-        return f"{match[1]}{printed}\n"
+        words = [
+            root if word == _LAKEHOUSE else word
+            for word in shlex.split(match[2].replace("\\\n", " "))
+        ]
+        job, argv = words[1], words[2:]
+        if job == "explain":
+            argv += ["--cluster", cluster]
+        lines = "\n".join(cookbook.ask(spark, argv, job)).splitlines()
+        return match[1] + "".join(f"{line.rstrip()}\n" for line in lines)
 
     return _COMMAND.sub(run, PAGE.read_text("utf-8"))
 

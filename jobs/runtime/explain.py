@@ -184,17 +184,24 @@ def _show(
     legend = ", ".join(f"{MARKS.get(state, '?')} {state}" for state in seen)
     out.print(legend or "no state is known of this time", markup=False, style="dim")
     out.print()
+    lines = Table.grid(padding=(0, 1))
     for event in happened:
-        out.print(_line(event, where), soft_wrap=True)
+        lines.add_row(_when(event, where), _sentence(event))
+    out.print(lines)
     if not happened:
         out.print("Nothing happened: no rebalance, no anomaly.")
+    out.print()
     _show_owners(out, found["owners"], window, where)
     _show_offsets(out, found["offsets"])
 
 
-def _line(event: Event, where: dt.tzinfo) -> Text:
+def _when(event: Event, where: dt.tzinfo) -> Text:
     at = dt.datetime.fromtimestamp(event.at / 1_000, where)
-    line = Text(f"{at:%H:%M:%S}.{at.microsecond // 1_000:03}{' ' if event.is_exact else '~'} ")
+    return Text(f"{at:%H:%M:%S}.{at.microsecond // 1_000:03}{' ' if event.is_exact else '~'}")
+
+
+def _sentence(event: Event) -> Text:
+    line = Text()
     if event.kind in _COLOURS:
         line.append(f"[{event.kind}] ", style=_COLOURS[event.kind])
     line.append(event.text)
