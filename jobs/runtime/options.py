@@ -42,6 +42,7 @@ _WITH_REPORT = {"report", "pipeline", "demo"}
 _WITH_EXPECTATIONS = {"validate", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _PORTS = 2**16
+_FORMATS = ("table", "json", "csv", "markdown")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
 _TOML_TYPES = {bool: "boolean", int: "whole number", str: "string"}
@@ -112,6 +113,8 @@ class Options:
         timezone: zone of times that are given and printed.
         query: SQL to run.
         file: file with SQL statements to run, each ended by a semicolon.
+        format: how rows are printed: table, json, csv or markdown.
+        limit: rows that are printed at most; None for 1,000 on a terminal, and for all elsewhere.
         serve: let BI tools ask by JDBC or ODBC, until interrupted.
         host: address that is listened on for them.
         port: port that is listened on; 0 for any.
@@ -148,6 +151,8 @@ class Options:
     timezone: str = "UTC"
     query: str | None = None
     file: str | None = None
+    format: str = "table"
+    limit: int | None = None
     serve: bool = False
     host: str = "127.0.0.1"
     port: str = "10000"
@@ -419,6 +424,15 @@ def _add_query(parser: _Parser) -> None:
         "--file", metavar="FILE", help="file of statements, each ended by a semicolon"
     )
     what.add_argument(
+        "--format", choices=_FORMATS, help="how rows are printed (default table); csv as RFC 4180"
+    )
+    what.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="print N rows at most (default 1,000 in a table on a terminal, else all)",
+    )
+    what.add_argument(
         "--serve",
         action="store_true",
         help="listen for JDBC and ODBC clients (Spark Thrift Server) until interrupted",
@@ -585,6 +599,8 @@ def _check_query(options: Options) -> None:
     asked = (options.query is not None) + (options.file is not None) + options.serve
     if asked != 1:
         _fail("sql: give exactly one of --query SQL, --file FILE and --serve")
+    if options.limit is not None and options.limit < 1:
+        _fail("--limit: give a number of rows, 1 or more")
     if not options.port.isdigit() or int(options.port) >= _PORTS:
         _fail(f"--port {options.port!r} is no port")
     if options.file is not None and not os.access(options.file, os.R_OK):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import io
 import json
 import re
+import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Row
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -20,6 +24,8 @@ from lakehouse.catalog import register
 from lakehouse.errors import GroupledgerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
@@ -98,24 +104,86 @@ def _after_comment(text: str, at: int) -> int | None:
 
 
 def _print(run: Run, rows: DataFrame) -> int:
-    """Print the rows of a statement; give how many there were, up to what is shown."""
+    """Print the rows of a statement; return how many were printed."""
     if not rows.columns:
         return 0
-    found = rows.limit(_SHOWN + 1).collect()
-    shown = found[:_SHOWN]
-    if run.options.json:
-        for row in shown:
-            print(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
-        return len(shown)
+    chosen, limit = run.options, run.options.limit
+    how = "json" if chosen.json else chosen.format
+    if limit is None and how == "table" and run.out.is_terminal:
+        limit = _SHOWN
+    given = (rows if limit is None else rows.limit(limit + 1)).toLocalIterator()
+    shown = _Counted(islice(given, limit))
+    _WRITERS[how](run.out, rows.columns, shown)
+    if limit is not None and next(given, None) is not None:
+        run.say(f"only the first {limit:,} rows are shown; --limit N shows more")
+    return shown.count
+
+
+class _Counted:
+    """Rows that are counted as they go by."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows, self.count = rows, 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.count += 1
+            yield row
+
+
+def _write_table(out: Console, names: list[str], rows: Iterable[Row]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows.columns:
+    for name in names:
         table.add_column(escape(name))
-    for row in shown:
-        table.add_row(*(_cell(value) for value in row))
-    _show(run.out, table)
-    if len(found) > _SHOWN:
-        run.say(f"only the first {_SHOWN:,} rows are shown; add a LIMIT or a WHERE")
-    return len(shown)
+    for row in rows:
+        table.add_row(*(escape(_cell(value)) for value in row))
+    _show(out, table)
+
+
+def _write_json(_: Console, __: list[str], rows: Iterable[Row]) -> None:
+    for row in rows:
+        print(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
+
+
+def _write_csv(_: Console, names: list[str], rows: Iterable[Row]) -> None:
+    """Write by RFC 4180: nested values as JSON, null as nothing."""
+    writer = csv.writer(sys.stdout)
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_text(value) for value in row])
+
+
+def _text(value: object) -> object:
+    """Return a nested value as JSON, a time by ISO 8601, any other as it is."""
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(_plain(value), default=str, ensure_ascii=False)
+    return value.isoformat(" ") if isinstance(value, dt.datetime) else value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Row):
+        return {name: _plain(part) for name, part in zip(value.__fields__, value, strict=True)}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _write_markdown(_: Console, names: list[str], rows: Iterable[Row]) -> None:
+    lines = ["| " + " | ".join(map(_in_markdown, names)) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_in_markdown(_cell(v)) for v in row) + " |" for row in rows]
+    print("\n".join(lines))
+
+
+def _in_markdown(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+_WRITERS: dict[str, Callable[[Console, list[str], Iterable[Row]], None]] = {
+    "table": _write_table,
+    "json": _write_json,
+    "csv": _write_csv,
+    "markdown": _write_markdown,
+}
 
 
 def _show(out: Console, table: Table) -> None:
@@ -138,7 +206,7 @@ def _cell(value: object) -> str:
     if isinstance(value, dt.datetime):
         text = value.isoformat(" ", "milliseconds")
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return escape(shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 1]}…")
+    return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 1]}…"
 
 
 def _first_lines(error: AnalysisException | ParseException) -> str:

@@ -1,0 +1,74 @@
+"""How the rows of a statement are printed: all of them, or a line says so."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from jobs.runtime.sql import sql
+from tests.support.jobs import run, run_of
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+MANY = "SELECT id FROM range(2500)"
+ODD = """SELECT 'a|b\\\\c, "d"' AS text, CAST(NULL AS INT) AS nothing,
+  array(named_struct('x', 1, 'y', 'z')) AS nested, TIMESTAMP '2026-11-21 07:00:00' AS at"""
+
+
+def out(root: str, *options: str) -> list[str]:
+    outcome = run("sql", "--lakehouse", root, "--cluster", "one", *options)
+    assert outcome.status == 0, outcome.err
+    return outcome.out.splitlines()[:-1]  # the last one is the summary
+
+
+def printed(spark: SparkSession, root: str, *options: str, terminal: bool = False) -> Console:
+    given = run_of(spark, root, "sql", "--cluster", "one", *options)
+    given.out = Console(record=True, force_terminal=terminal, width=100, quiet=False)
+    given.err = Console(record=True, width=200)
+    sql(given)
+    return given.err
+
+
+def test_no_row_is_cut_in_silence(storm: str) -> None:
+    assert len(out(storm, "--query", MANY)) == 2_500
+    assert out(storm, "--query", MANY, "--limit", "3") == ['{"id": 0}', '{"id": 1}', '{"id": 2}']
+    cut = run("sql", "--lakehouse", storm, "--cluster", "one", "--query", MANY, "--limit", "3")
+    assert "only the first 3 rows are shown" in cut.err
+    whole = run("sql", "--lakehouse", storm, "--cluster", "one", "--query", MANY, "--limit", "2500")
+    assert "only the first" not in whole.err
+    assert whole.summary["rows"] == 2_500
+
+
+def test_a_terminal_shows_a_thousand(
+    spark: SparkSession, storm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = printed(spark, storm, "--query", MANY, terminal=True)
+    assert "only the first 1,000 rows are shown; --limit N shows more" in said.export_text()
+    elsewhere = printed(spark, storm, "--query", MANY)
+    assert "only the first" not in elsewhere.export_text()
+    capsys.readouterr()
+
+
+def test_rows_as_csv(spark: SparkSession, storm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(spark, storm, "--query", ODD, "--format", "csv")
+    (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (row["text"], row["nothing"]) == ('a|b\\c, "d"', "")
+    assert json.loads(row["nested"]) == [{"x": 1, "y": "z"}]
+    assert row["at"] == "2026-11-21 07:00:00"
+
+
+def test_rows_as_markdown(
+    spark: SparkSession, storm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed(spark, storm, "--query", "SELECT 'a|b' AS text, 1 AS n", "--format", "markdown")
+    assert capsys.readouterr().out == "| text | n |\n|---|---|\n| a\\|b | 1 |\n"
+
+
+def test_a_limit_that_is_none_is_refused(storm: str) -> None:
+    outcome = run("sql", "--lakehouse", storm, "--query", "SELECT 1", "--limit", "0")
+    assert outcome.status == 2
