@@ -257,7 +257,7 @@ def _leading_int16(buffer: Buffer, start: Ints, end: Ints) -> Ints:
 
 
 def _conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return a column the table's type: a former layout lacks some fields of nested structs."""
+    """Return a column in the table's type: a former layout lacks fields of nested structs."""
     if array.type == wanted:
         return array
     if pa.types.is_list(wanted):

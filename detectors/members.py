@@ -127,7 +127,7 @@ class _Slots:
         self._gone[client_of(member)] = self._at
 
     def replace(self, member: Row) -> None:
-        """Return a member the slot of the one it replaces."""
+        """Give a member the slot of the one it replaces."""
         client = client_of(member)
         slot = self._ended(member["replaced_member_id"], member) or self._new(client)
         self._restart(slot, member, client)
@@ -135,7 +135,7 @@ class _Slots:
             self._returns(client)
 
     def join(self, member: Row) -> None:
-        """Return a member its former slot, or the one that became free last, or a new one."""
+        """Give a member its former slot, or the one that became free last, or a new one."""
         client = client_of(member)
         if client in self._gone:
             self._returns(client)

@@ -139,9 +139,7 @@ def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -
         apart.append(clock)
     if number == 0:
         return
-    aborted = generation.get("aborted_generations") or 0
-    if generation.get("aborted_evidence") != "complete":
-        aborted = 0
+    aborted = _aborted_for_certain(generation)
     last = seen[-1] if seen else None
     goes_on = last is not None and clock - last["clock"] <= _TEN_MINUTES_MS
     event = {
@@ -330,10 +328,15 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iter
             maxima={
                 "rebalance_ms": took,
                 "allowed_ms": allowed,
-                "aborted": generation.get("aborted_generations") or 0,
+                "aborted": _aborted_for_certain(generation),
             },
             last_values={"generation": generation["generation"]},
         )
+
+
+def _aborted_for_certain(generation: Row) -> int:
+    is_known = generation.get("aborted_evidence") == "complete"
+    return (generation.get("aborted_generations") or 0) if is_known else 0
 
 
 def _allowed_ms(limits: Values, timeout: int | None) -> int:

@@ -87,7 +87,7 @@ def anomaly_row(
 
 
 def nested(evidence: Row) -> Row:
-    """Return names with a dot an object of their own: ``causes.new_member``."""
+    """Return evidence with names that have a dot as nested objects: ``causes.new_member``."""
     values: Row = {}
     for key, value in evidence.items():
         outer, dot, inner = key.partition(".")

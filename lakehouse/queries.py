@@ -37,7 +37,7 @@ def tables(lakehouse: Lakehouse, queries: Sequence[str]) -> list[pa.Table]:
 
 
 def show(lakehouse: Lakehouse, names: Iterable[str]) -> None:
-    """Return tables the names of temporary views, see `view_of`."""
+    """Make temporary views of tables, by the names of `view_of`."""
     for name in sorted(names):
         lakehouse.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
 

@@ -1118,7 +1118,7 @@
             returning.length
               ? `; came back most: ${returning
                   .slice(0, 3)
-                  .map(([lane, n]) => `${lane} ${n} stays`)
+                  .map(([lane, n]) => `${lane} ${n} sessions`)
                   .join(", ")}`
               : ""
           }`,

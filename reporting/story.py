@@ -70,7 +70,7 @@ def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[E
         *_anomalies(found["anomalies"]),
         *_lag(found["lag"]),
     ]
-    in_window = (e for e in every if e.kind in _SEVERITIES or since <= e.at < until)
+    in_window = (e for e in every if e.kind in _LASTING or since <= e.at < until)
     return sorted(in_window, key=lambda e: (e.at, e.record or (-1, -1)))
 
 
@@ -97,7 +97,12 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds / size:.{places}f}".removesuffix(".0") + f" {unit}"
 
 
-_SEVERITIES = ("info", "warning", "critical")
+# What may have begun before the window, and goes on in it.
+_LASTING = ("info", "warning", "critical", "rebalance")
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _record(row: Row) -> tuple[int, int] | None:
@@ -128,17 +133,17 @@ def _sentence(row: Row) -> str:
         for name, column in (("join", "join_ms"), ("assignment", "sync_ms"))
         if row[column] is not None
     ]
-    members = row["member_count"] or 0
-    after = [f"{members:,} member{'' if members == 1 else 's'}"]
+    after = [_many(row["member_count"] or 0, "member")]
     if row["leader_client_id"] is not None:
         after.append(f"leader {row['leader_client_id']}")
     if row["moved_partitions"]:
-        after.append(f"{row['moved_partitions']:,} partitions moved")
-    aborted = row["aborted_generations"] or 0
+        after.append(f"{_many(row['moved_partitions'], 'partition')} moved")
     first = f"Rebalance to {word} {row['generation']}: {why}."
-    if aborted:
-        first += f" {aborted:,} attempt{'' if aborted == 1 else 's'} before it had been aborted."
-    return f"{first} {', '.join([*took, *after]).capitalize()}."
+    # Where an offset is missing, a record may be compacted away.
+    if row["aborted_generations"] and row["aborted_evidence"] == "complete":
+        first += f" {_many(row['aborted_generations'], 'attempt')} before it had been aborted."
+    rest = ", ".join([*took, *after])
+    return f"{first} {rest[:1].upper()}{rest[1:]}."
 
 
 def _states(states: Iterable[Row]) -> Iterator[Event]:
@@ -167,6 +172,11 @@ def _anomalies(anomalies: Iterable[Row]) -> Iterator[Event]:
 
 def _lag(samples: Iterable[Row]) -> Iterator[Event]:
     for row in samples:
+        if row["lag"] is None:
+            text = "None of the partitions that the group commits has a log."
+            yield Event(row["sampled_at"], "lag", text, None)
+            continue
         status = f", status {row['group_status']}" if row["group_status"] else ""
-        text = f"Lag {row['lag']:,} records in {row['partitions']:,} partitions{status}."
+        of = _many(row["partitions"], "partition")
+        text = f"Lag {_many(row['lag'], 'record')} in {of}{status}."
         yield Event(row["sampled_at"], "lag", text, None)

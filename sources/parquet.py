@@ -93,11 +93,13 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 def _is_file(spark: SparkSession, path: str) -> bool:
     """Return whether a path names one file; Hadoop takes `%` in a path as it is."""
     scheme, colon, rest = path.partition(":/")
-    if not colon or scheme == "file":
-        return Path(f"/{rest}" if colon else path).is_file()
-    # Spark lists a file as itself, and a folder as what is below it.
-    listed = spark.read.format("binaryFile").load(path).inputFiles()
-    return [_name(url) for url in listed] == [path]
+    here = Path(f"/{rest}" if colon else path)
+    if (not colon or scheme == "file") and here.exists():
+        return here.is_file()
+    # Spark lists a file as itself, and a folder as what is below it. A path without a scheme may be
+    # one of the file system that Hadoop is configured for.
+    listed = [_name(url) for url in spark.read.format("binaryFile").load(path).inputFiles()]
+    return listed == [path] or (not colon and len(listed) == 1 and listed[0].endswith(path))
 
 
 def _check_positions(path: str, files: DataFrame) -> None:

@@ -114,7 +114,7 @@ def _by_members(rows: DataFrame) -> DataFrame:
 
 
 def _shaped(rows: DataFrame) -> DataFrame:
-    """Return rows the columns of `arrow.COLUMNS` that they lack."""
+    """Return rows with the columns of `arrow.COLUMNS`, defaults for those that they lack."""
     usual = {"record_partition": -1, "record_offset": -1, "at": NO_TIME, "deletes": False}
     usual["more"] = 0
     common = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from jobs.runtime.times import moment, zone
 from lakehouse.errors import UsageError
+from lakehouse.tables import OPEN_ROWS
 from reporting.read import ask
 from reporting.story import MARKS, band, events
 from schemas.tables import (
@@ -41,8 +43,28 @@ if TYPE_CHECKING:
 
 _HOUR_MS = 3_600_000
 _NARROWEST = 40
+_DATE = len("2026-11-21")
 _NEAR = 5
 _COLOURS = {"critical": "bold red", "warning": "yellow", "info": "green"}
+
+
+@dataclass(frozen=True)
+class _Log:
+    """What the lakehouse has of one log; times are epoch milliseconds.
+
+    Attributes:
+        lakehouse: its tables.
+        groups: the groups that its history knows.
+        first: the first time of the history.
+        newest: the time of the newest record or sample of the lag.
+        known_until: the time until which nothing is missing.
+    """
+
+    lakehouse: Lakehouse
+    groups: list[str]
+    first: int
+    newest: int
+    known_until: int
 
 
 def explain(run: Run) -> None:
@@ -51,54 +73,79 @@ def explain(run: Run) -> None:
     Raises:
         UsageError: the lakehouse does not know the group, or nothing of the window.
     """
-    chosen, lakehouse = run.options, run.lakehouse
-    where = zone(chosen.timezone)
+    chosen, where = run.options, zone(run.options.timezone)
     with run.step("reading the history"):
-        _look_for_group(lakehouse, chosen.group or "")
-        since, until = _window(run, where)
-        found = _read(lakehouse, chosen.group or "", chosen.partition, since, until)
-        covered = _covered(lakehouse)
-    if until <= covered[0] or since >= covered[1]:
-        known = " to ".join(_time(at, where) for at in covered)
-        raise UsageError(
-            f"there is no data from {_time(since, where)} to {_time(until, where)}; the lakehouse "
-            f"has {known} ({chosen.timezone})"
-        )
+        log = _log_of(run.lakehouse)
+        since, until = _window(run, where, log)
+        for former in reversed(run.former):  # the topic was recreated since
+            if until > log.first:
+                break
+            log = _log_of(former)
+        if until <= log.first or since >= log.known_until:
+            known = f"{_time(log.first, where)} to {_time(log.known_until, where)}"
+            raise UsageError(
+                f"there is no data from {_time(since, where)} to {_time(until, where)}; the "
+                f"lakehouse has {known} ({chosen.timezone})"
+            )
+        until = min(until, log.known_until + 1)
+        group = _look_for_group(log, chosen.group or "")
+        found = _read(log.lakehouse, group, chosen.partition, since, until)
     happened = events(found, since, until)
     if chosen.json:
-        run.summary |= _as_json(chosen.group or "", since, until, happened, found)
+        run.summary |= _as_json(group, since, until, happened, found)
         return
     _show(run, (since, until), happened, found)
 
 
-def _look_for_group(lakehouse: Lakehouse, group: str) -> None:
-    names = [r.group_id for r in lakehouse.read(GROUP_HEALTH).select("group_id").collect()]
-    if group in names:
-        return
-    near = difflib.get_close_matches(group, names, _NEAR, 0.4) or sorted(names)[:_NEAR]
-    known = f"; near are {', '.join(near)}" if near else ""
-    raise UsageError(f"--group {group}: cluster {lakehouse.cluster} has no such group{known}")
+def _log_of(lakehouse: Lakehouse) -> _Log:
+    states = lakehouse.read(GROUP_STATES)
+    found = ask(
+        {
+            "states": states.agg(F.min("started_at").alias("first"), F.max("record_timestamp")),
+            "groups": states.where(OPEN_ROWS).select("group_id").distinct(),
+            "health": lakehouse.read(GROUP_HEALTH).agg(F.max("as_of")),
+            "lag": lakehouse.read(LAG).agg(F.max("sampled_at")),
+            "coverage": lakehouse.read(COVERAGE).agg(F.max("observed_at")),
+        }
+    )
+    groups = found.pop("groups")["group_id"].to_pylist()
+    times = {name: list(rows.to_pylist()[0].values()) for name, rows in found.items()}
+    newest = max(times["states"][1] or 0, times["health"][0] or 0, times["lag"][0] or 0)
+    return _Log(
+        lakehouse,
+        groups,
+        times["states"][0] or 0,
+        newest,
+        max(newest, times["coverage"][0] or 0),
+    )
 
 
-def _window(run: Run, where: dt.tzinfo) -> tuple[int, int]:
-    """Return start and end of the window in epoch milliseconds: the last hour of the log at least.
+def _look_for_group(log: _Log, group: str) -> str:
+    if group in log.groups:
+        return group
+    near = difflib.get_close_matches(group, log.groups, _NEAR, 0.4) or sorted(log.groups)[:_NEAR]
+    known = f"; near are {', '.join(map(_shown, near))}" if near else ""
+    raise UsageError(
+        f"--group {_shown(group)}: cluster {log.lakehouse.cluster} has no such group{known}"
+    )
+
+
+def _window(run: Run, where: dt.tzinfo, log: _Log) -> tuple[int, int]:
+    """Return start and end of the window: without an end, the newest record is the end.
 
     Raises:
         UsageError: the end is not after the start.
     """
     chosen, now = run.options, dt.datetime.now(dt.timezone.utc)
-    if chosen.until is None:
-        last = run.lakehouse.read(GROUP_HEALTH).agg(F.unix_millis(F.max("as_of"))).collect()[0][0]
-        until = int(last) + 1
-    else:
-        until = _millis(moment(chosen.until, now, where))
+    end = "the newest record,"
+    until = log.newest + 1
+    if chosen.until is not None:
+        end, until = "--until", _millis(moment(chosen.until, now, where))
     since = until - _HOUR_MS
     if chosen.since is not None:
         since = _millis(moment(chosen.since, now, where))
     if since >= until:
-        raise UsageError(
-            f"--since {_time(since, where)} is not before --until {_time(until, where)}"
-        )
+        raise UsageError(f"--since {_time(since, where)} is not before {end} {_time(until, where)}")
     return since, until
 
 
@@ -110,13 +157,9 @@ def _time(millis: int, where: dt.tzinfo) -> str:
     return f"{dt.datetime.fromtimestamp(millis / 1_000, where):%Y-%m-%d %H:%M:%S}"
 
 
-def _covered(lakehouse: Lakehouse) -> tuple[int, int]:
-    """Return the first and the last time of the history, in epoch milliseconds."""
-    first = F.unix_millis(F.min("started_at"))
-    bounds = lakehouse.read(GROUP_STATES).agg(first.alias("first")).collect()[0]
-    last = lakehouse.read(COVERAGE).agg(F.unix_millis(F.max("observed_at"))).collect()[0][0]
-    newest = lakehouse.read(GROUP_HEALTH).agg(F.unix_millis(F.max("as_of"))).collect()[0][0]
-    return bounds["first"] or 0, max(last or 0, newest or 0)
+def _shown(text: object) -> str:
+    """Return a text that anyone may have chosen, control characters visible."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -138,7 +181,10 @@ def _read(
     lag = of(LAG).where(F.col("sampled_at").between(_at(since), _at(until)))
     if partition is not None:
         owners, hours, lag = (_of_partition(rows, partition) for rows in (owners, hours, lag))
-    begun = of(GROUP_GENERATIONS).withColumn("until", F.coalesce("stable_at", "record_timestamp"))
+    # A classic generation is recorded when it ends, another when it begins.
+    ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
+    until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
+    begun = of(GROUP_GENERATIONS).withColumn("until", until_of)
     members = [F.size(c).alias(c) for c in ("members_joined", "members_left")]
     answers = ask(
         {
@@ -148,8 +194,10 @@ def _read(
                 *members,
             ),
             "owners": touching(owners, "valid_from", "valid_to"),
+            # An hour may have nothing but deletions, which are no commits.
             "offsets": hours.where(
-                (F.col("first_commit_at") < _at(until)) & (F.col("last_commit_at") >= _at(since))
+                (F.coalesce("first_commit_at", "record_timestamp") < _at(until))
+                & (F.greatest("last_commit_at", "record_timestamp") >= _at(since))
             ),
             "anomalies": touching(of(ANOMALIES), "started_at", "ended_at"),
             "lag": lag.groupBy("sampled_at", "group_status").agg(
@@ -157,7 +205,9 @@ def _read(
             ),
         }
     )
-    return {name: rows.to_pylist() for name, rows in answers.items()}
+    found: dict[str, list[Row]] = {name: rows.to_pylist() for name, rows in answers.items()}
+    found["states"].sort(key=lambda row: row["sequence"])
+    return found
 
 
 def _at(millis: int) -> Column:
@@ -166,7 +216,8 @@ def _at(millis: int) -> Column:
 
 def _of_partition(rows: DataFrame, partition: str) -> DataFrame:
     topic, _, number = partition.rpartition(":")
-    return rows.where((F.col("topic") == topic) & (F.col("topic_partition") == int(number)))
+    named = F.coalesce("topic", "topic_id") if "topic_id" in rows.columns else F.col("topic")
+    return rows.where((named == topic) & (F.col("topic_partition") == int(number)))
 
 
 # -- showing ---------------------------------------------------------------------------------------
@@ -176,7 +227,7 @@ def _show(
     run: Run, window: tuple[int, int], happened: list[Event], found: Mapping[str, list[Row]]
 ) -> None:
     (since, until), where, out = window, zone(run.options.timezone), run.out
-    said = f"{run.options.group}: {_time(since, where)} to {_time(until, where)} {where}"
+    said = f"{_shown(run.options.group)}: {_time(since, where)} to {_time(until, where)} {where}"
     out.print(said, markup=False, highlight=False, style="bold")
     width = max(_NARROWEST, out.width - 2)
     out.print(band(found["states"], since, until, width), markup=False, highlight=False)
@@ -186,7 +237,7 @@ def _show(
     out.print()
     lines = Table.grid(padding=(0, 1))
     for event in happened:
-        lines.add_row(_when(event, where), _sentence(event))
+        lines.add_row(_when(event, where, since), _sentence(event))
     out.print(lines)
     if not happened:
         out.print("Nothing happened: no rebalance, no anomaly.")
@@ -195,16 +246,19 @@ def _show(
     _show_offsets(out, found["offsets"])
 
 
-def _when(event: Event, where: dt.tzinfo) -> Text:
-    at = dt.datetime.fromtimestamp(event.at / 1_000, where)
-    return Text(f"{at:%H:%M:%S}.{at.microsecond // 1_000:03}{' ' if event.is_exact else '~'}")
+def _when(event: Event, where: dt.tzinfo, since: int) -> Text:
+    at, first = (dt.datetime.fromtimestamp(t / 1_000, where) for t in (event.at, since))
+    date = "" if at.date() == first.date() else f"{at:%Y-%m-%d} "
+    return Text(
+        date + f"{at:%H:%M:%S}.{at.microsecond // 1_000:03}{' ' if event.is_exact else '~'}"
+    )
 
 
 def _sentence(event: Event) -> Text:
     line = Text()
     if event.kind in _COLOURS:
         line.append(f"[{event.kind}] ", style=_COLOURS[event.kind])
-    line.append(event.text)
+    line.append(_shown(event.text))
     if event.record is not None:
         line.append(f"  record {event.record[0]}/{event.record[1]}", style="dim")
     return line
@@ -217,17 +271,17 @@ def _show_owners(
         return
     since, until = window
     table = _table("Owners of partitions", "partition", "owner", "from", "until")
-    order = ("topic", "topic_partition", "valid_from")
-    for row in sorted(
-        owners,
-        key=lambda r: tuple(r[c] or 0 if c != "topic" else r[c] or r["topic_id"] for c in order),
-    ):
+    is_one_day = _time(since, where)[:_DATE] == _time(until, where)[:_DATE]
+    clock = _DATE + 1 if is_one_day else 0
+    named = [(row["topic"] or row["topic_id"], row["topic_partition"], row) for row in owners]
+    for topic, partition, row in sorted(named, key=lambda n: (*n[:2], n[2]["valid_from"])):
         ends = row["valid_to"]
+        host = f" at {row['client_host']}" if row["client_host"] else ""
         table.add_row(
-            Text(f"{row['topic'] or row['topic_id']}:{row['topic_partition']}"),
-            Text(f"{row['client_id']} at {row['client_host']}"),
-            _time(max(row["valid_from"], since), where)[11:],
-            "" if ends is None or ends >= until else _time(ends, where)[11:],
+            Text(_shown(f"{topic}:{partition}")),
+            Text(_shown(f"{row['client_id'] or row['member_id']}{host}")),
+            _time(max(row["valid_from"], since), where)[clock:],
+            "" if ends is None or ends >= until else _time(ends, where)[clock:],
         )
     out.print(table)
 
@@ -237,13 +291,15 @@ def _show_offsets(out: Console, hours: list[Row]) -> None:
         return
     table = _table("Committed offsets, by hours", "partition", "first", "last", "commits")
     by_partition: dict[tuple[str, int], list[Row]] = {}
-    for row in sorted(hours, key=lambda r: r["first_commit_at"]):
+    for row in sorted(hours, key=lambda r: r["record_timestamp"] or r["first_commit_at"] or 0):
         by_partition.setdefault((row["topic"], row["topic_partition"]), []).append(row)
     for (topic, partition), rows in sorted(by_partition.items()):
         last = rows[-1]["last_committed_offset"]
+        committed = (row["first_committed_offset"] for row in rows)
+        first = next((offset for offset in committed if offset is not None), None)
         table.add_row(
-            Text(f"{topic}:{partition}"),
-            f"{rows[0]['first_committed_offset']:,}",
+            Text(_shown(f"{topic}:{partition}")),
+            "" if first is None else f"{first:,}",
             "deleted" if last is None else f"{last:,}",
             f"{sum(row['commits'] for row in rows):,}",
         )

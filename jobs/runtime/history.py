@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -62,19 +62,27 @@ _HOLE = ("record_partition", "start", "end")
 @of_every_log
 def history(run: Run) -> None:
     """Bring the gold tables up to what has been decoded."""
+    planned = _follow(run)
+    if planned is not None and planned.get(_REVISION) != _RULES:
+        # Another release had planned it, with checkpoints that this one does not read.
+        _follow(run)
+
+
+def _follow(run: Run) -> dict[str, Any] | None:
+    """Do one run; return its plan, None if there is nothing to do."""
     lakehouse = run.lakehouse
     run.summary |= {"groups_changed": 0, "groups_replayed": 0}
     with run.step("looking for new decoded records"):
         last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(DECODE)
         floor = -1 if last is not None else _last_run_of(lakehouse)
         refresh = floor >= 0 if last is None else _needs_refresh(lakehouse, last, to)
-    # A run that another release has planned, and that is resumed, keeps to that release's plan.
     plan = {_REVISION: _RULES}
     with lakehouse.runs.incremental(STAGE, to=to, refresh=refresh, floor=floor, plan=plan) as stage:
         if stage is None:
-            return
+            return None
         with run.step("writing the history"):
             _update(run, stage)
+    return stage.plan
 
 
 # -- whether a full refresh is due -----------------------------------------------------------------

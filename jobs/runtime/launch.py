@@ -116,7 +116,9 @@ def job_process(
     """
     env = environment(target, os.environ)
     script = [str(jars.CHECKOUT / "jobs" / f"{chosen.job}.py"), *argv[1:]]
-    needed = [jars.spark_jars(), *jars.store_jars([chosen.lakehouse, chosen.records])]
+    # Another Spark has its own connectors.
+    stores = [] if target.spark_home else jars.store_jars([chosen.lakehouse, chosen.records])
+    needed = [jars.spark_jars(), *stores]
     found_jars = [path for each in needed for path in jars.fetch(each)]
     if target.sees_checkout:
         java_options = _QUICK_COMPILER if is_brief(chosen) else ()
@@ -229,6 +231,7 @@ def environment(target: Target, env: Mapping[str, str]) -> dict[str, str]:
     result["PYSPARK_DRIVER_PYTHON"] = sys.executable
     result["GX_ANALYTICS_ENABLED"] = "False"  # nothing calls home
     result.setdefault("PYTHONWARNINGS", "ignore")  # for developers: the tests make them errors
+    result["GROUPLEDGER_TZ"] = env.get("TZ", "")  # what `--timezone local` means
     result["TZ"] = "UTC"  # Python sees TIMESTAMP columns in the local zone
     # Modules in the user's working directory must not shadow ours (Python 3.11+).
     result["PYTHONSAFEPATH"] = "1"

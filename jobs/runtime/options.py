@@ -42,6 +42,7 @@ _WITH_REPORT = {"report", "pipeline", "demo"}
 _WITH_EXPECTATIONS = {"validate", "pipeline", "demo"}
 _SEVERITIES = ("info", "warning", "critical")
 _PORTS = 2**16
+_MOST_ROWS = 2**31 - 1
 _FORMATS = ("table", "json", "csv", "markdown")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
@@ -400,7 +401,7 @@ def _add_upkeep(parser: _Parser) -> None:
 
 def _add_window(parser: _Parser) -> None:
     what = parser.add_argument_group("what to explain")
-    what.add_argument("--group", metavar="ID", help="the consumer group", required=True)
+    what.add_argument("--group", metavar="ID", help="the consumer group; always needed")
     times = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or '2h ago'"
     what.add_argument(
         "--since", metavar="TIME", help=f"from when: {times} (default an hour before the end)"
@@ -546,6 +547,8 @@ def _check_location(name: str, location: str) -> None:
 def _check_window(options: Options) -> None:
     from jobs.runtime import times  # noqa: PLC0415 - of no other job
 
+    if options.group is None:
+        _fail("explain: name the group with --group ID")
     now = dt.datetime.now(dt.timezone.utc)
     try:
         where = times.zone(options.timezone)
@@ -599,8 +602,8 @@ def _check_query(options: Options) -> None:
     asked = (options.query is not None) + (options.file is not None) + options.serve
     if asked != 1:
         _fail("sql: give exactly one of --query SQL, --file FILE and --serve")
-    if options.limit is not None and options.limit < 1:
-        _fail("--limit: give a number of rows, 1 or more")
+    if options.limit is not None and not 1 <= options.limit < _MOST_ROWS:
+        _fail(f"--limit: give a number of rows, 1 to {_MOST_ROWS - 1:,}; leave it out for all")
     if not options.port.isdigit() or int(options.port) >= _PORTS:
         _fail(f"--port {options.port!r} is no port")
     if options.file is not None and not os.access(options.file, os.R_OK):

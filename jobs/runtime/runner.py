@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -68,6 +69,9 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 )
             run.seconds["start"] = round(time.monotonic() - started, 3)
             job(run)
+    except BrokenPipeError:  # the reader of what is printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
         return _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:

@@ -146,7 +146,7 @@ def _write_json(_: Console, __: list[str], rows: Iterable[Row]) -> None:
 
 
 def _write_csv(_: Console, names: list[str], rows: Iterable[Row]) -> None:
-    """Write by RFC 4180: nested values as JSON, null as nothing."""
+    """Write by RFC 4180: nested values as JSON, bytes in hexadecimal, null as nothing."""
     writer = csv.writer(sys.stdout)
     writer.writerow(names)
     for row in rows:
@@ -157,6 +157,8 @@ def _text(value: object) -> object:
     """Return a nested value as JSON, a time by ISO 8601, any other as it is."""
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(_plain(value), default=str, ensure_ascii=False)
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
     return value.isoformat(" ") if isinstance(value, dt.datetime) else value
 
 
@@ -165,7 +167,9 @@ def _plain(value: object) -> object:
         return {name: _plain(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, list):
         return [_plain(part) for part in value]
-    return value
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return value.hex() if isinstance(value, (bytes, bytearray)) else value
 
 
 def _write_markdown(_: Console, names: list[str], rows: Iterable[Row]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
+from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_AGO = re.compile(r"(\d{1,6})\s*([smhd])\s+ago")
+_LOCAL = Path("/etc/localtime")
+_AGO = re.compile(r"(\d{1,5})\s*([smhd])\s+ago")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}|\d{2}:\d{2}:\d{2}")
 FORMS = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or 2h ago"
 
@@ -21,10 +24,15 @@ def zone(name: str) -> dt.tzinfo:
     Raises:
         ValueError: there is no such zone.
     """
-    if name == "local":
-        return dt.datetime.now().astimezone().tzinfo or dt.timezone.utc
     try:
-        return ZoneInfo(name)
+        if name != "local":
+            return ZoneInfo(name)
+        # Jobs run in UTC; the launcher keeps the zone of the one who asks.
+        own = os.environ.get("GROUPLEDGER_TZ", "").removeprefix(":")
+        if own:
+            return ZoneInfo(own)
+        with _LOCAL.open("rb") as file:
+            return ZoneInfo.from_file(file, key="local")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"{name!r} is no time zone, such as UTC or Europe/Berlin") from error
 

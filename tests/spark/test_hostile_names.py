@@ -74,4 +74,7 @@ def test_hostile_names_stay_names(spark: SparkSession, tmp_path: Path) -> None:
     assert {row["group_id"] for row in listed} == set(HOSTILE)
     text = run("sql", "--lakehouse", root, "--query", "SELECT group_id FROM gold.group_health").out
     assert "\x1b" not in text
+    for group in HOSTILE:
+        shown = run("explain", "--lakehouse", root, f"--group={group}").out
+        assert not [c for c in shown if not c.isprintable() and c != "\n"]
     assert succeed("maintain", "--lakehouse", root)["rows_deleted"] == 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-dev.lock")
-JARS = ROOT / "conf" / "jars.xml"
+JARS = tuple(sorted((ROOT / "conf").glob("jars*.xml")))
 REVIEWED = ROOT / ".ci" / "reviewed.toml"
 SERVICE = "https://api.osv.dev"
 _TIMEOUT_S = 20.0
@@ -71,9 +71,10 @@ def locked(text: str) -> set[Package]:
     return {Package("PyPI", name, version) for name, version in found}
 
 
-def ours(path: Path = JARS) -> set[Package]:
+def ours(paths: Iterable[Path] = JARS) -> set[Package]:
     """Read the JARs that are loaded beside Spark's own."""
-    listed = ET.parse(path).getroot().iter("dependency")  # noqa: S314 - a file of this checkout
+    roots = (ET.parse(path).getroot() for path in paths)  # noqa: S314 - files of this checkout
+    listed = [dependency for root in roots for dependency in root.iter("dependency")]
     return {Package("Maven", f"{d.get('org')}:{d.get('name')}", str(d.get("rev"))) for d in listed}
 
 

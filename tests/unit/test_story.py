@@ -28,6 +28,7 @@ GENERATION = {
     "leader_client_id": "a",
     "moved_partitions": 2,
     "aborted_generations": 1,
+    "aborted_evidence": "complete",
     "record_partition": 7,
     "record_offset": 42,
 }
@@ -66,17 +67,34 @@ def test_events_are_in_the_order_of_time_and_within_the_window() -> None:
     lag = {"sampled_at": 1_500, "lag": 12, "partitions": 2, "group_status": "OK"}
     states = [state("Empty", 1_900, None), state("Stable", 0, 1_900), state("Dead", 9_000, None)]
     found = NONE | {
+        # What the caller gives touches the window: this one began before it.
         "generations": [GENERATION, GENERATION | {"join_started_at": 100}],
         "anomalies": [anomaly],
         "lag": [lag],
         "states": states,
     }
     assert [(e.at, e.kind) for e in events(found, 900, 2_000)] == [
+        (100, "rebalance"),
         (500, "critical"),
         (1_000, "rebalance"),
         (1_500, "lag"),
         (1_900, "state"),
     ]
+
+
+def test_names_keep_their_letters_and_unsure_attempts_are_not_counted() -> None:
+    row = GENERATION | {"leader_client_id": "MyApp", "aborted_evidence": "unknown"}
+    row |= {"join_ms": None, "sync_ms": None, "moved_partitions": 1}
+    (event,) = events(NONE | {"generations": [row]}, 0, 2_000)
+    assert event.text == (
+        "Rebalance to generation 3: a joined. 1 member, leader MyApp, 1 partition moved."
+    )
+
+
+def test_a_lag_without_a_log_is_said() -> None:
+    lag = {"sampled_at": 1_500, "lag": None, "partitions": 0, "group_status": None}
+    (event,) = events(NONE | {"lag": [lag]}, 0, 2_000)
+    assert event.text == "None of the partitions that the group commits has a log."
 
 
 def test_a_band_has_a_character_for_each_part_of_the_window() -> None:
