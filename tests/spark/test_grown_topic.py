@@ -24,7 +24,7 @@ MOVED = {g for g in GROUPS if partition_for(g, 25) != partition_for(g, 50)}
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("runs", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None:
     root, topic, files = tmp_path / "lakehouse", Topic(), 0
 
