@@ -187,8 +187,8 @@ def measure(
         for kind in needed:
             if number and kind not in kinds:
                 continue  # it was done once, for what comes behind it
-            for number_of, (name, checkout) in enumerate(checkouts.items()):
-                first, copy = (topic.with_name(f"{what}-{number_of}") for what in ("first", "copy"))
+            for which, (name, checkout) in enumerate(checkouts.items()):
+                first, copy = (topic.with_name(f"{what}-{which}") for what in ("first", "copy"))
                 lakehouse = first if kind == "first" else copy
                 if kind != "nothing":
                     shutil.rmtree(lakehouse, ignore_errors=True)
@@ -202,9 +202,9 @@ def measure(
                 load, seconds = os.getloadavg()[0], took[_SECONDS]
                 progress = f"{kind} {number + 1} of {name}: {seconds:.1f} s, load {load:.1f}"
                 print(progress, file=sys.stderr, flush=True)
-    for number_of in range(len(checkouts)):
+    for which in range(len(checkouts)):
         for what in ("first", "copy"):
-            shutil.rmtree(topic.with_name(f"{what}-{number_of}"), ignore_errors=True)
+            shutil.rmtree(topic.with_name(f"{what}-{which}"), ignore_errors=True)
     return found
 
 

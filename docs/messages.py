@@ -33,7 +33,7 @@ _ENTRY = re.compile(r"^- (.+?)\*Why:\*.+?\*Do:\*", re.MULTILINE | re.DOTALL)
 
 
 def messages() -> dict[str, str]:
-    """Give each message, with the file and line where the product has it."""
+    """Return each message, with the file and line where the product has it."""
     found: dict[str, str] = {}
     for path in sorted(path for pattern in FILES for path in ROOT.glob(pattern)):
         statements = ast.parse(path.read_text("utf-8")).body
@@ -53,13 +53,13 @@ def messages() -> dict[str, str]:
 
 
 def explained() -> set[str]:
-    """Give the messages that the page explains: in backticks, before "Why" of an entry."""
+    """Return the messages that the page explains: in backticks, before "Why" of an entry."""
     entries = " ".join(_ENTRY.findall(PAGE.read_text("utf-8")))
     return {" ".join(span.split()) for span in re.findall(r"`([^`]+)`", entries)}
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
-    """Give the expressions whose text goes to the user."""
+    """Return the expressions whose text goes to the user."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from node.exc.args[:1]
@@ -75,7 +75,7 @@ def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _parts(node: ast.expr) -> Iterator[ast.expr]:
-    """Give what a returned expression may be: both sides of a choice, the default of a look-up."""
+    """Return what an expression may be: both sides of a choice, the default of a look-up."""
     if isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)
     else:
@@ -83,14 +83,14 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _held(node: ast.expr) -> Iterator[ast.expr]:
-    """Give the values of a dictionary, and the second parts of pairs."""
+    """Return the values of a dictionary, and the second parts of pairs."""
     yield from node.values if isinstance(node, ast.Dict) else ()
     tuples = (n.elts for n in ast.walk(node) if isinstance(n, ast.Tuple))
     yield from (parts[1] for parts in tuples if len(parts) == _PAIR)
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Give the text of each name that is assigned once."""
+    """Return the text of each name that is assigned once."""
     found = [(_name(n.targets[0]), n.value) for n in nodes if isinstance(n, ast.Assign)]
     once = {n: v for n, v in found if [name for name, _ in found].count(n) == 1}
     plain = {name: _text(value, {}) for name, value in once.items()}

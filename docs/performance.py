@@ -21,7 +21,7 @@ _RUNS = {
 
 
 def table() -> str:
-    """Give the table as Markdown: what was measured, and a row for each run."""
+    """Return the table as Markdown: what was measured, and a row for each run."""
     measured = json.loads(RESULTS.read_text("utf-8"))
     former, now = measured["commits"]
     machine = f"{measured['cores']} cores, master `{measured['master']}`, Java {measured['java']}"

@@ -171,7 +171,8 @@ def _index_among(column: str, values: Sequence[str]) -> Column:
     return F.coalesce(index, F.lit(0))
 
 
-def _time(millis: int) -> Column:
+def time_at(millis: int) -> Column:
+    """Return a time in epoch milliseconds as a timestamp."""
     return F.timestamp_millis(F.lit(millis))
 
 
@@ -230,7 +231,7 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
     """Ask for the expectations that did not hold, each as it failed last; the worst first."""
     expectation = ("table_name", "expectation")
     columns = (*expectation, "meaning", "severity", "rows_unexpected", "at", "validation_run")
-    is_failed = ~F.col("success") & (F.col("at") >= _time(since))
+    is_failed = ~F.col("success") & (F.col("at") >= time_at(since))
     failed = lakehouse.read(RESULTS).where(is_failed).select(*columns)
     last = Window.partitionBy(*expectation).orderBy(F.desc("validation_run"))
     newest = failed.withColumn("rank", F.row_number().over(last)).where("rank = 1")
@@ -256,7 +257,7 @@ def _anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
         *("first_record_partition", "first_record_offset"),
         *("last_record_partition", "last_record_offset"),
     )
-    is_new = (F.col("ended_at") >= _time(since)) | F.col("is_open")
+    is_new = (F.col("ended_at") >= time_at(since)) | F.col("is_open")
     found = lakehouse.read(ANOMALIES).where(is_new).select(*columns)
     worst = (F.desc("is_open"), F.desc(_index_among("severity", SEVERITIES)), F.desc("started_at"))
     return _first(found, (*worst, F.asc("anomaly_id")), LISTED_ANOMALIES)
@@ -268,7 +269,7 @@ def _rebalances(lakehouse: Lakehouse, names: Sequence[str], since: int) -> DataF
     # The others are one group without a name.
     named = F.when(F.col("group_id").isin(*names), F.col("group_id")).alias("group_id")
     at = F.unix_millis(begun).alias("at")
-    found = lakehouse.read(GROUP_GENERATIONS).where(begun >= _time(since)).select(named, at)
+    found = lakehouse.read(GROUP_GENERATIONS).where(begun >= time_at(since)).select(named, at)
     seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
         F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
     )
@@ -312,7 +313,7 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], since: int) -
     """
     spec, begin, end = _SOURCES[panel]
     ended = F.col(end)
-    is_shown = F.col("group_id").isin(*names) & (ended.isNull() | (ended >= _time(since)))
+    is_shown = F.col("group_id").isin(*names) & (ended.isNull() | (ended >= time_at(since)))
     held = lakehouse.read(spec).where(is_shown)
     if panel == "lag":
         held = _samples(held)

@@ -246,8 +246,8 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     asked = [health.known_anomalies(now, stage.id.number), health.rebalances(now)]
     known, *sums = answers(lakehouse, asked if lag_run < 0 else [*asked, health.lags(lag_run)])
     rows = list(group_health(kept.groups, [known, *sums], limits, now))
-    changed = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
-    lakehouse.replace(GROUP_HEALTH, changed, stage.id)
+    table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
+    lakehouse.replace(GROUP_HEALTH, table, stage.id)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
@@ -267,8 +267,8 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
         known_until=kept.known_until,
         schema=schema,
     )
-    changed = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
-    found = found.unionByName(lakehouse.spark.createDataFrame(changed, schema).coalesce(1))
+    table = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
+    found = found.unionByName(lakehouse.spark.createDataFrame(table, schema).coalesce(1))
     # A frame that is persisted would be computed again from the checkpoints that it has replaced.
     number = F.lit(stage.id.number).cast("bigint")
     found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
@@ -334,12 +334,12 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     decode = runs.done(DECODE, *decodes)
     replayed: list[str] = []
     if stage.after >= 0 and any(row.details.get("groups_replayed", True) for row in history):
-        changed = lakehouse.read(GROUP_CHECKPOINTS).where(
+        rebuilt = lakehouse.read(GROUP_CHECKPOINTS).where(
             between("rebuilt_run", stage.after, stage.to)
         )
         known = lakehouse.read(ANOMALY_CHECKPOINTS).select("group_id")
         replayed = [
-            row.group_id for row in changed.join(known, "group_id", how="left_semi").collect()
+            row.group_id for row in rebuilt.join(known, "group_id", how="left_semi").collect()
         ]
     since, before = _since(lakehouse, history, decodes), stage.former.get("as_of")
     is_backfill = since is not None and before is not None and since < before - HOUR_MS
@@ -399,7 +399,7 @@ def _detect_in_log(
     by_key = {key: Findings(episodes) for key, episodes in remembered.items()}
     rows: list[Row] = []
 
-    def changed(key: str, findings: Findings) -> Iterator[Row]:
+    def rows_of_key(key: str, findings: Findings) -> Iterator[Row]:
         group = key.removeprefix(_GROUP) if key else None
         of_group = limits.values if group is None else limits.of(group)
         settled, still_open = findings.settle(now), findings.open()
@@ -411,11 +411,11 @@ def _detect_in_log(
         if hit.kind in log.MOMENTARY_KINDS:
             passing = Findings()
             passing.add(hit)
-            rows += changed(_key(group), passing)
+            rows += rows_of_key(_key(group), passing)
         else:
             by_key.setdefault(_key(group), Findings()).add(hit)
     for key, findings in by_key.items():
-        rows += changed(key, findings)
+        rows += rows_of_key(key, findings)
     current = {key: findings.to_json() for key, findings in by_key.items() if findings.current}
     return [*rows, {"group_id": None, "state": orjson.dumps(current).decode()}]
 
@@ -430,8 +430,8 @@ def _log_findings(
 ) -> Iterator[Finding]:
     decoded = between("decode_run", *changes.decode_runs)
     questions = _questions(now, changes, decoded, limits)
-    changed = answers(lakehouse, [question.sql for question in questions])
-    for question, rows in zip(questions, changed, strict=True):
+    answered = answers(lakehouse, [question.sql for question in questions])
+    for question, rows in zip(questions, answered, strict=True):
         yield from question.found(rows)
     yield from log.misplaced(changes.misplaced)
     yield from log.stale_groups(kept.groups, limits, now)

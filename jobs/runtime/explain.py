@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from jobs.runtime.sql import printable
+from jobs.runtime.summary import titled
 from jobs.runtime.times import moment, zone
 from lakehouse.errors import UsageError
 from lakehouse.tables import OPEN_ROWS
-from reporting.read import ask
+from reporting.read import ask, time_at
 from reporting.story import MARKS, band, events
 from schemas.tables import (
     ANOMALIES,
@@ -32,7 +32,7 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from rich.console import Console
 
     from jobs.runtime.run import Run
@@ -94,7 +94,7 @@ def explain(run: Run) -> None:
     if chosen.json:
         run.summary |= _as_json(group, since, until, happened, found)
         return
-    _show(run, (since, until), happened, found)
+    _show(run, (since, until), where, happened, found)
 
 
 def _log_of(lakehouse: Lakehouse) -> _Log:
@@ -124,9 +124,9 @@ def _look_for_group(log: _Log, group: str) -> str:
     if group in log.groups:
         return group
     near = difflib.get_close_matches(group, log.groups, _NEAR, 0.4) or sorted(log.groups)[:_NEAR]
-    known = f"; near are {', '.join(map(_shown, near))}" if near else ""
+    known = f"; near are {', '.join(map(printable, near))}" if near else ""
     raise UsageError(
-        f"--group {_shown(group)}: cluster {log.lakehouse.cluster} has no such group{known}"
+        f"--group {printable(group)}: cluster {log.lakehouse.cluster} has no such group{known}"
     )
 
 
@@ -157,11 +157,6 @@ def _time(millis: int, where: dt.tzinfo) -> str:
     return f"{dt.datetime.fromtimestamp(millis / 1_000, where):%Y-%m-%d %H:%M:%S}"
 
 
-def _shown(text: object) -> str:
-    """Return a text that anyone may have chosen, control characters visible."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 
@@ -171,33 +166,31 @@ def _read(
     """Read the group's rows that touch the window, times in epoch milliseconds."""
 
     def touching(rows: DataFrame, start: str, end: str) -> DataFrame:
-        goes_on = F.col(end).isNull() | (F.col(end) > _at(since))
-        return rows.where((F.col(start) < _at(until)) & goes_on)
+        goes_on = F.col(end).isNull() | (F.col(end) > time_at(since))
+        return rows.where((F.col(start) < time_at(until)) & goes_on)
 
     def of(table: Any) -> DataFrame:  # noqa: ANN401 - a TableSpec
         return lakehouse.read(table).where(F.col("group_id") == group)
 
     owners, hours = of(PARTITION_OWNERS), of(OFFSET_PROGRESS)
-    lag = of(LAG).where(F.col("sampled_at").between(_at(since), _at(until)))
+    lag = of(LAG).where(F.col("sampled_at").between(time_at(since), time_at(until)))
     if partition is not None:
         owners, hours, lag = (_of_partition(rows, partition) for rows in (owners, hours, lag))
     # A classic generation is recorded when it ends, another when it begins.
     ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
     until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
     begun = of(GROUP_GENERATIONS).withColumn("until", until_of)
-    members = [F.size(c).alias(c) for c in ("members_joined", "members_left")]
     answers = ask(
         {
             "states": touching(of(GROUP_STATES), "started_at", "ended_at"),
             "generations": touching(begun, "join_started_at", "until").select(
-                *(c for c in begun.columns if not c.startswith("members_") and c != "until"),
-                *members,
+                *(c for c in begun.columns if not c.startswith("members_") and c != "until")
             ),
             "owners": touching(owners, "valid_from", "valid_to"),
             # An hour may have nothing but deletions, which are no commits.
             "offsets": hours.where(
-                (F.coalesce("first_commit_at", "record_timestamp") < _at(until))
-                & (F.greatest("last_commit_at", "record_timestamp") >= _at(since))
+                (F.coalesce("first_commit_at", "record_timestamp") < time_at(until))
+                & (F.greatest("last_commit_at", "record_timestamp") >= time_at(since))
             ),
             "anomalies": touching(of(ANOMALIES), "started_at", "ended_at"),
             "lag": lag.groupBy("sampled_at", "group_status").agg(
@@ -210,10 +203,6 @@ def _read(
     return found
 
 
-def _at(millis: int) -> Column:
-    return F.timestamp_millis(F.lit(millis))
-
-
 def _of_partition(rows: DataFrame, partition: str) -> DataFrame:
     topic, _, number = partition.rpartition(":")
     named = F.coalesce("topic", "topic_id") if "topic_id" in rows.columns else F.col("topic")
@@ -224,10 +213,15 @@ def _of_partition(rows: DataFrame, partition: str) -> DataFrame:
 
 
 def _show(
-    run: Run, window: tuple[int, int], happened: list[Event], found: Mapping[str, list[Row]]
+    run: Run,
+    window: tuple[int, int],
+    where: dt.tzinfo,
+    happened: list[Event],
+    found: Mapping[str, list[Row]],
 ) -> None:
-    (since, until), where, out = window, zone(run.options.timezone), run.out
-    said = f"{_shown(run.options.group)}: {_time(since, where)} to {_time(until, where)} {where}"
+    (since, until), out = window, run.out
+    group = printable(run.options.group or "")
+    said = f"{group}: {_time(since, where)} to {_time(until, where)} {where}"
     out.print(said, markup=False, highlight=False, style="bold")
     width = max(_NARROWEST, out.width - 2)
     out.print(band(found["states"], since, until, width), markup=False, highlight=False)
@@ -258,7 +252,7 @@ def _sentence(event: Event) -> Text:
     line = Text()
     if event.kind in _COLOURS:
         line.append(f"[{event.kind}] ", style=_COLOURS[event.kind])
-    line.append(_shown(event.text))
+    line.append(printable(event.text))
     if event.record is not None:
         line.append(f"  record {event.record[0]}/{event.record[1]}", style="dim")
     return line
@@ -278,8 +272,8 @@ def _show_owners(
         ends = row["valid_to"]
         host = f" at {row['client_host']}" if row["client_host"] else ""
         table.add_row(
-            Text(_shown(f"{topic}:{partition}")),
-            Text(_shown(f"{row['client_id'] or row['member_id']}{host}")),
+            Text(printable(f"{topic}:{partition}")),
+            Text(printable(f"{row['client_id'] or row['member_id']}{host}")),
             _time(max(row["valid_from"], since), where)[clock:],
             "" if ends is None or ends >= until else _time(ends, where)[clock:],
         )
@@ -298,7 +292,7 @@ def _show_offsets(out: Console, hours: list[Row]) -> None:
         committed = (row["first_committed_offset"] for row in rows)
         first = next((offset for offset in committed if offset is not None), None)
         table.add_row(
-            Text(_shown(f"{topic}:{partition}")),
+            Text(printable(f"{topic}:{partition}")),
             "" if first is None else f"{first:,}",
             "deleted" if last is None else f"{last:,}",
             f"{sum(row['commits'] for row in rows):,}",
@@ -307,7 +301,7 @@ def _show_offsets(out: Console, hours: list[Row]) -> None:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = titled(title)
     for name in columns:
         table.add_column(name)
     return table
@@ -317,7 +311,6 @@ def _as_json(
     group: str, since: int, until: int, happened: list[Event], found: Mapping[str, list[Row]]
 ) -> dict[str, Any]:
     """Return the same as figures of the summary; times are epoch milliseconds."""
-    kept = {name: found[name] for name in ("states", "owners", "offsets")}
     return {
         "group_id": group,
         "since": since,
@@ -333,5 +326,5 @@ def _as_json(
             }
             for e in happened
         ],
-        **json.loads(json.dumps(kept, default=str)),
+        **{name: found[name] for name in ("states", "owners", "offsets")},
     }

@@ -202,6 +202,11 @@ def _show(out: Console, table: Table) -> None:
     out.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False, emoji=False)
 
 
+def printable(text: str) -> str:
+    """Return a text that anyone may have chosen, its control characters visible."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _cell(value: object) -> str:
     """Return a value as a cell: not long, and control characters of other people's text visible."""
     if value is None:
@@ -209,7 +214,7 @@ def _cell(value: object) -> str:
     text = str(value)
     if isinstance(value, dt.datetime):
         text = value.isoformat(" ", "milliseconds")
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    shown = printable(text)
     return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 1]}…"
 
 

@@ -111,7 +111,7 @@ def printable(text: str) -> str:
 
 
 def _decoded(run: Run) -> Table:
-    table = _table("Records that this run decoded")
+    table = titled("Records that this run decoded")
     table.add_column("table")
     table.add_column("records", justify="right")
     counts = run.summary.get("decoded_by_table")
@@ -125,7 +125,7 @@ def _decoded(run: Run) -> Table:
 def _health(rows: list[Row]) -> Table:
     as_of, groups = _time(rows[0]["as_of"]), rows[0]["row_count"]
     title = f"24 hours to {as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups} groups)"
-    table = _table(title)
+    table = titled(title)
     table.add_column("group", no_wrap=True)
     for name in ("health", "state"):
         table.add_column(name, no_wrap=True)
@@ -164,7 +164,8 @@ def _time(millis: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
 
 
-def _table(title: str) -> Table:
+def titled(title: str) -> Table:
+    """Return a table as jobs show it, without columns and rows."""
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
 
 
