@@ -11,17 +11,16 @@ lock=$root/requirements.lock
 # -I keeps modules in the user's working directory from shadowing ours (python -m would put it first on the path).
 launch='import sys; sys.path.insert(0, sys.argv.pop(1)); from jobs.runtime.launch import main; main(sys.argv[1:])'
 
-# Help and version need no Spark, so they do not wait for the setup.
+# Help, version and completion need no Java; help does not wait for the setup either: docs/options.md has all of it.
 help=no
 case ${1:--h}:${2:-} in
-  -h:* | --help:* | help:* | --version:* | *:-h | *:--help) help=yes ;;
+  -h:* | --help:* | help:* | --version:* | completion:* | *:-h | *:--help) help=yes ;;
 esac
-if [[ $help == yes ]] && ! venv_is_ready "$venv" "$lock"; then
-  find_python
-  try='import sys; sys.path.insert(0, sys.argv[1]); import jobs.runtime.options'
-  if "$python" -I -c "$try" "$root" 2>/dev/null; then
-    exec "$python" -I -B -c "$launch" "$root" "$@"
-  fi
+if [[ $help == yes && ${1:-} != completion && ${1:-} != --version ]] && ! venv_is_ready "$venv" "$lock"; then
+  part=${1:-}
+  [[ ${2:-} == -h || ${2:-} == --help ]] || part=""
+  page='/^## / { at = substr($0, 4) } at == part { print; found = 1 } END { exit !found }'
+  if awk -v part="$part" "$page" "$root/docs/options.md"; then exit $(($# > 0 ? 0 : 2)); fi
 fi
 
 if [[ $help == no ]]; then find_java; fi

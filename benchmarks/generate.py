@@ -125,6 +125,7 @@ class Shape:
         commits: share of offset commits.
         group_metadata: share of metadata of classic groups; the rest are tombstones and records
             of the new protocols.
+        gaps: share of the offsets that follow one that compaction has removed.
         seed: start of the random numbers.
     """
 
@@ -137,6 +138,7 @@ class Shape:
     is_crowded: bool = False
     commits: float = 0.92
     group_metadata: float = 0.05
+    gaps: float = 0.0
     seed: int = 1
 
 
@@ -250,7 +252,7 @@ def _chunk(shape: Shape, chunk: Chunk) -> pa.Table:
             pa.array(np.zeros(chunk.count, np.int32)), pa.array([_TOPIC])
         ).cast(pa.string()),
         "partition": pa.array(np.full(chunk.count, chunk.partition, np.int32)),
-        "offset": pa.array(position),
+        "offset": pa.array(position + (position * shape.gaps).astype(np.int64)),
         "timestamp": pa.array(time_ms),
         "timestampType": pa.array(["CreateTime"] * chunk.count),
         "key": pool.keys.take(pa.array(which)),

@@ -29,6 +29,10 @@ SHAPES = {
     "usual": Shape(records=5_000_000),
     "one partition has half": Shape(records=2_000_000, is_crowded=True),
     "one group has half": Shape(records=2_000_000, skew=0.5),
+    # Each commit in one task of its group, if any stage does so, and a gap behind every tenth.
+    "one group, compacted": Shape(
+        records=20_000_000, groups=1, skew=1, commits=0.998, group_metadata=0.001, gaps=0.1
+    ),
     "2,000 members of 10,000 partitions": Shape(
         records=200_000,
         groups=1,

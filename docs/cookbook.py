@@ -18,11 +18,11 @@ from rich.console import Console
 from benchmarks.ingest_decode import spark_session
 from docs.markdown import WIDTH, paragraph
 from jobs.runtime.anomalies import anomalies
+from jobs.runtime.command_line import parse
 from jobs.runtime.decode import decode
 from jobs.runtime.explain import explain
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
-from jobs.runtime.options import parse
 from jobs.runtime.run import Run
 from jobs.runtime.sql import split, sql
 from lakehouse.tables import Lakehouse

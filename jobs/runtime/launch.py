@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from jobs import HELD_BACK
-from jobs.runtime import jars, options
+from jobs.runtime import command_line, jars, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     Raises:
         SystemExit: 0 after help, 2 after wrong usage, 1 when the job cannot be started.
     """
-    chosen = options.parse(list(argv))
+    chosen = command_line.parse(list(argv))
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
         command, env = job_process(target, argv, chosen)

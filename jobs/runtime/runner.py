@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_interrupted
-from jobs.runtime import logs, options
+from jobs.runtime import command_line, logs, options
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
@@ -43,7 +43,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         expectation, 130 interrupted.
     """
     try:
-        chosen = options.parse(argv)
+        chosen = command_line.parse(argv)
     except SystemExit as exit_:
         return int(exit_.code or 0)
     err = Console(stderr=True)

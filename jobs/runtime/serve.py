@@ -28,7 +28,7 @@ def serve(run: Run) -> None:
     Raises:
         ServeError: the address cannot be listened on.
     """
-    host, port = run.options.host, _free(run.options.host, int(run.options.port))
+    host, port = run.options.host, _free(run.options.host, run.options.port)
     with run.step("finding the tables"):
         register(run.lakehouse)
     # Anybody that connects is somebody that the operating system let do so: there is no login.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import jars, launch, options
+from jobs.runtime import command_line, jars, launch
 from tests.conftest import RECORDINGS
 from tests.support.jobs import query, run, succeed
 
@@ -37,7 +37,7 @@ def served(root: str) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root)
-    chosen = options.parse(list(argv))
+    chosen = command_line.parse(list(argv))
     command, env = launch.job_process(launch.choose_target(None, {}), argv, chosen)
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from jobs import INTERRUPTED
+from jobs.runtime import command_line
 from jobs.runtime import decode as decode_job
-from jobs.runtime import options
 from jobs.runtime.run import Run
 from lakehouse.runs import PLANNED, Runs
 from lakehouse.tables import Lakehouse
@@ -66,7 +66,7 @@ def decode_twice_at_once(
     spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> list[Run]:
     """Have two runs plan at the same moment, and then decode at the same moment."""
-    chosen = options.parse(["decode", "--lakehouse", root])
+    chosen = command_line.parse(["decode", "--lakehouse", root])
     runs = [
         Run(
             spark=spark,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.runtime.options import parse
+from jobs.runtime.command_line import parse
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse, spark_schema
 from lakehouse.upkeep import Stored

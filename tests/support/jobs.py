@@ -15,13 +15,13 @@ from dq.balance import unbalanced
 from jobs.anomalies import detect
 from jobs.demo import demo
 from jobs.pipeline import pipeline
+from jobs.runtime.command_line import parse
 from jobs.runtime.decode import decode
 from jobs.runtime.explain import explain
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
 from jobs.runtime.maintain import maintain
-from jobs.runtime.options import parse
 from jobs.runtime.report import report
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs import accuracy, detection, markdown, messages, performance
+from docs import accuracy, detection, markdown, messages, options, performance
 from docs.tables import PAGE, page
 from jobs.runtime.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
@@ -21,6 +21,11 @@ def test_no_line_of_a_page_is_longer_than_120_characters() -> None:
 
 def test_the_page_of_tables_is_what_the_declarations_say() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: PYTHONPATH=. .venv/bin/python docs/tables.py"
+
+
+def test_the_page_of_options_is_what_the_declarations_say() -> None:
+    text = options.PAGE.read_text("utf-8")
+    assert text == options.page(), "run: PYTHONPATH=. .venv/bin/python docs/options.py"
 
 
 def test_the_page_of_states_has_the_measured_errors() -> None:

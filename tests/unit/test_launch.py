@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime import launch, options
+from jobs.runtime import command_line, launch
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_run_after_others_is_brief(
 ) -> None:
     if has_tables:
         (tmp_path / "bronze" / "records").mkdir(parents=True)
-    chosen = options.parse([*line.split(), "--lakehouse", str(tmp_path)])
+    chosen = command_line.parse([*line.split(), "--lakehouse", str(tmp_path)])
     assert launch.is_brief(chosen) is is_brief
 
 

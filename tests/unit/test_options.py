@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime import launch, options
+from jobs.runtime import command_line, launch, options
 
 ROOT = Path(__file__).parents[2]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     with pytest.raises(SystemExit) as exit_:
-        options.parse(list(argv))
+        command_line.parse(list(argv))
     assert exit_.value.code == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -25,7 +25,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 
 
 def test_defaults() -> None:
-    chosen = options.parse(["ingest", "--records", "x.parquet"])
+    chosen = command_line.parse(["ingest", "--records", "x.parquet"])
     assert (chosen.lakehouse, chosen.cluster, chosen.isolation_level) == (
         "./lakehouse",
         "default",
@@ -35,7 +35,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("source", [[], ["--records", "x"], ["--bootstrap-servers", "a:1"]])
 def test_lag_takes_any_source_or_none(source: list[str]) -> None:
-    assert options.parse(["lag", *source]).job == "lag"
+    assert command_line.parse(["lag", *source]).job == "lag"
 
 
 def test_the_line_beats_the_file_and_the_file_the_default(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_line_beats_the_file_and_the_file_the_default(tmp_path: Path) -> Non
         '[conf]\n"spark.ui.enabled" = true\n"spark.x" = "file"\n'
     )
     line = ["--cluster", "green", "--conf", "spark.x=line"]
-    chosen = options.parse(["pipeline", "--config", str(file), *line])
+    chosen = command_line.parse(["pipeline", "--config", str(file), *line])
     assert (chosen.lakehouse, chosen.cluster, chosen.bootstrap_servers) == (
         "/data/l",
         "green",
@@ -57,17 +57,17 @@ def test_the_line_beats_the_file_and_the_file_the_default(tmp_path: Path) -> Non
 def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
     file = tmp_path / "groupledger.toml"
     file.write_text('records = "x"\ncluster = "blue"\n')
-    assert options.parse(["decode", "--config", str(file)]).cluster == "blue"
+    assert command_line.parse(["decode", "--config", str(file)]).cluster == "blue"
 
 
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["tidy"], "unknown job 'tidy'; the jobs are demo, ingest"),
-        (["pipelin"], "unknown job 'pipelin' (did you mean pipeline?)"),
+        (["tidy"], 'Unknown command "tidy". Available commands: demo, ingest'),
+        (["pipelin"], 'Did you mean "pipeline"?'),
         (["--lakehouse", "x", "sql"], "the job comes first, then --lakehouse"),
         (["sql", "select 1"], "SQL goes behind --query"),
-        (["ingest", "--bootstrap-server", "a:1"], "did you mean --bootstrap-servers?"),
+        (["ingest", "--bootstrap-server", "a:1"], "Did you mean --bootstrap-servers?"),
         (["report", "--lakehouse", __file__], "is a file; name a folder"),
         (["report", "--lakehouse", ""], "--lakehouse is empty"),
         (["ingest", "--records", ""], "--records is empty"),
@@ -84,9 +84,11 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
         (["ingest", "--record", "x"], "--record"),
         (["decode", "--records", "x"], "--records"),
         (["decode", "--cluster", "../up"], "letters, digits, dots"),
-        (["decode", "--conf", "nonsense"], "not of the form key=value"),
+        (["decode", "--conf", "nonsense"], "not of the form KEY=VALUE"),
         (["decode", "--config", "/no/such.toml"], "cannot be read"),
-        (["ingest", "--records", "x", "--isolation-level", "dirty"], "invalid choice"),
+        (["ingest", "--records", "x", "--isolation-level", "dirty"], '"read_uncommitted"'),
+        (["maintain", "--vacuum-hours", "a week"], "unable to convert"),
+        (["ingest", "--records"], "requires an argument"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -100,9 +102,9 @@ def test_wrong_usage_is_one_line(
     ("text", "words"),
     [
         ("colour = 1", "unknown option 'colour'"),
-        ("cluster = 5", "cluster has to be a string"),
-        ('json = "yes"', "json has to be a boolean"),
-        ('isolation-level = "dirty"', "has to be one of"),
+        ("lakehose = 'x'", "(did you mean lakehouse?)"),
+        ('json = "perhaps"', "[json]"),
+        ('isolation-level = "dirty"', '"read_uncommitted"'),
         ("conf = 5", "conf has to be a table"),
         ("cluster =", "is not TOML"),
     ],
@@ -120,12 +122,12 @@ def test_a_wrong_file_is_one_line(
     "lakehouse", ["file:/x", "dbfs:/x", "s3a://bucket/x", "/a/colon:x", "./a:b"]
 )
 def test_a_lakehouse_is_a_path_or_a_uri(lakehouse: str) -> None:
-    assert options.parse(["decode", "--lakehouse", lakehouse]).lakehouse == lakehouse
+    assert command_line.parse(["decode", "--lakehouse", lakehouse]).lakehouse == lakehouse
 
 
 @pytest.mark.parametrize("option", ["--lakehouse", "--records"])
 def test_what_is_escaped_in_a_uri_is_a_part_of_the_path(option: str) -> None:
-    chosen = options.parse(["ingest", "--records", "r", option, "file:///x/a%20b"])
+    chosen = command_line.parse(["ingest", "--records", "r", option, "file:///x/a%20b"])
     assert (chosen.lakehouse, chosen.records)[option == "--records"] == "file:/x/a b"
 
 
@@ -140,14 +142,14 @@ def test_thresholds_that_are_none_are_wrong_usage(
 @pytest.mark.parametrize(("argv", "status"), [([], 2), (["--help"], 0), (["ingest", "-h"], 0)])
 def test_help(capsys: pytest.CaptureFixture[str], argv: list[str], status: int) -> None:
     with pytest.raises(SystemExit) as exit_:
-        options.parse(argv)
+        command_line.parse(argv)
     assert exit_.value.code == status
     assert "--lakehouse" in capsys.readouterr().out or not argv[1:]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        options.parse(["--version"])
+        command_line.parse(["--version"])
     assert exit_.value.code == 0
     declared = (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
     said = capsys.readouterr().out.split()
@@ -155,9 +157,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert f'version = "{said[1]}"' in declared
 
 
-def test_options_need_no_third_party_package() -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import jobs.runtime.options"
-    subprocess.run([sys.executable, "-I", "-S", "-c", program, str(ROOT)], check=True)
+def test_help_needs_no_spark() -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import jobs.runtime.command_line; "
+        "sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-I", "-c", program, str(ROOT)], check=True)
 
 
 def test_every_job_has_a_script_and_the_other_way_round() -> None:
@@ -189,10 +194,87 @@ def test_no_job_hides_a_module() -> None:
 def test_numbers_in_a_file_are_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "groupledger.toml"
     file.write_text("vacuum-hours = 48\n")
-    assert options.parse(["maintain", "--config", str(file)]).vacuum_hours == 48
-    file.write_text('vacuum-hours = "48"\n')
+    assert command_line.parse(["maintain", "--config", str(file)]).vacuum_hours == 48
+    file.write_text('vacuum-hours = "a week"\n')
     line = refusal(capsys, "maintain", "--config", str(file))
-    assert "vacuum-hours has to be a whole number" in line
+    assert "[vacuum-hours]" in line
+
+
+class TestEnvironment:
+    def test_beats_the_file_and_is_beaten_by_the_line(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "groupledger.toml"
+        file.write_text('lakehouse = "/file"\ncluster = "file"\nvacuum-hours = 48\n')
+        monkeypatch.setenv("GROUPLEDGER_CONFIG", str(file))
+        monkeypatch.setenv("GROUPLEDGER_LAKEHOUSE", "/environment")
+        monkeypatch.setenv("GROUPLEDGER_CLUSTER", "environment")
+        chosen = command_line.parse(["maintain", "--cluster", "line"])
+        assert (chosen.lakehouse, chosen.cluster) == ("/environment", "line")
+        assert chosen.vacuum_hours == 48
+
+    @pytest.mark.parametrize("where", ["environment", "file"])
+    def test_a_source_of_the_line_replaces_the_other(
+        self, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        line = ["ingest", "--records", "x"]
+        secret = tmp_path / "client.properties"
+        secret.touch()
+        if where == "file":
+            file = tmp_path / "groupledger.toml"
+            file.write_text(f'bootstrap-servers = "a:1"\nkafka-config = "{secret}"\n')
+            line += ["--config", str(file)]
+        else:
+            monkeypatch.setenv("GROUPLEDGER_BOOTSTRAP_SERVERS", "a:1")
+            monkeypatch.setenv("GROUPLEDGER_KAFKA_CONFIG", str(secret))
+        chosen = command_line.parse(line)
+        assert (chosen.records, chosen.bootstrap_servers, chosen.kafka_config) == ("x", None, None)
+        assert command_line.parse([line[0], *line[3:]]).bootstrap_servers == "a:1"
+
+    def test_of_properties_of_clients_by_the_line(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        secret = tmp_path / "client.properties"
+        secret.touch()
+        monkeypatch.setenv("GROUPLEDGER_BOOTSTRAP_SERVERS", "a:1")
+        chosen = command_line.parse(["lag", "--kafka-config", str(secret)])
+        assert (chosen.bootstrap_servers, chosen.kafka_config) == ("a:1", str(secret))
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("words", "offered"),
+        [
+            (["pipe"], "pipeline"),
+            (["ingest", "--boot"], "--bootstrap-servers"),
+            (["sql", "--format", "mark"], "markdown"),
+        ],
+        ids=lambda value: value[-1] if isinstance(value, list) else None,
+    )
+    def test_bash_offers(self, words: list[str], offered: str, tmp_path: Path) -> None:
+        script = tmp_path / "completion.bash"
+        script.write_text(self.script("bash"))
+        line = " ".join(f"'{word}'" for word in ["./spark-submit.sh", *words])
+        program = (
+            f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
+            'complete -p ./spark-submit.sh >&2; _groupledger; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        outcome = subprocess.run(
+            ["/bin/bash", "--norc", "-c", program], check=True, capture_output=True, text=True
+        )
+        assert "-F _groupledger ./spark-submit.sh" in outcome.stderr
+        assert outcome.stdout.split() == [offered]
+
+    def test_zsh_has_all_jobs(self) -> None:
+        script = self.script("zsh")
+        assert all(f"'{job}:" in script for job in options.JOBS)
+        assert script.splitlines()[-1].startswith("compdef ")
+
+    @staticmethod
+    def script(shell: str) -> str:
+        program = "import sys; from jobs.runtime.command_line import parse; parse(sys.argv[1:])"
+        command = [sys.executable, "-c", program, "completion", shell]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 
 class TestHashClients:
@@ -213,14 +295,14 @@ class TestHashClients:
 
     def test_the_key_is_no_part_of_the_options(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(options.HASH_KEY, "a secret for the tests")
-        chosen = options.parse(["decode", "--hash-clients"])
+        chosen = command_line.parse(["decode", "--hash-clients"])
         assert chosen.hash_key == "a secret for the tests"
         assert "secret" not in repr(chosen)
-        assert options.parse(["decode"]).hash_key is None
+        assert command_line.parse(["decode"]).hash_key is None
 
     def test_by_a_file(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(options.HASH_KEY, "a secret for the tests")
         file = tmp_path / "options.toml"
         file.write_text("hash-clients = true\n")
-        assert options.parse(["decode", "--config", str(file)]).hash_clients
-        assert not options.parse(["history", "--config", str(file)]).hash_clients
+        assert command_line.parse(["decode", "--config", str(file)]).hash_clients
+        assert not command_line.parse(["history", "--config", str(file)]).hash_clients

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.runtime import report
-from jobs.runtime.options import parse, report_path
+from jobs.runtime.command_line import parse
+from jobs.runtime.options import report_path
 from reporting.charts import charts, javascript
 from reporting.model import LISTED_GROUPS, Facts
 from reporting.page import Ingredients, embedded, ingredients, packed, page

@@ -17,11 +17,13 @@ import yaml
 
 from examples.scheduling import own_spark
 from jobs.runtime import jars
+from jobs.runtime.command_line import parse
 from jobs.runtime.launch import CONF, read_properties
-from jobs.runtime.options import Options, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from jobs.runtime.options import Options
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.runtime.options import parse
+from jobs.runtime.command_line import parse
 from lakehouse.catalog import view_texts
 from schemas.columns import ArrayOf, Column, Primitive, StructOf
 from schemas.tables import all_tables

@@ -1,0 +1,209 @@
+"""The command line of all jobs, made of their options by cyclopts: parsing, help, completion.
+
+A value is the one of the command line, else of an environment variable (GROUPLEDGER_VACUUM_HOURS
+for --vacuum-hours), else of the TOML file that --config names, else the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from cyclopts import App, CycloptsError, Group, Parameter, Token, UnusedCliTokensError
+from cyclopts.config import Dict, Env
+
+from jobs.runtime.options import JOBS, Common, Options, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cyclopts import ArgumentCollection
+
+# Which source of values comes before which; files are last.
+_ORDER = {"cli": 0, "env": 1}
+
+_HELP = "groupledger: the full history of every Kafka consumer group, as Delta tables."
+EPILOGUE = """\
+Each option may also be an environment variable (GROUPLEDGER_VACUUM_HOURS for --vacuum-hours) or
+stand in the TOML file of --config; the command line comes first, then the environment, then the
+file.
+
+Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
+(validate; pipeline with --strict), 130 interrupted."""
+"""What is below each help."""
+
+
+def application() -> App:
+    """Return the command line of all jobs."""
+    app = App(
+        name="./spark-submit.sh",
+        help=_HELP,
+        help_format="markdown",
+        help_epilogue=EPILOGUE,
+        version=_version,
+        group_commands=Group("Jobs"),
+        group_parameters=Group("Options"),
+        default_parameter=Parameter(
+            negative=(), allow_repeating=True, show_default=lambda value: value or None
+        ),
+        config=[Env("GROUPLEDGER_", command=False, show=False), _from_file, _keep_one_source],
+        suppress_keyboard_interrupt=False,
+    )
+    for order, (name, options) in enumerate(JOBS.items()):
+        app.command(options, name=name, sort_key=order)
+    app.command(_completion, name="completion", sort_key=len(JOBS))
+    return app
+
+
+def parse(argv: list[str]) -> Options:
+    """Read a command line: the job, then its options.
+
+    Raises:
+        SystemExit: 0 after printing help, the version or a completion, 2 after a line that says
+            what is wrong.
+    """
+    app = application()
+    if not argv or argv[0] == "help":
+        app.help_print([])
+        raise SystemExit(0 if argv else 2)
+    job = argv[0]
+    if job.startswith("-") and job not in {"-h", "--help", "--version"}:
+        _fail(f"the job comes first, then {job}; the jobs are {', '.join(JOBS)}")
+    chosen = _checked(app, argv)
+    if chosen is None:  # help, version and completion have been printed
+        raise SystemExit(0)
+    values = {field.name: getattr(chosen, field.name) for field in fields(chosen)}
+    for name in ("lakehouse", "records"):
+        if str(values.get(name)).startswith("file:"):
+            # Hadoop takes what is escaped in a URI for the name of another folder.
+            values[name] = f"file:{unquote(urlsplit(values[name]).path)}"
+    return Options(job=job, **values)
+
+
+def _checked(app: App, argv: list[str]) -> Common | None:
+    """Return the options of a job; None for what is no job."""
+    job = argv[0]
+    try:
+        chosen = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
+        if not isinstance(chosen, Common):
+            return None
+        # Each part looks at its options, that of all jobs first.
+        for part in reversed(type(chosen).__mro__):
+            if issubclass(part, Part) and "check" in vars(part):
+                part.check(chosen)
+    except CycloptsError as error:
+        if job == "sql" and isinstance(error, UnusedCliTokensError):
+            _fail("sql: SQL goes behind --query, in quotes; see --help")
+        where = f"{job}: " if job in JOBS else ""
+        _fail(f"{where}{' '.join(str(error).split())} See --help.")
+    except ValueError as error:
+        _fail(str(error))
+    return chosen
+
+
+def _completion(shell: Literal["bash", "zsh"], /) -> None:
+    """Print what lets a shell complete jobs and options.
+
+    ```console
+    source <(./spark-submit.sh completion bash)
+    ```
+    """
+    script = application().generate_completion(prog_name="groupledger", shell=shell)
+    if shell == "bash":
+        function = "complete -o default -F _groupledger"
+    else:
+        function = "compdef _cyclopts_groupledger"
+    print(f"{script}\n{function} groupledger spark-submit.sh ./spark-submit.sh")
+
+
+def _version() -> str:
+    """Read the version where it is declared; what runs is always a checkout."""
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    found = re.search(r'^version = "(.+)"$', declared, re.MULTILINE)
+    return f"groupledger {found.group(1) if found else 'unknown'}"
+
+
+def _from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take from the file of --config what neither the line nor the environment has."""
+    named = arguments.get("--config", None)
+    if named is None or not named.tokens:
+        return
+    path = named.tokens[-1].value
+    found, every = _toml(path), _names(Options) - {"job"}
+    for key in found:
+        if _name(key) not in every:
+            raise ValueError(f"--config {path}: unknown option {key!r}{_nearest(key, every)}")
+    conf = found.pop("conf", {})
+    if not isinstance(conf, dict):
+        raise ValueError(  # noqa: TRY004 - as all usage errors
+            f"--config {path}: conf has to be a table of Spark properties"
+        )
+    # Properties add up; those of the line come last, and so win.
+    arguments["--conf"].tokens[:0] = [
+        Token(keyword="--conf", value=f"{key}={value}", source=path)
+        for key, value in _properties(conf).items()
+    ]
+    # A file serves all jobs: what this one does not have is for others.
+    mine = _names(JOBS[commands[0]])
+    known = {key: value for key, value in found.items() if _name(key) in mine}
+    Dict(known, source=path, use_commands_as_keys=False)(app, commands, arguments)
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _names(options: type[Common]) -> set[str]:
+    return {field.name for field in fields(options)}
+
+
+def _keep_one_source(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Drop the source of the file where the line or the environment names another, and so on."""
+    names = ("--bootstrap-servers", "--records", "--kafka-config")
+    found = [arguments.get(name, None) for name in names]
+    given = [argument for argument in found if argument is not None and argument.tokens]
+    ranks = [_ORDER.get(argument.tokens[0].source, len(_ORDER)) for argument in given]
+    sources = [r for r, a in zip(ranks, given, strict=True) if a.name != "--kafka-config"]
+    for rank, argument in zip(ranks, given, strict=True):
+        if sources and rank > min(sources):
+            argument.tokens.clear()
+
+
+def _toml(name: str) -> dict[str, Any]:
+    """Read the file of --config."""
+    from schemas import toml  # noqa: PLC0415 - Python 3.10 needs a package for it
+
+    try:
+        found: dict[str, Any] = toml.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"--config {name}: cannot be read: {reason}") from error
+    except ValueError as error:
+        raise ValueError(f"--config {name}: is not TOML: {error}") from error
+    return found
+
+
+def _properties(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return a table's properties; TOML makes tables of dotted keys that are not quoted."""
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= _properties(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"groupledger: {message}\n")
+    raise SystemExit(2)
