@@ -1,6 +1,6 @@
 """The jobs: thin scripts that read tables, call transforms and write tables.
 
-Ctrl-C ends each with a line, also while it still imports what it needs.
+Ctrl-C and SIGTERM end each with a line, also while it still imports what it needs.
 """
 
 from __future__ import annotations
@@ -16,40 +16,49 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """The exit status of a job that was interrupted, as a shell gives it."""
 
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
+"""The signals that end a job with a line."""
 
-HELD_BACK = "GROUPLEDGER_INTERRUPT_HELD_BACK"
-"""Environment variable of a job whose launcher has blocked SIGINT."""
+HELD_BACK = "GROUPLEDGER_SIGNALS_HELD_BACK"
+"""Environment variable of a job whose launcher has blocked these signals."""
 
 
-def say_interrupted() -> None:
-    """Say that a job was interrupted, also within a signal handler and beside a spinner."""
+def say_ended(number: int = signal.SIGINT) -> None:
+    """Say that a signal has ended the job, also within its handler and beside a spinner."""
     # The progress line is erased, and the cursor shown again.
     clear = "\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else ""
-    os.write(2, f"{clear}groupledger: interrupted; run again to go on\n".encode())
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    os.write(2, f"{clear}groupledger: {word}; run again to go on\n".encode())
 
 
-def end_interrupted(*_: object) -> NoReturn:
-    """End the process at once, and with it the JVM.
+def end(number: int, _: object = None) -> NoReturn:
+    """End the process by a signal at once, and with it the JVM: 130 for SIGINT, 143 for SIGTERM.
 
     Of a JVM that is about to answer nothing else can be asked, not even to stop; and whenever a run
     ends, nothing half-written counts.
     """
-    say_interrupted()
-    os._exit(INTERRUPTED)
+    say_ended(number)
+    os._exit(128 + number)
+
+
+def end_by_signals() -> None:
+    """Let these signals end the process, but what the caller ignores: a shell's background."""
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):
-        say_interrupted()
+        say_ended()
     else:
         sys.__excepthook__(kind, error, trace)
 
 
 sys.excepthook = _uncaught
 
-# The launcher holds Ctrl-C back while Python starts. As an exception it could be lost among the
-# imports, and the job would go on.
+# The launcher holds the signals back while Python starts. As an exception Ctrl-C could be lost
+# among the imports, and the job would go on.
 if os.environ.pop(HELD_BACK, None):
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, end_interrupted)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    end_by_signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
-from jobs.runtime.ingest import ingest
+from jobs.runtime.ingest import ingest, preview
 from jobs.runtime.lag import lag
+from jobs.runtime.metrics import write_groups
 from jobs.runtime.notify import notify
 from jobs.runtime.report import report
 from jobs.runtime.runner import run_job
@@ -18,21 +19,29 @@ from jobs.runtime.validate import validate
 from lakehouse.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jobs.runtime.run import Run
 
 
 def pipeline(run: Run) -> None:
-    """Take the data all the way, from its source to the last table."""
-    ingest(run)
-    decode(run)
-    history(run)
-    unanswered = _lag(run)
-    anomalies(run)
-    notify(run)
-    validate(run)
-    report(run)
+    """Take the data all the way, from its source to the last table.
+
+    Raises:
+        SourceError: The cluster stopped answering before the lag was sampled; all else was done.
+    """
+    if run.options.dry_run:
+        preview(run)
+        return
+    unanswered = None
+    for name in run.options.steps:
+        if name == "lag":
+            unanswered = _lag(run)
+        else:
+            _DO[name](run)
     with run.step("summary"):
         show_summary(run)
+    write_groups(run)
     if unanswered is not None:
         raise SourceError(f"lag was left out, all else was done. {unanswered}")
 
@@ -48,6 +57,21 @@ def _lag(run: Run) -> SourceError | None:
         run.say("lag: left out, the cluster gave no answer; going on with what was read")
         return error
     return None
+
+
+def _detect(run: Run) -> None:
+    anomalies(run)
+    notify(run)
+
+
+_DO: dict[str, Callable[[Run], None]] = {
+    "ingest": ingest,
+    "decode": decode,
+    "history": history,
+    "anomalies": _detect,
+    "validate": validate,
+    "report": report,
+}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from jobs.runtime import logs
+from jobs.runtime.summary import printable, titled
 from lakehouse.errors import ConflictError, LakehouseError, SourceError
 from lakehouse.runs import RunId
 from schemas.tables import COVERAGE, RECORDS
@@ -90,6 +91,37 @@ def ingest(run: Run) -> None:
     except AnotherLogError as error:
         _go_on(run, str(error))
         ingest(run)
+
+
+def preview(run: Run) -> None:
+    """Print what an ingest would read now, by partition, and write nothing."""
+    with run.step("looking for new records"):
+        state = _state(run.lakehouse)
+        _check_topic(state, run)
+        try:
+            source = _source(run, state)
+        except AnotherLogError as error:
+            run.say(f"{error}. An ingest would read the log from its start, under another name")
+            return
+    table = titled("What an ingest would read")
+    table.add_column("partition")
+    for name in ("from offset", "up to", "offsets", "records"):
+        table.add_column(name, justify="right")
+    found, offsets, records = source.found or {}, 0, 0
+    for r in source.ranges:
+        count = r.next_offset - r.from_offset
+        extent = found.get((r.topic, r.record_partition))
+        offsets += count
+        records += extent.records if extent else 0
+        shown = f"{extent.records:,}" if extent else "not known"
+        name = printable(f"{r.topic}-{r.record_partition}")
+        table.add_row(name, str(r.from_offset), str(r.next_offset - 1), f"{count:,}", shown)
+    run.out.print(table)
+    known = f", {records:,} records" if found else ""
+    run.out.print(
+        f"{len(source.ranges):,} partitions, {offsets:,} offsets{known}; nothing was written"
+    )
+    run.summary |= {"partitions": len(source.ranges), "offsets": offsets}
 
 
 def _go_on(run: Run, why: str) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from jobs import HELD_BACK
+from jobs import ENDING, HELD_BACK
 from jobs.runtime import command_line, jars, options
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     try:
         command, env = job_process(target, argv, chosen)
         if target.sees_checkout:  # until the job can answer, see `jobs`
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             env[HELD_BACK] = "1"
         os.execve(command[0], command, env)  # noqa: S606 - the module says why
     except (jars.JarsError, OSError) as error:

@@ -14,9 +14,14 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cyclopts import Token
 
 HASH_KEY = "GROUPLEDGER_HASH_KEY"
 """The environment variable with the key of --hash-clients."""
@@ -27,6 +32,8 @@ _MOST_ROWS = 2**31 - 1
 _LEAST_VACUUM_HOURS = 24
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _DEFAULT_CLUSTER = "default"
+EVERY_CLUSTER = "*"
+"""The name that stands for all clusters, where one may look at all."""
 
 
 def _group(title: str, order: int = 0) -> Parameter:
@@ -39,6 +46,7 @@ _EXPECTATIONS = _group("Expectations")
 _WINDOW = _group("What to explain")
 _QUERY = _group("What to run (one of --query, --file and --serve)")
 _UPKEEP = _group("What to keep")
+_STEPS = _group("Steps")
 _EVERY = _group("Every job", 1)
 
 
@@ -78,7 +86,8 @@ class Common(Part):
 
     def check(self) -> None:
         """Refuse names and locations that are none."""
-        if not re.fullmatch(_CLUSTER_NAME, self.cluster):
+        is_every = isinstance(self, Sql) and self.cluster == EVERY_CLUSTER
+        if not is_every and not re.fullmatch(_CLUSTER_NAME, self.cluster):
             raise ValueError(
                 f"--cluster {self.cluster!r}: use up to 100 letters, digits, dots, dashes and "
                 "underscores, a letter or digit first"
@@ -109,10 +118,15 @@ class Source(Part):
     """Parquet file or folder with columns topic, partition, offset, timestamp, timestampType, key,
     value."""
 
+    @property
+    def needs_source(self) -> bool:
+        """Whether nothing can be done without a source."""
+        return True
+
     def check(self) -> None:
-        """Refuse what is no source; `lag` does without one what can be done without."""
+        """Refuse what is no source, or none where one is needed."""
         given = sum(source is not None for source in (self.bootstrap_servers, self.records))
-        if given != 1 and not (given == 0 and isinstance(self, Lag)):
+        if given != 1 and (given > 1 or self.needs_source):
             raise ValueError(
                 "give exactly one source: --bootstrap-servers HOST:PORT or --records PATH"
             )
@@ -233,6 +247,55 @@ class Window(Part):
             raise ValueError(f"--partition {self.partition!r} is not of the form TOPIC:NUMBER")
 
 
+STEPS = ("ingest", "decode", "history", "lag", "anomalies", "validate", "report")
+"""The steps of a pipeline, in their order."""
+
+
+def _by_commas(_: Any, tokens: Sequence[Token]) -> tuple[str, ...]:  # noqa: ANN401 - any type
+    return tuple(name.strip() for token in tokens for name in token.value.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Part):
+    """What a pipeline does."""
+
+    only: Annotated[tuple[str, ...], _STEPS, Parameter(converter=_by_commas)] = ()
+    """Do these alone, of ingest, decode, history, lag, anomalies, validate and report, with commas
+    between them."""
+    skip: Annotated[tuple[str, ...], _STEPS, Parameter(converter=_by_commas)] = ()
+    """Leave these out; a later run does what is left, with what is new then."""
+    dry_run: Annotated[bool, _STEPS] = False
+    """Write nothing, print what an ingest would read: partitions, offsets, records."""
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps to do, in their order."""
+        return [name for name in STEPS if name in (self.only or STEPS) and name not in self.skip]
+
+    def check(self) -> None:
+        """Refuse steps that there are not, and to do nothing."""
+        for name in (*self.only, *self.skip):
+            if name not in STEPS:
+                raise ValueError(
+                    f"there is no step {name!r} to do or to skip; the steps are {', '.join(STEPS)}"
+                )
+        if not self.steps:
+            raise ValueError("--only and --skip leave no step to do")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(Part):
+    """Figures for a monitoring system."""
+
+    metrics: str | None = None
+    """File of Prometheus metrics for node_exporter's textfile collector, FILE.prom."""
+
+    def check(self) -> None:
+        """Refuse a name that node_exporter does not read."""
+        if self.metrics is not None and not self.metrics.endswith(".prom"):
+            raise ValueError(f"--metrics {self.metrics}: node_exporter reads files *.prom alone")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Upkeep(Part):
     """What is kept, and how long."""
@@ -270,10 +333,12 @@ class Query(Part):
     behind."""
     limit: Annotated[int | None, _QUERY] = None
     """Print so many rows at most (default: 1,000 in a table on a terminal, else all)."""
+    write: Annotated[bool, _QUERY] = False
+    """Also run statements that change tables; without it they are refused."""
     serve: Annotated[bool, _QUERY] = False
     """Listen for JDBC and ODBC clients (Spark Thrift Server) until interrupted."""
     host: Annotated[str, _QUERY] = "127.0.0.1"
-    """Address to listen on; whoever reaches it may read and write."""
+    """Address to listen on; whoever reaches it may read and write, see docs/dashboards.md."""
     port: Annotated[int, _QUERY] = 10000
     """Port to listen on; 0 for any."""
 
@@ -292,7 +357,9 @@ class Query(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Query, Upkeep, Window, Expectations, Output, Anomalies, Clients, Source, Common):
+class Options(
+    Query, Upkeep, Steps, Metrics, Window, Expectations, Output, Anomalies, Clients, Source, Common
+):
     """What a job was asked to do: the options of all parts; those it does not have are defaults."""
 
     job: str
@@ -353,6 +420,11 @@ class Lag(Source, Common):
     ./spark-submit.sh lag --bootstrap-servers broker1:9092 --lakehouse /data/groups
     ```
     """
+
+    @property
+    def needs_source(self) -> bool:
+        """Without a source the job does what can be done without."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,9 +495,12 @@ class Sql(Query, Common):
     ```
     """
 
+    cluster: Annotated[str, _EVERY] = EVERY_CLUSTER
+    """Show rows of this Kafka cluster alone; * for all."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline(Expectations, Output, Anomalies, Clients, Source, Common):
+class Pipeline(Steps, Metrics, Expectations, Output, Anomalies, Clients, Source, Common):
     """All of ingest, decode, history, lag, anomalies, validate, report: to be scheduled.
 
     ```console
@@ -433,6 +508,11 @@ class Pipeline(Expectations, Output, Anomalies, Clients, Source, Common):
     ./spark-submit.sh pipeline --records backup.parquet --lakehouse /data/groups --cluster staging
     ```
     """
+
+    @property
+    def needs_source(self) -> bool:
+        """Only an ingest has to have one."""
+        return "ingest" in self.steps
 
 
 JOBS: dict[str, type[Common]] = {

@@ -14,8 +14,9 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
-from jobs import INTERRUPTED, say_interrupted
+from jobs import INTERRUPTED, say_ended
 from jobs.runtime import command_line, logs, options
+from jobs.runtime.metrics import MetricsError, write_run
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
@@ -24,6 +25,9 @@ from schemas.tables import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from jobs.runtime.options import Options
+    from jobs.runtime.run import Figure
 
 # These look at all clusters.
 _WITHOUT_CLUSTER = {"sql"}
@@ -47,6 +51,24 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     except SystemExit as exit_:
         return int(exit_.code or 0)
     err = Console(stderr=True)
+    seconds: dict[str, float] = {}
+    summary: dict[str, Figure] = {}
+    status = _attempt(job, chosen, err, seconds, summary)
+    try:
+        write_run(chosen, status, seconds, summary)
+    except MetricsError as error:
+        return _report(error, err, verbose=chosen.verbose)
+    return status
+
+
+def _attempt(
+    job: Callable[[Run], None],
+    chosen: Options,
+    err: Console,
+    seconds: dict[str, float],
+    summary: dict[str, Figure],
+) -> int:
+    """Run a job and print what came of it; fill in its figures, and return its exit status."""
     started = time.monotonic()
     try:
         with session(chosen) as spark:
@@ -56,6 +78,8 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
                 out=Console(),
                 err=err,
+                summary=summary,
+                seconds=seconds,
             )
             _look_for_tables(run)
             _look_for_cluster(run)
@@ -75,11 +99,11 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
         return _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:
-        say_interrupted()
+        say_ended()
         return INTERRUPTED
     if chosen.json:
-        run.summary["seconds"] = run.seconds
-        print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **run.summary}))
+        figures = {**summary, "seconds": seconds}
+        print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **figures}))
     return run.status
 
 
@@ -95,7 +119,8 @@ def _look_for_tables(run: Run) -> None:
 def _look_for_cluster(run: Run) -> None:
     """Refuse a name that nothing was ever read under: most likely it is misspelt."""
     chosen, lakehouse = run.options, run.lakehouse
-    is_any = chosen.job in _FOR_ALL_CLUSTERS and chosen.cluster == options.Options.cluster
+    every = (options.EVERY_CLUSTER, options.Options.cluster)
+    is_any = chosen.job in _FOR_ALL_CLUSTERS and chosen.cluster in every
     if chosen.job in _BRING_CLUSTERS or is_any or not lakehouse.exists(RECORDS):
         return
     # The ledger is quicker, but does not know of a first run that was killed.

@@ -8,6 +8,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
+from jobs.runtime.options import EVERY_CLUSTER
 from lakehouse.catalog import register
 from lakehouse.errors import GroupledgerError
 
@@ -29,8 +30,9 @@ def serve(run: Run) -> None:
         ServeError: the address cannot be listened on.
     """
     host, port = run.options.host, _free(run.options.host, run.options.port)
+    cluster = chosen_cluster(run)
     with run.step("finding the tables"):
-        register(run.lakehouse)
+        register(run.lakehouse, cluster=cluster)
     # Anybody that connects is somebody that the operating system let do so: there is no login.
     if not _is_loopback(host):
         run.say(f"anybody who reaches {host}:{port} can read and change all tables")
@@ -40,8 +42,13 @@ def serve(run: Run) -> None:
     server = _start(run, host, port)
     run.out.print(f"jdbc:hive2://{host}:{port}/gold - listening, end with Ctrl-C", highlight=False)
     while not stopped.wait(_NEW_TABLES_S):
-        register(run.lakehouse)
+        register(run.lakehouse, cluster=cluster)
     server.stop()
+
+
+def chosen_cluster(run: Run) -> str | None:
+    """Return the Kafka cluster whose rows SQL sees; None for those of all."""
+    return None if run.options.cluster == EVERY_CLUSTER else run.options.cluster
 
 
 def _start(run: Run, host: str, port: int) -> Any:  # noqa: ANN401 - Java

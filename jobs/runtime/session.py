@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from jobs import end_interrupted
+from jobs import end_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +34,11 @@ def session(options: Options) -> Iterator[SparkSession]:
     name = f"groupledger {options.job} {options.cluster}"
     # In the background of a shell script Ctrl-C is for others.
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    handler = signal.SIG_IGN if is_ignored else end_interrupted
-    signal.signal(signal.SIGINT, handler)
+    end_by_signals()
     SparkContext.getOrCreate(SparkConf().setAppName(name))
-    signal.signal(signal.SIGINT, handler)  # the context has set one that asks the JVM
+    # The context has set a handler of Ctrl-C that asks the JVM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    end_by_signals()
     spark = SparkSession.builder.getOrCreate()
     try:
         yield spark

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jobs.runtime.serve import serve
+from jobs.runtime.serve import chosen_cluster, serve
 from lakehouse.catalog import register
-from lakehouse.errors import GroupledgerError
+from lakehouse.errors import GroupledgerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +38,12 @@ _QUOTED = re.compile(
     r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
 )
 _BRACKET = re.compile(r"/\*|\*/")
+_READS = re.compile(
+    r"\(*\s*(SELECT|WITH|FROM|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|USE|SET|RESET"
+    r"|CREATE (OR REPLACE )?TEMP(ORARY)? (VIEW|FUNCTION))\b"
+)
+# They may stand behind WITH, FROM and EXPLAIN.
+_CHANGES = re.compile(r"\b(INSERT (INTO|OVERWRITE)|MERGE INTO|DELETE FROM|UPDATE .+ SET)\b")
 
 
 class QueryError(GroupledgerError):
@@ -51,7 +57,12 @@ def sql(run: Run) -> None:
         return
     text = run.options.query or Path(run.options.file or "").read_text("utf-8")
     statements = split(text) if run.options.file else [text]
-    register(run.lakehouse, text)
+    for number, statement in enumerate(statements, 1):
+        if not run.options.write and not only_reads(statement):
+            raise UsageError(
+                f"{_where(run, number)}this statement may change tables; with --write it is run"
+            )
+    register(run.lakehouse, text, chosen_cluster(run))
     run.summary["rows"] = sum(_run(run, n, text) for n, text in enumerate(statements, 1))
 
 
@@ -60,8 +71,20 @@ def _run(run: Run, number: int, statement: str) -> int:
     try:
         return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        where = f"{run.options.file}, statement {number}: " if run.options.file else ""
-        raise QueryError(where + _first_lines(error)) from error
+        raise QueryError(_where(run, number) + _first_lines(error)) from error
+
+
+def _where(run: Run, number: int) -> str:
+    return f"{run.options.file}, statement {number}: " if run.options.file else ""
+
+
+def only_reads(statement: str) -> bool:
+    """Return whether a statement changes nothing, as far as its words say.
+
+    One that is not understood counts as one that changes something.
+    """
+    bare = _bare(statement)
+    return bool(_READS.match(bare)) and not _CHANGES.search(bare)
 
 
 def split(text: str) -> list[str]:
@@ -86,6 +109,18 @@ def split(text: str) -> list[str]:
             is_said = True
         at = end
     return [*statements, text[start:]] if is_said else statements
+
+
+def _bare(text: str) -> str:
+    """Return a statement in capitals, without its comments and what is in quotes."""
+    kept, at = [], 0
+    while at < len(text):
+        end = _after_comment(text, at)
+        if end is None and (quoted := _QUOTED.match(text, at)) is not None:
+            end = quoted.end()
+        kept.append(text[at] if end is None else " ")
+        at = at + 1 if end is None else end
+    return " ".join("".join(kept).upper().split())
 
 
 def _after_comment(text: str, at: int) -> int | None:

@@ -41,6 +41,8 @@ FAILED = 3
 """The exit status when an expectation failed."""
 
 _DECODED = "queried_decoded_rows"
+# Details of a run in the ledger: the expectations that failed since all rows were looked at.
+_FAILING = "failing"
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
 # Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
@@ -71,9 +73,11 @@ class Changes:
 def validate(run: Run) -> None:
     """Check what is expected of the tables; write and print what was found."""
     lakehouse = run.lakehouse
-    run.summary |= {"expectations": 0, "expectations_failed": 0}
+    run.summary |= {"expectations": 0, "expectations_failed": 0, "expectations_still_failing": 0}
     last = lakehouse.runs.last(STAGE)
     before = _NOTHING if last is None else last.details["reach"]
+    # As long as nobody has looked at all rows again, what failed once still does.
+    failing = set() if last is None else set(last.details.get(_FAILING, []))
     reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
     # Of tables that were rebuilt, the run numbers start again, and nothing was looked at.
     is_rebuilt = any(reach[stage] < before[stage] for stage in reach)
@@ -87,6 +91,7 @@ def validate(run: Run) -> None:
     ) as stage:
         if stage is None:
             run.say("validate: nothing new to look at since the last time")
+            _finish(run, failing)
             return
         if stage.is_resumed:
             run.say(f"validate run {stage.id.number} was planned and not done: this one does it")
@@ -96,10 +101,27 @@ def validate(run: Run) -> None:
             found = evaluate(_given(lakehouse, changes), run.options.docs)
             run.spark.catalog.dropTempView(_DECODED)
             _write(lakehouse, stage, changes, found)
-    failed = [f for f in found if not f.success]
+            failed = [f for f in found if not f.success]
+            earlier = set() if stage.is_refresh else failing - {_title(f) for f in failed}
+            stage.details = {_FAILING: sorted(earlier | {_title(f) for f in failed})}
     run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
     _print(run, found, failed, changes)
-    if failed and (run.options.strict or run.options.job == STAGE):
+    _finish(run, earlier, now=bool(failed))
+
+
+def _title(found: Found) -> str:
+    return f"{found.suite.table} {found.check.name}"
+
+
+def _finish(run: Run, earlier: set[str], *, now: bool = False) -> None:
+    """Name what failed in an earlier run and was not looked at again, and set the exit status."""
+    run.summary["expectations_still_failing"] = len(earlier)
+    if earlier:
+        run.say(
+            f"validate: failed in an earlier run: {', '.join(sorted(earlier))}; when it is "
+            "repaired, validate --full looks at it again"
+        )
+    if (earlier or now) and (run.options.strict or run.options.job == STAGE):
         run.status = FAILED
 
 

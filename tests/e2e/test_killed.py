@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs import INTERRUPTED
 from schemas.tables import COVERAGE, RECORDS
 from tests.conftest import RECORDINGS
 from tests.support import clients
@@ -163,16 +162,24 @@ def test_thirty_kills_at_any_moment_of_any_job_lose_and_double_nothing(
     assert {job for job, _ in hits} == set(JOBS)
 
 
-@pytest.mark.parametrize("seconds", [0.5, 2, 5, 9])
-def test_an_interrupt_is_one_line(tmp_path: Path, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("number", "word", "seconds"),
+    [
+        *((signal.SIGINT, "interrupted", seconds) for seconds in (0.5, 2, 5, 9)),
+        *((signal.SIGTERM, "terminated", seconds) for seconds in (1, 7)),
+    ],
+)
+def test_a_signal_is_one_line(
+    tmp_path: Path, number: signal.Signals, word: str, seconds: float
+) -> None:
     """While it imports, while the JVM starts, while it works."""
     job = Job("pipeline", "--records", RECORDING, "--lakehouse", tmp_path / "lakehouse")
     with job:
         time.sleep(seconds)
         assert job.is_running
-        # Python ends itself by the signal if it had not begun; to a shell that is 130, too.
-        assert job.interrupt() in {INTERRUPTED, -signal.SIGINT}
+        # Python ends itself by the signal if it had not begun; to a shell that is the same.
+        assert job.end(number) in {128 + number, -number}
     # What any run says: its steps, and a line of Java's.
     usual = re.compile(r".+: \d+\.\d s|WARNING: Using incubator modules: .+")
     said = [line for line in job.err.splitlines() if not usual.fullmatch(line)]
-    assert said == ["groupledger: interrupted; run again to go on"]
+    assert said == [f"groupledger: {word}; run again to go on"]

@@ -52,6 +52,29 @@ def record(
     }
 
 
+def test_a_dry_run_writes_nothing_and_says_what_would_be_read(tmp_path: Path) -> None:
+    root = tmp_path / "lakehouse"
+    path = write(
+        tmp_path / "records.parquet",
+        pa.Table.from_pylist([record(offset, b"", None) for offset in (3, 4, 6)], SCHEMA),
+    )
+    outcome = run("pipeline", "--records", path, "--lakehouse", root, "--dry-run")
+    assert outcome.status == 0
+    assert "__consumer_offsets-0" in outcome.out
+    assert "1 partitions, 7 offsets, 3 records; nothing was written" in outcome.out
+    assert (outcome.summary["partitions"], outcome.summary["offsets"]) == (1, 7)
+    assert not root.exists()
+
+
+def test_a_pipeline_of_some_steps_leaves_the_others_for_later(tmp_path: Path) -> None:
+    root = tmp_path / "lakehouse"
+    line = ["pipeline", "--records", RECORDINGS / "2.2.2-default.parquet", "--lakehouse", root]
+    summary = succeed(*line, "--only", "ingest,decode")
+    assert summary["records_read"] == summary["records_ingested"] > 0
+    assert not (root / "gold").exists()
+    assert succeed("pipeline", "--lakehouse", root, "--only", "history")["groups_changed"] > 0
+
+
 class Recordings(NamedTuple):
     spark: SparkSession
     root: str

@@ -69,6 +69,23 @@ def test_rows_as_markdown(
     assert capsys.readouterr().out == "| text | n |\n|---|---|\n| a\\|b | 1 |\n"
 
 
+def test_statements_that_change_tables_want_to_be_asked_for(storm: str) -> None:
+    text = "EXPLAIN INSERT INTO gold.anomalies SELECT * FROM gold.anomalies WHERE false"
+    outcome = run("sql", "--lakehouse", storm, "--query", text)
+    assert outcome.status == 2
+    assert "with --write it is run" in outcome.err
+    assert run("sql", "--lakehouse", storm, "--query", text, "--write").status == 0
+
+
+def test_a_cluster_narrows_what_is_seen(storm: str) -> None:
+    text = "SELECT DISTINCT cluster FROM gold.group_states UNION SELECT cluster FROM gold.timeline"
+    seen = ['{"cluster": "one"}']
+    assert out(storm, "--query", text) == seen
+    other = run("sql", "--lakehouse", storm, "--cluster", "two", "--query", text)
+    assert (other.status, "no such cluster" in other.err) == (2, True)
+    assert run("sql", "--lakehouse", storm, "--query", text).out.splitlines()[:-1] == seen
+
+
 def test_a_limit_that_is_none_is_refused(storm: str) -> None:
     outcome = run("sql", "--lakehouse", storm, "--query", "SELECT 1", "--limit", "0")
     assert outcome.status == 2

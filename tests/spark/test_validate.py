@@ -468,6 +468,9 @@ def test_a_failing_expectation_is_printed_with_its_query(
     assert outcome.summary["expectations_failed"] == 1
     (row,) = failed
     assert row.query in outcome.out
+    again = run("validate", "--lakehouse", root)
+    assert (again.status, again.summary["expectations"]) == (3, 0)
+    assert "earlier run: gold.group_states no_interval_is_missing; " in again.err
     assert (tmp_path / "docs" / "index.html").is_file()
     seen = on_views(row.query, lambda name: f"delta.`{lakehouse.path(all_tables()[name])}`")
     assert spark.sql(seen).count() == row.rows_unexpected
@@ -481,11 +484,12 @@ def test_tables_that_were_made_anew_are_looked_at_whole(
     shutil.copytree(clean[0], root)
     runs = Lakehouse(spark, root, "default").runs
     reach = dict.fromkeys(("decode", "history", "anomalies", "lag"), 7)
-    runs.note(RunId("validate", 1), details={"reach": reach})
+    runs.note(RunId("validate", 1), details={"reach": reach, "failing": ["gold.lag key"]})
     assert succeed("validate", "--lakehouse", root)["expectations"] > 50
     again = run("validate", "--lakehouse", root)
-    assert again.summary["expectations"] == 0
+    assert (again.status, again.summary["expectations"]) == (0, 0)
     assert "nothing new" in again.err
+    assert "earlier run" not in again.err
 
 
 def test_tables_that_were_removed_and_made_again_are_looked_at_whole(

@@ -105,9 +105,10 @@ class Job:
         self.wait()
         return was_running
 
-    def interrupt(self) -> int:
-        """Interrupt all its processes, as Ctrl-C on a terminal does; give its exit status."""
-        os.killpg(self._process.pid, signal.SIGINT)
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal: SIGINT to all its processes, as a terminal does; give its exit status."""
+        send = os.killpg if number == signal.SIGINT else os.kill
+        send(self._process.pid, number)
         return self.wait(60)
 
     def kill_after(self, seconds: float) -> bool:

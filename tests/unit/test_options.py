@@ -200,6 +200,30 @@ def test_numbers_in_a_file_are_numbers(capsys: pytest.CaptureFixture[str], tmp_p
     assert "[vacuum-hours]" in line
 
 
+class TestSteps:
+    def test_all_without_a_choice(self) -> None:
+        assert command_line.parse(["pipeline", "--records", "x"]).steps == list(options.STEPS)
+
+    def test_only_and_skip_in_the_order_of_the_pipeline(self) -> None:
+        line = ["pipeline", "--only", "validate,history,decode", "--skip", "history"]
+        assert command_line.parse(line).steps == ["decode", "validate"]
+
+    def test_an_ingest_needs_a_source(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "exactly one source" in refusal(capsys, "pipeline", "--only", "ingest")
+
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            (["--skip", "valid"], "there is no step 'valid'"),
+            (["--only", "report", "--skip", "report"], "leave no step"),
+        ],
+    )
+    def test_what_is_refused(
+        self, line: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert words in refusal(capsys, "pipeline", "--records", "x", *line)
+
+
 class TestEnvironment:
     def test_beats_the_file_and_is_beaten_by_the_line(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from jobs.runtime.sql import _cell, _show, split
+from jobs.runtime.sql import _cell, _show, only_reads, split
 from lakehouse.catalog import _named, _wanted, description, function_texts, view_texts
 from lakehouse.tables import sql_literal, sql_text
 from schemas.tables import all_tables
@@ -66,6 +66,28 @@ def test_what_a_query_names_is_registered(query: str, wanted: set[str]) -> None:
 @pytest.mark.parametrize("query", [None, "SHOW TABLES IN silver"])
 def test_everything_is_registered_for_those_who_look_around(query: str | None) -> None:
     assert _wanted(query, all_tables()) == all_tables().keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("select 1", True),
+        ("-- DROP TABLE x\n (SELECT 'DELETE FROM x')", True),
+        ("WITH a AS (SELECT 1) SELECT * FROM a", True),
+        ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", True),
+        ("DESCRIBE HISTORY gold.timeline", True),
+        ("WITH a AS (SELECT 1) INSERT INTO gold.x SELECT * FROM a", False),
+        ("FROM a INSERT OVERWRITE gold.x SELECT *", False),
+        ("/* SELECT */ DELETE FROM gold.x", False),
+        ("EXPLAIN UPDATE gold.x AS y SET a = 1", False),
+        ("MERGE INTO x USING y ON a = b WHEN MATCHED THEN DELETE", False),
+        ("VACUUM gold.x", False),
+        ("CREATE VIEW v AS SELECT 1", False),
+        ("SELECTED", False),
+    ],
+)
+def test_what_changes_tables_is_seen(text: str, *, reads: bool) -> None:
+    assert only_reads(text) is reads
 
 
 def test_text_of_others_stays_text_in_sql() -> None:

@@ -1,0 +1,157 @@
+"""Figures of a run and of the groups, as a textfile for Prometheus's node_exporter.
+
+The figures of the groups are those of the last pipeline that came to its end; what a run was like
+is written whatever comes of it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_fd_to_metric_families
+from prometheus_client.registry import Collector
+from pyspark.sql import functions as F
+
+from lakehouse.errors import GroupledgerError
+from reporting.read import ask
+from schemas.tables import ANOMALIES, GROUP_HEALTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from jobs.runtime.options import Options
+    from jobs.runtime.run import Run
+    from lakehouse.tables import Lakehouse
+
+_OF_RUN = "groupledger_run_"
+# Figures of the summary, and what each counts.
+_COUNTED = {
+    "records_ingested": "records that the run brought into bronze",
+    "records_read": "records that the run read to decode them",
+    "quarantined": "records that the run could not decode",
+    "expectations_failed": "expectations that failed in the run",
+    "expectations_still_failing": "expectations that failed in an earlier run",
+}
+
+
+class MetricsError(GroupledgerError):
+    """The file of the metrics cannot be written, or is none."""
+
+
+class _Families(Collector):
+    """Metrics as they are, for a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def write_groups(run: Run) -> None:
+    """Write the figures of the groups, if a file is named, and leave those of the run for later."""
+    path = run.options.metrics
+    if path is not None:
+        with run.step("writing metrics"):
+            _write(path, _of_groups(run.lakehouse))
+
+
+def write_run(
+    options: Options, status: int, seconds: Mapping[str, float], summary: Mapping[str, Any]
+) -> None:
+    """Write what a run was like, beside the figures of the groups that are there.
+
+    Args:
+        options: the file, the cluster and the job.
+        status: the exit status.
+        seconds: how long each step took.
+        summary: figures of the run, by name.
+
+    Raises:
+        MetricsError: the file cannot be written, or holds something else.
+    """
+    if options.metrics is None:
+        return
+    of_run = {"cluster": options.cluster, "job": options.job}
+    steps = [{**of_run, "step": step} for step in seconds]
+    families = [
+        _gauge(_OF_RUN + "status", "exit status of the last run", [of_run], [status]),
+        _gauge(_OF_RUN + "end_seconds", "when the last run ended", [of_run], [time.time()]),
+        _gauge(_OF_RUN + "step_seconds", "how long a step took", steps, list(seconds.values())),
+        *(
+            _gauge(_OF_RUN + name, about, [of_run], [summary[name]])
+            for name, about in _COUNTED.items()
+            if name in summary
+        ),
+    ]
+    _write(options.metrics, [*_kept(options.metrics), *families])
+
+
+def _of_groups(lakehouse: Lakehouse) -> list[Metric]:
+    """Ask how the groups are, and what is wrong, in one Spark job."""
+    health = lakehouse.read(GROUP_HEALTH)
+    questions = {
+        "groups": health.select("group_id", "total_lag", F.expr("health != 'ok'").alias("is_ill")),
+        "anomalies": lakehouse.read(ANOMALIES)
+        .where("is_open")
+        .groupBy("kind", "severity")
+        .agg(F.count("*").alias("number")),
+    }
+    found = {name: rows.to_pylist() for name, rows in ask(questions).items()}
+    of_cluster = {"cluster": lakehouse.cluster}
+    behind = [row for row in found["groups"] if row["total_lag"] is not None]
+    named = [{**of_cluster, "group": row["group_id"]} for row in behind]
+    kinds = [
+        {**of_cluster, "kind": r["kind"], "severity": r["severity"]} for r in found["anomalies"]
+    ]
+    return [
+        _gauge("groupledger_groups", "groups that are known", [of_cluster], [len(found["groups"])]),
+        _gauge(
+            "groupledger_group_lag",
+            "records that a group is behind, of all its partitions, at the last sample",
+            named,
+            [row["total_lag"] for row in behind],
+        ),
+        _gauge(
+            "groupledger_open_anomalies",
+            "anomalies that had not ended at the last run",
+            kinds,
+            [row["number"] for row in found["anomalies"]],
+        ),
+    ]
+
+
+def _gauge(
+    name: str, about: str, labels: Sequence[Mapping[str, str]], values: Sequence[float]
+) -> Metric:
+    names = list(labels[0]) if labels else []
+    family = GaugeMetricFamily(name, about, labels=names)
+    for of_value, value in zip(labels, values, strict=True):
+        family.add_metric([of_value[label] for label in names], value)
+    return family
+
+
+def _kept(path: str) -> list[Metric]:
+    """Return the figures of the groups that a file holds."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            families = list(text_fd_to_metric_families(file))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise MetricsError(f"--metrics {path}: is no file of metrics: {error}") from error
+    return [family for family in families if not family.name.startswith(_OF_RUN)]
+
+
+def _write(path: str, families: Iterable[Metric]) -> None:
+    registry = CollectorRegistry()
+    registry.register(_Families(families))
+    try:
+        write_to_textfile(path, registry)  # as a whole, or not at all
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise MetricsError(f"--metrics {path}: cannot be written: {reason}") from error

@@ -1,0 +1,59 @@
+"""The file of metrics: what node_exporter reads of it, also of a run that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.jobs import query, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def metrics(path: Path) -> dict[str, dict[tuple[str, ...], float]]:
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(path.read_text("utf-8")):
+        assert family.type == "gauge"
+        assert family.documentation
+        of_name = found.setdefault(family.name.removeprefix("groupledger_"), {})
+        for sample in family.samples:
+            of_name[tuple(v for k, v in sample.labels.items() if k != "cluster")] = sample.value
+    return found
+
+
+def test_a_run_and_the_groups_are_measured(storm: str, tmp_path: Path) -> None:
+    path = tmp_path / "groupledger.prom"
+    line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--metrics", path]
+    assert run(*line, "--only", "report", "--output", tmp_path / "report.html").status == 0
+    first = metrics(path)
+    assert first["run_status"] == {("pipeline",): 0}
+    assert first["run_step_seconds"]["pipeline", "writing the report"] > 0
+    (expected,) = query(storm, "SELECT count(*) AS n FROM gold.group_health")
+    assert first["groups"] == {(): expected["n"]}
+    open_ones = query(
+        storm,
+        "SELECT kind, severity, count(*) AS n FROM gold.anomalies WHERE is_open GROUP BY ALL",
+    )
+    assert first["open_anomalies"] == {(r["kind"], r["severity"]): r["n"] for r in open_ones}
+
+    # The cluster is away: what is known of the groups stays, and the status says that it is old.
+    line += ["--bootstrap-servers", "127.0.0.1:1", "--only", "ingest"]
+    assert run(*line).status == 1
+    second = metrics(path)
+    assert second["run_status"] == {("pipeline",): 1}
+    assert second["run_end_seconds"]["pipeline",] > first["run_end_seconds"]["pipeline",]
+    assert {k: v for k, v in second.items() if "run_" not in k} == {
+        k: v for k, v in first.items() if "run_" not in k
+    }
+
+
+def test_a_file_of_something_else_is_left_alone(storm: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.prom"
+    path.write_text("{not metrics")
+    line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--records", "/no/such"]
+    outcome = run(*line, "--only", "ingest", "--metrics", path)
+    assert outcome.status == 1
+    assert "is no file of metrics" in outcome.err
+    assert path.read_text() == "{not metrics"
