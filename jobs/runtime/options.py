@@ -47,6 +47,7 @@ _WINDOW = _group("What to explain")
 _QUERY = _group("What to run (one of --query, --file and --serve)")
 _UPKEEP = _group("What to keep")
 _STEPS = _group("Steps")
+_FILES = _group("Where to (one of --duckdb and --parquet)")
 _EVERY = _group("Every job", 1)
 
 
@@ -86,7 +87,7 @@ class Common(Part):
 
     def check(self) -> None:
         """Refuse names and locations that are none."""
-        is_every = isinstance(self, Sql) and self.cluster == EVERY_CLUSTER
+        is_every = self.cluster == EVERY_CLUSTER == type(self).cluster
         if not is_every and not re.fullmatch(_CLUSTER_NAME, self.cluster):
             raise ValueError(
                 f"--cluster {self.cluster!r}: use up to 100 letters, digits, dots, dashes and "
@@ -357,8 +358,34 @@ class Query(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Files(Part):
+    """Where an export goes."""
+
+    duckdb: Annotated[str | None, _FILES] = None
+    """DuckDB file to write, which replaces the last export as a whole."""
+    parquet: Annotated[str | None, _FILES] = None
+    """Folder to write, with a folder of Parquet files for each table and view."""
+
+    def check(self) -> None:
+        """Refuse what is not one target."""
+        if (self.duckdb is None) == (self.parquet is None):
+            raise ValueError("export: give exactly one of --duckdb FILE and --parquet FOLDER")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options(
-    Query, Upkeep, Steps, Metrics, Window, Expectations, Output, Anomalies, Clients, Source, Common
+    Files,
+    Query,
+    Upkeep,
+    Steps,
+    Metrics,
+    Window,
+    Expectations,
+    Output,
+    Anomalies,
+    Clients,
+    Source,
+    Common,
 ):
     """What a job was asked to do: the options of all parts; those it does not have are defaults."""
 
@@ -500,6 +527,19 @@ class Sql(Query, Common):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export(Files, Common):
+    """Copy gold and its views to files for tools without Spark.
+
+    ```console
+    ./spark-submit.sh export --lakehouse /data/groups --duckdb groups.duckdb
+    ```
+    """
+
+    cluster: Annotated[str, _EVERY] = EVERY_CLUSTER
+    """Copy rows of this Kafka cluster alone; * for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pipeline(Steps, Metrics, Expectations, Output, Anomalies, Clients, Source, Common):
     """All of ingest, decode, history, lag, anomalies, validate, report: to be scheduled.
 
@@ -527,6 +567,7 @@ JOBS: dict[str, type[Common]] = {
     "explain": Explain,
     "maintain": Maintain,
     "sql": Sql,
+    "export": Export,
     "pipeline": Pipeline,
 }
 """The options of each job, by its name."""

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from jobs.runtime.run import Figure
 
 # These look at all clusters.
-_WITHOUT_CLUSTER = {"sql"}
+_WITHOUT_CLUSTER = {"sql", "export"}
 # These do something for all clusters, also where none has the name that goes without saying.
-_FOR_ALL_CLUSTERS = {"sql", "maintain"}
+_FOR_ALL_CLUSTERS = {"sql", "export", "maintain"}
 # These may bring a cluster that the lakehouse does not know.
 _BRING_CLUSTERS = {"demo", "ingest", "pipeline"}
 # These have nothing to do where nothing was ever read.
-_WITH_TABLES = {"explain", "sql", "report", "validate"}
+_WITH_TABLES = {"explain", "export", "sql", "report", "validate"}
 
 
 def run_job(job: Callable[[Run], None], argv: list[str]) -> int:

@@ -18,6 +18,7 @@ from jobs.pipeline import pipeline
 from jobs.runtime.command_line import parse
 from jobs.runtime.decode import decode
 from jobs.runtime.explain import explain
+from jobs.runtime.export import export
 from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.lag import lag
@@ -66,6 +67,7 @@ _JOBS = {
     "report": ("report", report),
     "explain": ("explain", explain),
     "sql": ("sql", sql),
+    "export": ("export", export),
     "validate": ("validate", validate),
     "maintain": ("maintain", maintain),
 }

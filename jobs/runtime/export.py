@@ -1,0 +1,127 @@
+"""Copies what people ask of to files for tools without Spark: a DuckDB file, or Parquet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.runtime.serve import chosen_cluster
+from lakehouse.catalog import register, view_texts
+from lakehouse.errors import GroupledgerError
+from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from jobs.runtime.run import Run
+
+# What the jobs keep for themselves.
+_STATE = {GROUP_CHECKPOINTS.name, ANOMALY_CHECKPOINTS.name}
+_OTHERS = {COVERAGE.name, RESULTS.name}
+_DATABASE = "groupledger.duckdb"
+# The bytes 8 to 11 of each DuckDB file.
+_MARK, _MARKED = b"DUCK", 8
+
+
+class ExportError(GroupledgerError):
+    """Files that cannot be written, or would replace others."""
+
+
+def export(run: Run) -> None:
+    """Write tables and views to a DuckDB file or a folder of Parquet, which replaces the last one.
+
+    Raises:
+        ExportError: The target holds something else, or cannot be written.
+    """
+    if not (run.spark.conf.get("spark.master") or "local").startswith("local"):
+        raise ExportError("export: the files are of this machine, so leave --master out")
+    names = exported(run)
+    target = Path(run.options.duckdb or run.options.parquet or "").absolute()
+    _check(target, set(names), is_file=run.options.duckdb is not None)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        schemas = {}
+        for name in names:
+            with run.step(f"exporting {name}"):
+                rows = run.spark.table(name)
+                rows.write.parquet(str(part / name))
+                schemas[name] = rows.schema
+        if run.options.duckdb is None:
+            _replace_folder(part, target)
+        else:
+            with run.step("writing the DuckDB file"):
+                _load(part, schemas)
+            (part / _DATABASE).replace(target)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ExportError(f"export: {target} cannot be written: {reason}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    run.summary |= {"export": str(target), "tables": len(names)}
+    text = f"{len(names)} tables and views are in {target}"
+    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def exported(run: Run) -> list[str]:
+    """Let SQL find the tables and views that are copied, and return their names."""
+    register(run.lakehouse, cluster=chosen_cluster(run))
+    names = {name for name in all_tables() if name.startswith("gold.")} - _STATE | _OTHERS
+    return sorted(
+        name for name in names | view_texts().keys() if run.spark.catalog.tableExists(name)
+    )
+
+
+def _load(part: Path, schemas: dict[str, StructType]) -> None:
+    """Make a database of Parquet files, with the comments that the tables have."""
+    import duckdb  # noqa: PLC0415 - no other job needs it
+    from pyarrow import dataset  # noqa: PLC0415
+
+    with closing(duckdb.connect(str(part / _DATABASE))) as database:
+        for layer in sorted({name.partition(".")[0] for name in schemas}):
+            database.execute(f"CREATE SCHEMA {layer}")
+        for name, schema in schemas.items():
+            rows = dataset.dataset(part / name, format="parquet")
+            database.register("rows_of_one", rows)
+            database.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_one")  # noqa: S608
+            database.unregister("rows_of_one")
+            for field in schema.fields:
+                comment = field.metadata.get("comment")
+                if comment:
+                    column = f'{name}."{field.name}"'
+                    database.execute(f"COMMENT ON COLUMN {column} IS {_text(comment)}")
+
+
+def _text(text: str) -> str:
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"
+
+
+def _check(target: Path, names: set[str], *, is_file: bool) -> None:
+    """Refuse to replace what no export has made."""
+    if not target.exists():
+        return
+    if is_file:
+        is_ours = target.is_file() and _begin(target) == _MARK
+    else:
+        is_ours = target.is_dir() and {entry.name for entry in target.iterdir()} <= names
+    if not is_ours:
+        raise ExportError(
+            f"export: {target} is there and is no export: name a file or folder that is not there"
+        )
+
+
+def _begin(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(_MARKED + len(_MARK))[_MARKED:]
+
+
+def _replace_folder(part: Path, target: Path) -> None:
+    former = part.with_suffix(".former")
+    if target.exists():
+        target.rename(former)
+    part.rename(target)
+    shutil.rmtree(former, ignore_errors=True)
