@@ -14,6 +14,7 @@ from lakehouse.errors import GroupledgerError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from jobs.runtime.run import Run
@@ -38,41 +39,42 @@ def export(run: Run) -> None:
     """
     if not (run.spark.conf.get("spark.master") or "local").startswith("local"):
         raise ExportError("export: the files are of this machine, so leave --master out")
-    names = exported(run)
+    copied = exported(run)
     target = Path(run.options.duckdb or run.options.parquet or "").absolute()
-    _check(target, set(names), is_file=run.options.duckdb is not None)
+    _check(target, set(copied), is_file=run.options.duckdb is not None)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        schemas = {}
-        for name in names:
+        for name, rows in copied.items():
             with run.step(f"exporting {name}"):
-                rows = run.spark.table(name)
                 rows.write.parquet(str(part / name))
-                schemas[name] = rows.schema
         if run.options.duckdb is None:
             _replace_folder(part, target)
         else:
             with run.step("writing the DuckDB file"):
-                _load(part, schemas)
+                _load(part, {name: rows.schema for name, rows in copied.items()})
             (part / _DATABASE).replace(target)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ExportError(f"export: {target} cannot be written: {reason}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    run.summary |= {"export": str(target), "tables": len(names)}
-    text = f"{len(names)} tables and views are in {target}"
+    run.summary |= {"export": str(target), "tables": len(copied)}
+    text = f"{len(copied)} tables and views are in {target}"
     run.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def exported(run: Run) -> list[str]:
-    """Let SQL find the tables and views that are copied, and return their names."""
+def exported(run: Run) -> dict[str, DataFrame]:
+    """Return the tables and views that are copied; a table that was never made has no rows."""
     register(run.lakehouse, cluster=chosen_cluster(run))
-    names = {name for name in all_tables() if name.startswith("gold.")} - _STATE | _OTHERS
-    return sorted(
-        name for name in names | view_texts().keys() if run.spark.catalog.tableExists(name)
-    )
+    tables = {name for name in all_tables() if name.startswith("gold.")} - _STATE | _OTHERS
+    found = {}
+    for name in sorted(tables | view_texts().keys()):
+        if run.spark.catalog.tableExists(name):
+            found[name] = run.spark.table(name)
+        elif name in tables:
+            found[name] = run.lakehouse.read(all_tables()[name])
+    return found
 
 
 def _load(part: Path, schemas: dict[str, StructType]) -> None:

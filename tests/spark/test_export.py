@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+import yaml
 
 from lakehouse.catalog import view_texts
 from tests.support.jobs import query, run, succeed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def asked(file: Path, text: str) -> list[tuple[Any, ...]]:
@@ -86,3 +87,48 @@ def test_what_is_no_export_is_left_alone(storm: str, tmp_path: Path, option: str
     assert outcome.status == 1
     assert "is there and is no export" in outcome.err
     assert target.exists()
+
+
+GRAFANA = Path(__file__).parents[2] / "examples" / "grafana"
+DASHBOARD = json.loads((GRAFANA / "kafka-consumer-groups.json").read_text("utf-8"))
+# The plugin's macros and Grafana's variables, for the recording of the demo.
+FROM, TO = "'2026-11-21 06:00:00+00'", "'2026-11-21 09:00:00+00'"
+FILLED = [
+    (r"\$__timeFilter\((\w+)\)", rf"\1 BETWEEN {FROM}::TIMESTAMPTZ AND {TO}::TIMESTAMPTZ"),
+    (r"\$__timeFrom\(\)", FROM),
+    (r"\$__timeTo\(\)", TO),
+    (r"\$__interval", "1 minute"),
+    (r"\$\{cluster\}", "one"),
+    (r"\$\{group:sqlstring\}", "SELECT group_id FROM gold.group_health"),
+]
+
+
+def filled(text: str) -> str:
+    for pattern, value in FILLED:
+        text = re.sub(pattern, value, text)
+    assert "$" not in text
+    return text
+
+
+@pytest.mark.parametrize("panel", DASHBOARD["panels"], ids=lambda panel: str(panel["title"]))
+def test_each_panel_of_the_grafana_dashboard_asks_what_there_is(
+    panel: dict[str, Any], exported: Path
+) -> None:
+    (target,) = panel["targets"]
+    with closing(duckdb.connect(str(exported), read_only=True)) as database:
+        rows = database.sql(filled(target["rawSql"]))
+        names, found = rows.columns, rows.fetchall()
+    if target["format"] == "time_series":
+        assert names[0] == "time"
+        assert len(names) == 3
+    # The recording has no samples of the lag, and none of its anomalies has to be open.
+    assert found or panel["title"] in {"Lag", "Open anomalies"}
+
+
+def test_the_variables_of_the_grafana_dashboard(exported: Path) -> None:
+    cluster, group = DASHBOARD["templating"]["list"]
+    assert asked(exported, filled(cluster["query"])) == [("one",)]
+    assert len(asked(exported, filled(group["query"]))) == 5
+    sources = yaml.safe_load((GRAFANA / "datasource.yaml").read_text("utf-8"))["datasources"]
+    used = {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]}
+    assert {source["uid"] for source in sources} == used
