@@ -399,8 +399,9 @@
     };
     // ast: expressions are interpreted, so that the page needs no eval, and its policy allows none.
     // Vega gives its element a name of its own, which says nothing: ours stands around it.
-    const inner = make("div", { "aria-hidden": "true", "data-dark": isDark });
+    const inner = make("div", { "aria-hidden": "true" });
     plot.replaceChildren(inner);
+    plot.parentElement.toggleAttribute("data-dark", isDark); // for paper
     const options = { ast: true, actions: false, defaultStyle: false, renderer: "canvas", hover: false };
     const { view } = await vegaEmbed(inner, spec, { ...options, config: look(), tooltip });
     new ResizeObserver(() => {

@@ -72,7 +72,7 @@ class Page:
 
     def go_dark(self, charts: int) -> None:
         Select(self.one("#theme")).select_by_value("dark")
-        dark = f"{_STORM} .plot [data-dark] canvas"
+        dark = f"{_STORM} [data-dark] canvas"
         self.wait(f"return document.querySelectorAll('{dark}').length >= {charts}")
 
     @property
@@ -466,9 +466,11 @@ def test_paper_is_white_and_has_no_controls(
     assert _brightness(opened.run("return getComputedStyle(document.body).color")) < 60
     styles = opened.run(
         "const of = (s) => getComputedStyle(document.querySelector(s));"
-        "return [of('#groups .scroll').overflow, of('#group-0 .plot [data-dark]').filter]"
+        "return [of('#groups .scroll').overflow, of('#group-0 canvas').filter,"
+        " of('#group-0 .legend i').filter]"
     )
-    assert styles == ["visible", "invert(1) hue-rotate(180deg)"]
+    assert styles == ["visible", *["invert(1) hue-rotate(180deg)"] * 2]
+    assert opened.run("return document.documentElement.scrollWidth") <= 760
     widths = opened.run(
         "return [...document.querySelectorAll('canvas')]"
         ".map(c => [c.getBoundingClientRect().width, c.closest('.plot').clientWidth])"
