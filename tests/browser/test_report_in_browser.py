@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import time
 from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -314,12 +313,17 @@ def test_five_thousand_groups_are_small_and_quick(
     names = [f"team-{n % 40}.service-{n}.consumer" for n in range(5_000)]
     path.write_text(page(facts(names), parts), encoding="utf-8")
     assert path.stat().st_size < 10_000_000
-    begun = time.monotonic()
+    # Time of the processor: what else the machine does is no matter.
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     opened = Page(browser, path)
     search = opened.one("#search")
     search.send_keys("SERVICE-4999")
     assert opened.texts(_NAMES) == ["team-39.service-4999.consumer"]
-    assert time.monotonic() - begun < 3
+    opened.wait_for_charts(_STORM, 7)
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    browser.execute_cdp_cmd("Performance.disable", {})
+    (seconds,) = (metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+    assert 0.1 < seconds < 3
     assert opened.text("#groups caption").startswith("1 of 5,000 groups")
     search.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     # Rows are made as they come into sight; the table says how many there are.
