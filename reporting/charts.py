@@ -35,8 +35,8 @@ def charts() -> dict[str, Spec]:
         "states": (_states(), 40),
         "anomalies": (_lanes("anomaly"), alt.Step(14)),
         "generations": (_generations(), 110),
-        "members": (_lanes("member"), alt.Step(15)),
-        "owners": (_lanes("partition"), alt.Step(15)),
+        "members": (_striped("member"), alt.Step(15)),
+        "owners": (_striped("partition"), alt.Step(15)),
         "offsets": (_offsets(), alt.Step(15)),
         "lag": (_lag(), 90),
     }
@@ -76,13 +76,13 @@ def _states() -> Chart:
     """Draw a band of states; below it, how early and how late a state may have begun."""
     rows = _chart()
     band = rows.mark_rect(clip=True, y=0, y2=24, strokeWidth=0.6).encode(
-        x=_time("started_at"), x2="ended_at", color=_colour(), stroke=_colour("stroke")
+        x=_time("begin"), x2="end", color=_colour(), stroke=_colour("stroke")
     )
     bounds = rows.mark_rule(clip=True, y=32, strokeWidth=3, strokeCap="butt").encode(
         x=_time("bound_from"), x2="bound_to", color=_colour("bounds")
     )
     best = rows.mark_tick(clip=True, y=32, height=10, thickness=1.5, orient="vertical").encode(
-        x=_time("started_at"), color=_colour("best")
+        x=_time("begin"), color=_colour("best")
     )
     return alt.layer(band, bounds, best)
 
@@ -122,6 +122,19 @@ def _lanes(lane: str) -> alt.Chart:
         opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
     )
     return encoded
+
+
+def _striped(lane: str) -> Chart:
+    """Draw lanes whose bars have a stripe along them: colours are fewer than members."""
+    stripes = _chart().mark_bar(clip=True, height=alt.RelativeBandSize(band=0.3))
+    encoded = stripes.encode(
+        x=_time("begin"),
+        x2="end",
+        y=_lane(lane),
+        color=_colour("stripe"),
+        opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
+    )
+    return alt.layer(_lanes(lane), encoded)
 
 
 def _offsets() -> Chart:

@@ -95,7 +95,8 @@ class Group:
 
     Attributes:
         rows: of each panel, in the order of time.
-        counts: how many rows of each panel there are, those that are left out too.
+        counts: how many rows of each panel there are, and how many `anomalies`, those that are
+            left out too.
     """
 
     group_id: str

@@ -143,6 +143,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "shown": [
             {
                 "group_id": group.group_id,
+                "anomaly_count": group.counts.get("anomalies", 0),
                 "panels": {
                     name: {
                         "rows": packed(group.rows.get(name, NO_ROWS), panel.columns),

@@ -80,7 +80,8 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
     names = [group.group_id for group in facts.shown]
     found = ask(
         {
-            "anomalies": _anomalies(lakehouse, since),
+            "anomalies": _first_anomalies(lakehouse, since),
+            "anomaly_counts": _anomaly_counts(lakehouse, names, since),
             "rebalances": _rebalances(lakehouse, names, since),
             **{panel: _panel(lakehouse, panel, names, since) for panel in PANELS},
         }
@@ -92,6 +93,8 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
         order = [("at", "ascending"), ("group_id", "ascending")]
         facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
     groups = {group.group_id: group for group in facts.shown}
+    for of_group in found["anomaly_counts"].to_pylist():
+        groups[of_group["group_id"]].counts["anomalies"] = of_group["count"]
     for panel in PANELS:
         rows = found[panel].sort_by([("group_id", "ascending"), ("rank", "descending")])
         start = 0
@@ -251,14 +254,24 @@ def worst_groups(lakehouse: Lakehouse, most: int = LISTED_GROUPS) -> DataFrame:
 
 
 def _anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
+    is_new = (F.col("ended_at") >= time_at(since)) | F.col("is_open")
+    return lakehouse.read(ANOMALIES).where(is_new)
+
+
+def _anomaly_counts(lakehouse: Lakehouse, names: Sequence[str], since: int) -> DataFrame:
+    """Ask how many anomalies groups have, those that are left out too."""
+    of_groups = _anomalies(lakehouse, since).where(F.col("group_id").isin(*names))
+    return of_groups.groupBy("group_id").agg(F.count("*").alias("count"))
+
+
+def _first_anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
     columns = (
         *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
         *("is_open", "label", "summary", "evidence", "thresholds"),
         *("first_record_partition", "first_record_offset"),
         *("last_record_partition", "last_record_offset"),
     )
-    is_new = (F.col("ended_at") >= time_at(since)) | F.col("is_open")
-    found = lakehouse.read(ANOMALIES).where(is_new).select(*columns)
+    found = _anomalies(lakehouse, since).select(*columns)
     worst = (F.desc("is_open"), F.desc(_index_among("severity", SEVERITIES)), F.desc("started_at"))
     return _first(found, (*worst, F.asc("anomaly_id")), LISTED_ANOMALIES)
 

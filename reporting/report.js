@@ -2,25 +2,29 @@
 // never markup.
 "use strict";
 (() => {
-  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const byId = (id) => document.getElementById(id);
+  const read = (id) => JSON.parse(byId(id).textContent);
   const data = read("data");
   const charts = read("charts");
-  const byId = (id) => document.getElementById(id);
 
   // -- small things -------------------------------------------------------------------------------
 
-  /** Makes an element: make("a.soft", { href: "#x" }, "text", child). */
-  function make(name, attributes, ...children) {
+  const isNone = (value) => value === null || value === undefined;
+
+  /** Makes an element: make("a.soft", { href: "#x", click: act }, "text", child, [children]). */
+  function make(name, ...children) {
     const [tag, ...classes] = name.split(".");
     const element = document.createElement(tag);
     if (classes.length) element.className = classes.join(" ");
-    for (const [key, value] of Object.entries(attributes || {})) {
-      if (value !== null && value !== undefined && value !== false)
-        element.setAttribute(key, value === true ? "" : value);
+    const attributes = children[0]?.constructor === Object ? children.shift() : {};
+    for (const [key, value] of Object.entries(attributes)) {
+      if (typeof value === "function") element.addEventListener(key, value);
+      else if (!isNone(value) && value !== false) element.setAttribute(key, value === true ? "" : value);
     }
-    element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    element.append(...children.flat(Infinity).filter((child) => !isNone(child)));
     return element;
   }
+  const button = (text, click, attributes) => make("button", { type: "button", click, ...attributes }, text);
 
   function unpacked(packed) {
     const names = Object.keys(packed.columns);
@@ -39,12 +43,21 @@
   /** Shows a name with its control characters, and those that turn the direction of text, in sight. */
   const printable = (text) =>
     String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
-  const nameOf = (text) => make("bdi", {}, text === "" ? "(empty id)" : printable(text));
-  const number = (value) => (value === null || value === undefined ? "" : Number(value).toLocaleString("en-US"));
+  const nameOf = (text) => make("bdi", text === "" ? "(empty id)" : printable(text));
+  const number = (value) => (isNone(value) ? "" : Number(value).toLocaleString("en-US"));
   const many = (n, one, more) => `${number(n)} ${n === 1 ? one : more || `${one}s`}`;
+  const spoken = (name) => String(name).replaceAll("_", " ");
+  const natural = new Intl.Collator("en", { numeric: true }).compare;
+
+  /** Counts rows by a key, the most frequent first: [[key, count]]. */
+  function tally(rows, key, weight = () => 1) {
+    const sums = new Map();
+    for (const row of rows) sums.set(key(row), (sums.get(key(row)) || 0) + weight(row));
+    return [...sums].sort((a, b) => b[1] - a[1]);
+  }
 
   function duration(ms) {
-    if (ms === null || ms === undefined) return "";
+    if (isNone(ms)) return "";
     if (ms < 1000) return `${Math.round(ms)} ms`;
     if (ms < 120e3) return `${(ms / 1000).toFixed(ms < 10e3 ? 1 : 0)} s`;
     if (ms < 7200e3) return `${Math.round(ms / 60e3)} min`;
@@ -57,25 +70,28 @@
   const localZone = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
   let zone = "utc";
   const zoneName = () => (zone === "utc" ? "UTC" : localZone);
+  const inUtc = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 23);
 
-  /** Gives a time in the zone that is chosen; `form` is "ms", "s", "min" or "clock". */
-  function clock(ms, form = "s") {
-    if (ms === null || ms === undefined) return "";
-    const date = new Date(zone === "utc" ? ms : ms - new Date(ms).getTimezoneOffset() * 60e3);
-    const text = date.toISOString().replace("T", " ");
-    if (form === "clock") return text.slice(11, 23);
-    return text.slice(0, { ms: 23, s: 19, min: 16 }[form]);
+  /** Gives a time in the zone that is chosen, with milliseconds if it is exact. */
+  function clock(ms, isExact = false) {
+    if (isNone(ms)) return "";
+    return inUtc(zone === "utc" ? ms : ms - new Date(ms).getTimezoneOffset() * 60e3).slice(0, isExact ? 23 : 19);
   }
 
-  function time(ms, form = "s") {
-    if (ms === null || ms === undefined) return "";
-    return make("time", { datetime: new Date(ms).toISOString(), "data-ms": ms, "data-form": form }, clock(ms, form));
+  function time(ms, isExact = false) {
+    if (isNone(ms)) return "";
+    return make(
+      "time",
+      { datetime: new Date(ms).toISOString(), "data-ms": ms, "data-exact": isExact },
+      clock(ms, isExact),
+    );
   }
-  const zoneLabel = () => make("span.zone", {}, zoneName());
+  const zoneLabel = () => make("span.zone", zoneName());
+  const zoned = (ms) => (isNone(ms) ? "" : [time(ms), " ", zoneLabel()]);
 
   function showTimes() {
     for (const element of document.querySelectorAll("time[data-ms]"))
-      element.textContent = clock(Number(element.dataset.ms), element.dataset.form);
+      element.textContent = clock(Number(element.dataset.ms), "exact" in element.dataset);
     for (const element of document.querySelectorAll(".zone")) element.textContent = zoneName();
   }
 
@@ -84,27 +100,22 @@
   const probe = make("span", { hidden: true });
   document.body.append(probe);
   let known = {};
-  /** Gives the colour of a CSS variable in the theme that is shown, as the charts take it. */
-  function colour(name) {
-    if (!(name in known)) {
-      probe.style.color = `var(--${name})`;
-      known[name] = getComputedStyle(probe).color;
+  /** Gives a colour of the styles in the theme that is shown, as a canvas takes it. */
+  function colour(style) {
+    if (!(style in known)) {
+      probe.style.color = style.includes("(") ? style : `var(--${style})`;
+      known[style] = getComputedStyle(probe).color;
     }
-    return known[name];
+    return known[style];
   }
-  const PALETTE = [
-    "#4f7bd9",
-    "#e8a317",
-    "#ee6c59",
-    "#35b0a0",
-    "#a463f2",
-    "#5aa845",
-    "#e377b4",
-    "#8db4f4",
-    "#a9754f",
-    "#c2b33b",
-  ];
+  const PALETTE = "#4f7bd9 #e8a317 #ee6c59 #35b0a0 #a463f2 #5aa845 #e377b4 #8db4f4 #a9754f #c2b33b".split(" ");
   const REST = "#98a0ad";
+  const PLAIN = "transparent";
+  // Where colours are used up, they come again with a stripe: 40 looks that differ.
+  const LOOKS = [() => PLAIN, () => "#ffffff", () => "#10141b", (at) => PALETTE[(at + 5) % PALETTE.length]].flatMap(
+    (stripe) => PALETTE.map((shade, at) => ({ colour: shade, stripe: stripe(at) })),
+  );
+  const OTHERS = { colour: REST, stripe: PLAIN };
   const STATES = {
     Stable: "stable",
     PreparingRebalance: "preparing",
@@ -128,39 +139,87 @@
     coordinator_failover_suspected: "#c2b33b",
     group_created: "#6e7889",
     conversion: "#6e7889",
-    unknown: REST,
   };
   const HEALTH = ["critical", "warning", "info", "ok"];
-  const spoken = (name) => String(name).replaceAll("_", " ");
+  const grave = (severity) => HEALTH.length - HEALTH.indexOf(severity);
+  const badge = (severity) => make(`span.badge.${HEALTH.includes(severity) ? severity : "info"}`, severity);
 
-  function between(a, b, share) {
-    const parts = [a, b].map((c) => c.match(/[\d.]+/g).map(Number));
-    return `rgb(${[0, 1, 2].map((i) => Math.round(parts[0][i] + (parts[1][i] - parts[0][i]) * share)).join(",")})`;
+  function legend(entries = []) {
+    const items = entries.map(([name, { colour: shade, stripe = shade }]) => {
+      const swatch = make("i", { "aria-hidden": "true" });
+      const inner = stripe === PLAIN ? shade : stripe;
+      swatch.style.background = `linear-gradient(${shade} 35%, ${inner} 35% 65%, ${shade} 65%)`;
+      return make("li", swatch, printable(name));
+    });
+    return items.length ? make("ul.legend", items) : null;
+  }
+  const paint = (style) => ({ colour: style === PLAIN || style.startsWith("#") ? style : `var(--${style})` });
+
+  // -- columns of tables, tooltips and CSV --------------------------------------------------------
+
+  // A column is [title, name of a row's value or function of the row, kind, { sort, cell, down }]. Kinds are text (the
+  // default), id and long (that may wrap anywhere; long ones are in no tooltip), word (of ours), number, ms (a
+  // duration), s, exact and until (times).
+  const TIMES = ["s", "exact", "until"];
+  const isNumeric = (kind) => kind === "number" || kind === "ms";
+  const valueOf = ([, value], row) => (typeof value === "string" ? row[value] : value(row));
+
+  function inWords([, , kind], value) {
+    if (isNone(value)) return kind === "until" ? "still" : "";
+    if (TIMES.includes(kind)) return clock(value, kind !== "s");
+    if (kind === "number") return number(value);
+    if (kind === "ms") return duration(value);
+    return printable(kind === "word" ? spoken(value) : value);
   }
 
-  const badge = (severity) => make(`span.badge.${HEALTH.includes(severity) ? severity : "info"}`, {}, severity);
-  function legend(entries) {
-    return make(
-      "ul.legend",
-      {},
-      entries.map(([name, shade]) => {
-        const swatch = make("i", { "aria-hidden": "true" });
-        swatch.style.background = shade;
-        return make("li", {}, swatch, typeof name === "string" ? printable(name) : name);
-      }),
-    );
+  function cellOf(column, row) {
+    const [, , kind, how = {}] = column;
+    const value = valueOf(column, row);
+    const isTime = TIMES.includes(kind) && !isNone(value);
+    const content = how.cell ? how.cell(row) : isTime ? time(value, kind !== "s") : inWords(column, value);
+    return make(kind ? `td.${kind}` : "td", content);
+  }
+
+  /**
+   * Writes rows as RFC 4180 has it. Spreadsheets take text that begins with = + - @ for a formula, also behind a ;
+   * where that separates cells: an apostrophe before it keeps it text.
+   */
+  function csv(columns, rows) {
+    const quoted = (text) =>
+      `"${printable(text)
+        .replace(/(^|;)(?=\s*[=+\-@＝＋－＠])/g, "$1'")
+        .replaceAll('"', '""')}"`;
+    const field = (column, row) => {
+      const value = valueOf(column, row);
+      if (isNone(value)) return "";
+      if (TIMES.includes(column[2])) return inUtc(value);
+      return typeof value === "number" ? value : quoted(value);
+    };
+    const units = { ms: " (ms)", ...Object.fromEntries(TIMES.map((kind) => [kind, " (UTC)"])) };
+    const lines = [columns.map(([title, , kind]) => quoted(title + (units[kind] || "")))];
+    for (const row of rows) lines.push(columns.map((column) => field(column, row)));
+    return lines.map((fields) => `${fields.join(",")}\r\n`).join("");
+  }
+
+  /** Makes a button that saves rows; `rows` gives them when it is pressed. */
+  function saves(title, columns, rows) {
+    const save = () => {
+      const href = URL.createObjectURL(new Blob([csv(columns, rows())], { type: "text/csv;charset=utf-8" }));
+      make("a", { href, download: `${title.replace(/[^\w.-]+/g, "-").slice(0, 80)}.csv` }).click();
+      setTimeout(() => URL.revokeObjectURL(href), 60e3);
+    };
+    return button("CSV", save, { class: "small", "aria-label": `${title}: save as CSV` });
   }
 
   // -- tooltips -----------------------------------------------------------------------------------
 
   const tip = byId("tip");
-  function showTip(title, pairs, x, y) {
-    const list = make("dl");
-    for (const [term, value] of pairs) {
-      if (value !== "" && value !== null && value !== undefined)
-        list.append(make("dt", {}, term), make("dd", {}, printable(value)));
-    }
-    tip.replaceChildren(make("b", {}, printable(title)), list);
+  function showTip(title, columns, row, x, y) {
+    const told = columns.filter((column) => valueOf(column, row) || column[2] === "until");
+    const pairs = told
+      .filter(([, , kind]) => kind !== "long")
+      .map((column) => [make("dt", column[0]), make("dd", inWords(column, valueOf(column, row)))]);
+    tip.replaceChildren(make("b", printable(title)), make("dl", pairs));
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(4, x + 16 + box.width > innerWidth ? x - box.width - 12 : x + 16)}px`;
@@ -176,162 +235,179 @@
 
   // -- tables -------------------------------------------------------------------------------------
 
-  /**
-   * Makes a table. A column is [title, value of a row, { number, when, sort, cell }]. It shows `step` rows, and more
-   * when asked.
-   * The caption gets the number of rows.
-   */
-  function table(columns, rows, { caption, step = 100, sortable = false, by = null, down = true }) {
+  const PAGE = 100; // rows that are made at once
+
+  /** Makes a table that sorts, scrolls, and makes rows as they come into sight; `caption` tells of how many rows. */
+  function table(name, columns, rows, caption, by = null) {
+    const title = make("caption", { "aria-live": "polite" });
     const body = make("tbody");
-    const title = make("caption");
-    const more = make("button.further", { type: "button" });
-    const page = Math.max(step, 100);
-    let shown = step;
+    const cut = make("p.cut");
     let kept = rows;
+    let sorted = rows;
     let order = by;
-    const headings = columns.map(([name, , how = {}], at) => {
-      const text = [name, how.when ? [" (", zoneLabel(), ")"] : []].flat();
-      const heading = make(
-        how.number ? "th.number" : "th",
-        { scope: "col" },
-        sortable ? make("button", { type: "button" }, text) : text,
-      );
-      if (sortable) {
-        heading.firstChild.addEventListener("click", () => {
-          down = order === at ? !down : Boolean(how.number || how.when || how.down);
-          order = at;
-          fill();
-        });
-      }
-      return heading;
+    let down = true;
+    const headings = columns.map(([text, , kind, how = {}], at) => {
+      const sort = () => {
+        down = order === at ? !down : Boolean(isNumeric(kind) || TIMES.includes(kind) || how.down);
+        order = at;
+        fill();
+      };
+      const unit = TIMES.includes(kind) ? [" (", zoneLabel(), ")"] : [];
+      return make(isNumeric(kind) ? "th.number" : "th", { scope: "col" }, button([text, unit].flat(), sort));
     });
-    function fill() {
-      let sorted = kept;
-      if (order !== null) {
-        const [, value, how = {}] = columns[order];
-        const key = how.sort || value;
-        const keyed = kept.map((row) => [key(row), row]);
-        keyed.sort(([a], [b]) => {
-          const none = (v) => v === null || v === undefined || v === "";
-          if (none(a) || none(b)) return none(a) - none(b);
-          const compared = typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-          return down ? -compared : compared;
-        });
-        sorted = keyed.map(([, row]) => row);
-      }
-      headings.forEach((heading, at) => {
-        if (sortable) heading.setAttribute("aria-sort", at === order ? (down ? "descending" : "ascending") : "none");
-      });
-      body.replaceChildren(
-        ...sorted.slice(0, shown).map((row) =>
+    const whole = make("table", title, make("thead", make("tr", headings)), body);
+    const scroll = () => {
+      if (box.scrollTop + 2 * box.clientHeight > box.scrollHeight) grow();
+    };
+    const box = make(
+      "div.scroll",
+      { tabindex: "0", role: "group", "aria-label": `${name}, a table`, scroll },
+      whole,
+      cut,
+    );
+    function grow() {
+      const start = body.rows.length;
+      const next = sorted.slice(start, start + PAGE);
+      body.append(
+        ...next.map((row, at) =>
           make(
             "tr",
-            {},
-            columns.map(([, value, how = {}]) => {
-              const cell = how.cell
-                ? how.cell(row)
-                : how.when
-                  ? time(value(row), how.when)
-                  : how.number
-                    ? number(value(row))
-                    : printable(value(row) ?? "");
-              return make(how.number ? "td.number" : how.when ? "td.when" : how.id ? "td.id" : "td", {}, cell);
-            }),
+            { "aria-rowindex": start + at + 2 },
+            columns.map((column) => cellOf(column, row)),
           ),
         ),
       );
-      title.textContent = caption(kept.length, Math.min(shown, kept.length));
-      more.hidden = kept.length <= shown;
-      more.textContent = `Show ${number(Math.min(page, Math.max(0, kept.length - shown)))} more`;
+      const shown = start + next.length;
+      cut.textContent = shown < kept.length ? `The first ${number(shown)} of ${number(kept.length)} rows.` : "";
     }
-    more.addEventListener("click", () => {
-      shown += page;
-      fill();
-    });
+    function fill() {
+      if (order !== null) {
+        const key = columns[order][3]?.sort || ((row) => valueOf(columns[order], row));
+        const compared = (a, b) => (down ? -1 : 1) * (typeof a === "number" ? a - b : natural(a, b));
+        sorted = kept
+          .map((row) => [key(row), row])
+          .sort(([a], [b]) => (isNone(a) || isNone(b) ? isNone(a) - isNone(b) : compared(a, b)))
+          .map(([, row]) => row);
+      } else sorted = kept;
+      headings.forEach((heading, at) => {
+        if (at === order) heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+        else heading.removeAttribute("aria-sort");
+      });
+      title.textContent = caption(kept.length);
+      whole.setAttribute("aria-rowcount", kept.length + 1);
+      body.replaceChildren();
+      box.scrollTop = 0;
+      grow();
+    }
     fill();
-    const whole = make(
-      "div",
-      {},
-      make(
-        "div.wide",
-        { tabindex: "0", role: "region", "aria-label": "Table, can be scrolled" },
-        make("table", {}, title, make("thead", {}, make("tr", {}, headings)), body),
-      ),
-      more,
-    );
     return {
-      whole,
+      box,
+      rows: () => sorted,
       keep: (filter) => {
         kept = rows.filter(filter);
-        shown = step;
         fill();
       },
     };
   }
 
+  /** Makes a choice of some texts. */
+  const choice = (id, texts, change) =>
+    make(
+      "select",
+      { id, autocomplete: "off", change },
+      texts.map((text) => make("option", text)),
+    );
+
   // -- charts -------------------------------------------------------------------------------------
 
   const LEFT = data.labels_width;
   const RIGHT = 34;
-  const plotWidth = (element) => Math.max(160, element.clientWidth - LEFT - RIGHT);
+  const plotWidth = (plot) => Math.max(160, plot.clientWidth - LEFT - RIGHT);
 
   function look() {
-    const soft = colour("soft");
     return {
-      background: "transparent",
+      background: PLAIN,
       font: getComputedStyle(document.body).fontFamily,
       mark: { tooltip: { content: "data" } },
       axis: {
         labelColor: colour("ink"),
-        titleColor: soft,
         gridColor: colour("grid"),
         tickColor: colour("line"),
         domainColor: colour("line"),
         labelFontSize: 11,
       },
-      axisX: { labelColor: soft, grid: true },
+      axisX: { labelColor: colour("soft"), grid: true },
       view: { stroke: null },
     };
   }
 
-  /** Puts the axis of time into the zone that is chosen. */
-  function inZone(node) {
-    if (Array.isArray(node)) return node.map(inZone);
-    if (node === null || typeof node !== "object") return node;
-    return Object.fromEntries(
-      Object.entries(node).map(([key, value]) => {
-        if (zone === "local" && key === "type" && value === "utc") return [key, "time"];
-        if (zone === "local" && key === "labelExpr") return [key, value.replaceAll("utcFormat", "timeFormat")];
-        return [key, inZone(value)];
-      }),
+  /**
+   * Makes a figure of what a chart shows: { name, title, text, legend, remark, rows, tip, columns, data }. `rows` are
+   * drawn, `data` (or else `rows`) are in the table and the CSV; `tip` gives the title of a row's tooltip.
+   */
+  function figureOf(part, of, heading = "h4") {
+    const plot = make("div.plot", {
+      role: "img",
+      "aria-label": `${part.title}: ${part.text}. ${part.remark || ""}`,
+    });
+    const rows = part.data || part.rows;
+    const box = make("div", { hidden: true });
+    const turn = () => {
+      if (!box.firstChild) {
+        const caption = () => `${part.title} of ${of}: ${part.text}`;
+        box.append(table(`${part.title} of ${of}`, part.columns, rows, caption).box);
+      }
+      box.hidden = !box.hidden;
+      opener.setAttribute("aria-expanded", String(!box.hidden));
+    };
+    const name = `${part.title}: as a table`;
+    const opener = button("as a table", turn, { class: "small", "aria-expanded": "false", "aria-label": name });
+    const figure = make(
+      "figure",
+      { "data-chart": part.name },
+      make(
+        "figcaption",
+        make(heading, part.title),
+        make("span", part.text),
+        opener,
+        saves(`${of} ${part.name}`, part.columns, () => rows),
+      ),
+      legend(part.legend),
+      part.remark ? make("p.remark", part.remark) : null,
+      plot,
+      box,
     );
+    return { figure, plot };
   }
 
-  /** Draws a chart of rows; `tips` gives a title and pairs for a row. */
-  async function draw(element, name, rows, span, tips) {
-    const spec = inZone(charts[name]);
-    spec.data = { name: "rows", values: rows.map((row, at) => ({ ...row, row_number: at })) };
+  /** Draws a chart of rows over a span of time. */
+  async function draw(plot, part, span) {
+    const { theme } = document.documentElement.dataset;
+    const isDark = theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+    const text = JSON.stringify(charts[part.name]);
+    const spec = JSON.parse(
+      zone === "utc" ? text : text.replaceAll('"utc"', '"time"').replaceAll("utcFormat", "timeFormat"),
+    );
+    spec.data = { name: "rows", values: part.rows.map((row, at) => ({ ...row, row_number: at })) };
     spec.params = spec.params.map((param) => (param.name === "span" ? { ...param, value: span } : param));
-    spec.width = plotWidth(element);
+    spec.width = plotWidth(plot);
     spec.padding = { left: LEFT, right: RIGHT, top: 5, bottom: 22 };
     const tooltip = (_handler, event, item, value) => {
-      const row = value && item && item.datum ? rows[item.datum.row_number] : null;
-      if (row) showTip(...tips(row), event.clientX, event.clientY);
+      const row = value && item && item.datum ? part.rows[item.datum.row_number] : null;
+      if (row) showTip(part.tip(row), part.columns, row, event.clientX, event.clientY);
       else hideTip();
     };
     // ast: expressions are interpreted, so that the page needs no eval, and its policy allows none.
     // Vega gives its element a name of its own, which says nothing: ours stands around it.
     const inner = make("div", { "aria-hidden": "true" });
-    element.replaceChildren(inner);
-    const { view } = await vegaEmbed(inner, spec, {
-      ast: true,
-      actions: false,
-      defaultStyle: false,
-      renderer: "canvas",
-      config: look(),
-      tooltip,
-      hover: false,
-    });
+    plot.replaceChildren(inner);
+    plot.parentElement.toggleAttribute("data-dark", isDark); // for paper
+    const options = { ast: true, actions: false, defaultStyle: false, renderer: "canvas", hover: false };
+    const { view } = await vegaEmbed(inner, spec, { ...options, config: look(), tooltip });
+    new ResizeObserver(() => {
+      const fits = plotWidth(plot);
+      if (inner.isConnected && plot.clientWidth && view.width() !== fits) view.width(fits).runAsync();
+    }).observe(plot);
     return view;
   }
 
@@ -360,319 +436,232 @@
   const days = Math.round(data.window_ms / 86400e3);
 
   function groupLink(id) {
-    if (id === null) return make("span.soft", {}, "the log");
+    if (id === null) return make("span.soft", "the log");
     if (!shownAt.has(id)) return nameOf(id);
-    const link = make("a", { href: `#group-${shownAt.get(id)}` }, nameOf(id));
-    link.addEventListener("click", () => open(shownAt.get(id)));
-    return link;
+    return make("a", { href: `#group-${shownAt.get(id)}`, click: () => open(shownAt.get(id)) }, nameOf(id));
   }
 
   function tellFront() {
     const byHealth = Object.fromEntries(HEALTH.map((h) => [h, groups.filter((g) => g.health === h).length]));
     const sum = (name) => groups.reduce((total, g) => total + (g[name] || 0), 0);
-    const going = groups.reduce((total, g) => total + (g.open_anomalies || 0), 0);
-    const parts = HEALTH.filter((h) => byHealth[h]).map((h) => `${number(byHealth[h])} ${h}`);
-    byId("as-of").append("as of ", time(data.as_of, "s"), " ", data.as_of === null ? "" : zoneLabel());
+    byId("as-of").append("as of ", ...zoned(data.as_of));
     const headline = byId("headline");
     if (!groups.length) {
       headline.append("There are no groups here yet: the lakehouse has no health of any group of this cluster.");
     } else {
       const worst = groups[0];
+      const parts = HEALTH.filter((h) => byHealth[h]).map((h) => `${number(byHealth[h])} ${h}`);
       headline.append(`${many(data.group_count, "group")}: ${parts.join(", ")}. `);
       const why = anomalies.find((a) => a.group_id === worst.group_id);
       if (worst.health !== "ok" && why)
-        headline.append("The worst is ", groupLink(worst.group_id), `: ${printable(why.summary)}.`);
+        headline.append("The worst is ", groupLink(worst.group_id), `: ${printable(why.summary).replace(/\.?$/, ".")}`);
     }
-    const tile = (text, value, how = "") => make(`li${how ? `.${how}` : ""}`, {}, make("b", {}, value), text);
-    const tiles = byId("tiles");
-    for (const h of HEALTH) tiles.append(tile(`groups ${h}`, number(byHealth[h]), byHealth[h] ? h : ""));
-    tiles.append(tile("open anomalies", number(going)));
-    tiles.append(tile("rebalances in 24 h", number(sum("rebalances_24h"))));
-    tiles.append(tile("rebalancing in 24 h", duration(sum("rebalancing_24h_ms")) || "0 s"));
     const q = data.quality;
     const missing = Object.values(q.holes).reduce((a, b) => a + b, 0);
-    tiles.append(tile("records not decoded", number(q.quarantined), q.quarantined ? "warning" : ""));
-    if (missing) tiles.append(tile("offsets without a record", number(missing)));
-    if (q.findings.length)
-      tiles.append(tile("expectations of the data that failed", number(q.findings.length), "warning"));
-    byId("made").append(
-      "Made ",
-      time(data.made_at, "s"),
-      " ",
-      zoneLabel(),
-      ` by groupledger from ${printable(data.lakehouse)}.`,
-    );
+    const failed = q.findings.length;
+    const tiles = [
+      ...HEALTH.map((h) => [`groups ${h}`, number(byHealth[h]), byHealth[h] ? h : ""]),
+      ["open anomalies", number(sum("open_anomalies"))],
+      ["rebalances in 24 h", number(sum("rebalances_24h"))],
+      ["rebalancing in 24 h", duration(sum("rebalancing_24h_ms"))],
+      ["records not decoded", number(q.quarantined), q.quarantined ? "warning" : ""],
+      ...(missing ? [["offsets without a record", number(missing)]] : []),
+      ...(failed ? [["expectations of the data that failed", number(failed), "warning"]] : []),
+    ];
+    byId("tiles").append(...tiles.map(([text, value, how]) => make(how ? `li.${how}` : "li", make("b", value), text)));
+    byId("made").append("Made ", ...zoned(data.made_at), ` by groupledger from ${printable(data.lakehouse)}.`);
   }
 
   let frontView = null;
   async function drawFront() {
-    const figure = byId("rebalances");
+    const place = byId("rebalances");
     const rows = unpacked(data.rebalances);
-    figure.replaceChildren();
-    const stepText = duration(data.step_ms).replace(".0 ", " ");
-    const caption = make("figcaption", {}, make("h2", {}, `Rebalances that began, each ${stepText}`));
-    figure.append(caption);
+    const step = duration(data.step_ms).replace(".0 ", " ");
+    const title = `Rebalances that began, each ${step}`;
     if (!rows.length) {
-      caption.append("None in the last ", `${days} days.`);
+      place.replaceChildren(make("figure", make("figcaption", make("h2", title), `None in the last ${days} days.`)));
       return;
     }
-    const totals = new Map();
-    for (const row of rows) totals.set(row.group_id, (totals.get(row.group_id) || 0) + row.count);
-    const named = [...totals]
-      .filter(([id]) => id !== null)
-      .sort((a, b) => b[1] - a[1])
-      .slice(0, 8)
-      .map(([id]) => id);
-    const shadeOf = (id) => (named.includes(id) ? PALETTE[named.indexOf(id)] : REST);
-    const bars = new Map();
-    for (const row of rows) {
-      const bar = bars.get(row.at) || new Map();
-      bars.set(row.at, bar);
-      const key = named.includes(row.group_id) ? row.group_id : null;
-      bar.set(key, (bar.get(key) || 0) + row.count);
-    }
-    const drawn = [];
-    let most = { total: 0 };
-    for (const [at, bar] of bars) {
-      let from = 0;
-      for (const id of [...named, null]) {
-        if (!bar.has(id)) continue;
-        const count = bar.get(id);
-        drawn.push({ at, end: at + data.step_ms * 0.94, from, to: from + count, count, id, colour: shadeOf(id) });
-        from += count;
-      }
-      if (from > most.total) most = { total: from, at };
-    }
-    const entries = named.map((id) => [`${printable(id)} ${number(totals.get(id))}`, shadeOf(id)]);
-    if (totals.size > named.length) entries.push(["other groups", REST]);
-    caption.append(legend(entries));
-    const plot = make("div.plot", {
-      role: "img",
-      "aria-label": `Bars over time: ${many(
-        [...totals.values()].reduce((a, b) => a + b, 0),
-        "rebalance",
-      )}, most at ${clock(most.at)} ${zoneName()}: ${most.total} in ${stepText}.`,
-    });
-    figure.append(plot);
-    const ats = [...bars.keys()];
-    const span = [Math.min(...ats), Math.max(...ats) + data.step_ms];
-    if (frontView) frontView.finalize();
-    frontView = await draw(plot, "rebalances", drawn, span, (row) => [
-      row.id === null ? "other groups" : row.id,
-      [
-        ["rebalances", number(row.count)],
-        ["from", `${clock(row.at)} ${zoneName()}`],
-        ["in", stepText],
-      ],
-    ]);
-    const totalsOf = make("details.more", {}, make("summary", {}, "As a table"));
-    totalsOf.append(
-      table(
-        [
-          ["from", (r) => r.at, { when: "s" }],
-          ["group", (r) => r.id ?? "other groups"],
-          ["rebalances", (r) => r.count, { number: true }],
-        ],
-        drawn,
-        { caption: (n) => `${many(n, "bar")} of the chart`, step: 200 },
-      ).whole,
+    const totals = tally(
+      rows,
+      (row) => row.group_id,
+      (row) => row.count,
     );
-    figure.append(totalsOf);
+    const named = totals.filter(([id]) => id !== null).slice(0, 8);
+    const shades = new Map(named.map(([id], at) => [id, PALETTE[at]]));
+    const nameIn = (id) => (shades.has(id) ? id : null);
+    const drawn = [];
+    let most = { to: 0 };
+    for (const at of new Set(rows.map((row) => row.at))) {
+      const counts = new Map(
+        tally(
+          rows.filter((row) => row.at === at),
+          (row) => nameIn(row.group_id),
+          (row) => row.count,
+        ),
+      );
+      let from = 0;
+      for (const id of [...shades.keys(), null].filter((key) => counts.has(key))) {
+        const count = counts.get(id);
+        const end = at + data.step_ms * 0.94;
+        drawn.push({ at, end, from, to: from + count, count, group_id: id, colour: shades.get(id) || REST });
+        from += count;
+        if (from > most.to) most = drawn.at(-1);
+      }
+    }
+    const sum = totals.reduce((n, [, count]) => n + count, 0);
+    const group = (row) => row.group_id ?? "other groups";
+    const part = {
+      name: "rebalances",
+      title,
+      text: `${many(sum, "rebalance")}, most at ${clock(most.at)} ${zoneName()}: ${number(most.to)}`,
+      legend: [
+        ...named.map(([id, n]) => [`${id} ${number(n)}`, paint(shades.get(id))]),
+        ...(totals.length > named.length ? [["other groups", OTHERS]] : []),
+      ],
+      rows: drawn,
+      data: rows,
+      tip: group,
+      columns: [
+        ["from", "at", "s"],
+        ["group", group, "id"],
+        ["rebalances", "count", "number"],
+      ],
+    };
+    const { figure, plot } = figureOf(part, "all groups", "h2");
+    place.replaceChildren(figure);
+    if (frontView) frontView.finalize();
+    const ats = drawn.map((row) => row.at);
+    frontView = await draw(plot, part, [Math.min(...ats), Math.max(...ats) + data.step_ms]);
   }
 
-  const lasted = (a) => (a.ended_at === null ? "" : duration(a.ended_at - a.started_at));
+  const lasted = (a) => (a.ended_at === null ? null : a.ended_at - a.started_at);
+  const ALL_ANOMALIES = "SELECT * FROM gold.anomalies";
+  const ANOMALY = [
+    ["label", "label", "word"],
+    ["subject", "subject", "id"],
+    ["from", "started_at", "s"],
+    ["to", "ended_at", "s"],
+    ["evidence", "evidence", "long"],
+    ["thresholds", "thresholds", "long"],
+  ];
 
   function listAnomalies() {
     const target = byId("anomalies");
     if (!anomalies.length) {
-      target.append(make("p", {}, `None in the last ${days} days.`));
+      target.append(make("p", `None in the last ${days} days.`));
       return;
     }
-    const order = (severity) => HEALTH.length - HEALTH.indexOf(severity);
+    const label = (a) => (a.label ? make("div.soft", printable(spoken(a.label))) : null);
+    const columns = [
+      ["severity", "severity", "", { sort: (a) => grave(a.severity), cell: (a) => badge(a.severity), down: true }],
+      ["kind", "kind", "word", { cell: (a) => [spoken(a.kind), label(a)] }],
+      ["group", "group_id", "id", { cell: (a) => groupLink(a.group_id) }],
+      ["what happened", "summary", "id"],
+      ["began", "started_at", "s"],
+      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open") : null] }],
+    ];
+    const what = `that may go on, or ended in the last ${days} days`;
     const out = data.anomaly_count - anomalies.length;
-    const list = table(
-      [
-        ["severity", (a) => a.severity, { sort: (a) => order(a.severity), cell: (a) => badge(a.severity), down: true }],
-        [
-          "kind",
-          (a) => a.kind,
-          { cell: (a) => [spoken(a.kind), a.label ? make("span.soft", {}, ` ${printable(spoken(a.label))}`) : null] },
-        ],
-        ["group", (a) => a.group_id, { cell: (a) => groupLink(a.group_id), id: true }],
-        ["what happened", (a) => a.summary],
-        ["began", (a) => a.started_at, { when: "s" }],
-        [
-          "lasted",
-          (a) => (a.ended_at === null ? null : a.ended_at - a.started_at),
-          { number: true, cell: (a) => [lasted(a), a.is_open ? make("span.soft", {}, " open") : null] },
-        ],
-      ],
-      anomalies,
-      {
-        caption: (n, shown) =>
-          `${many(n, "anomaly", "anomalies")} that may go on, or ended in the last ${days} days` +
-          (shown < n ? `; ${number(shown)} shown` : "") +
-          (out > 0 ? `; ${number(out)} more are in gold.anomalies` : ""),
-        step: 8,
-        sortable: true,
-      },
-    );
-    const least = make(
-      "select",
-      { autocomplete: "off" },
-      ["all", "warning and critical", "critical"].map((text) => make("option", {}, text)),
-    );
-    least.addEventListener("change", () =>
-      list.keep((a) => order(a.severity) >= [0, order("warning"), order("critical")][least.selectedIndex]),
-    );
-    list.whole.className = "box";
-    target.append(make("p.filters", {}, make("label", {}, "Show ", least)), list.whole);
+    const some = `The worst ${number(anomalies.length)} of ${number(data.anomaly_count)} anomalies ${what}; `;
+    if (out > 0) target.append(make("p.remark", some, "all of them by SQL: ", make("code", ALL_ANOMALIES)));
+    const caption = (n) => `${number(n)} of ${many(data.anomaly_count, "anomaly", "anomalies")} ${what}`;
+    const list = table("Anomalies", columns, anomalies, caption);
+    const least = choice("least", ["all", "warning and critical", "critical"], () => {
+      const bound = [0, grave("warning"), grave("critical")][least.selectedIndex];
+      list.keep((a) => grave(a.severity) >= bound);
+    });
+    const save = saves("anomalies", [...columns.slice(0, -2), ...ANOMALY], list.rows);
+    target.append(make("p.filters", make("label", "Show ", least), save), list.box);
   }
 
   function listGroups() {
     const target = byId("groups");
     if (!groups.length) {
-      target.append(make("p", {}, "None."));
+      target.append(make("p", "None."));
       return;
     }
-    const rank = (g) => HEALTH.length - HEALTH.indexOf(g.health);
-    const out = data.group_count - groups.length;
+    const rank = (g) => grave(g.health) * 1e9 + (g.rebalances_24h || 0);
     const hasLag = groups.some((g) => g.total_lag !== null);
-    const list = table(
-      [
-        ["group", (g) => g.group_id, { cell: (g) => groupLink(g.group_id), id: true }],
-        [
-          "health",
-          (g) => g.health,
-          { sort: (g) => rank(g) * 1e9 + (g.rebalances_24h || 0), cell: (g) => badge(g.health), down: true },
-        ],
-        ["worst anomaly", (g) => (g.worst_anomaly === null ? "" : spoken(g.worst_anomaly))],
-        ["state", (g) => g.state],
-        ["since", (g) => g.since, { when: "s" }],
-        ["members", (g) => g.members, { number: true }],
-        ["rebalances 1 h", (g) => g.rebalances_1h, { number: true }],
-        ["24 h", (g) => g.rebalances_24h, { number: true }],
-        ["7 d", (g) => g.rebalances_7d, { number: true }],
-        [
-          "took in 24 h",
-          (g) => g.rebalancing_24h_ms,
-          { number: true, cell: (g) => duration(g.rebalancing_24h_ms || null) },
-        ],
-        ...(hasLag
-          ? [
-              ["lag", (g) => g.total_lag, { number: true }],
-              ["lag status", (g) => g.worst_lag_status],
-            ]
-          : []),
-        ["last commit", (g) => g.last_commit_at, { when: "s" }],
-      ],
-      groups,
-      {
-        caption: (n, shown) =>
-          `${number(n)} of ${many(data.group_count, "group")}` +
-          (shown < n ? `, ${number(shown)} shown` : "") +
-          "; the linked ones are shown in detail" +
-          (out > 0 ? `; the healthiest ${number(out)} are left out, gold.group_health has them` : ""),
-        step: 12,
-        sortable: true,
-        by: 1,
-      },
-    );
-    list.whole.className = "box";
-    const search = make("input", {
-      type: "search",
-      id: "search",
-      placeholder: "part of a group's id",
-      autocomplete: "off",
-      spellcheck: "false",
-    });
-    const health = make(
-      "select",
-      { id: "health", autocomplete: "off" },
-      ["any", ...HEALTH].map((h) => make("option", {}, h)),
-    );
+    const columns = [
+      ["group", "group_id", "id", { cell: (g) => groupLink(g.group_id) }],
+      ["health", "health", "", { sort: rank, cell: (g) => badge(g.health), down: true }],
+      ["worst anomaly", "worst_anomaly", "word"],
+      ["state", "state"],
+      ["since", "since", "s"],
+      ["members", "members", "number"],
+      ["rebalances 1 h", "rebalances_1h", "number"],
+      ["rebalances 24 h", "rebalances_24h", "number"],
+      ["rebalances 7 d", "rebalances_7d", "number"],
+      ["took in 24 h", (g) => g.rebalancing_24h_ms || null, "ms"],
+      ...(hasLag ? [["lag", "total_lag", "number"]] : []),
+      ...(hasLag ? [["lag status", "worst_lag_status"]] : []),
+      ["last commit", "last_commit_at", "s"],
+    ];
+    const out = data.group_count - groups.length;
+    const caption = (n) =>
+      `${number(n)} of ${many(data.group_count, "group")}; the linked ones are shown in detail` +
+      (out > 0 ? `; the healthiest ${number(out)} are left out, gold.group_health has them` : "");
+    const list = table("All groups", columns, groups, caption, 1);
     const filter = () => {
       const wanted = search.value.toLowerCase();
-      list.keep(
-        (g) => g.group_id.toLowerCase().includes(wanted) && (health.value === "any" || g.health === health.value),
-      );
+      const isShown = (g) => health.value === "any" || g.health === health.value;
+      list.keep((g) => isShown(g) && g.group_id.toLowerCase().includes(wanted));
     };
-    search.addEventListener("input", filter);
-    health.addEventListener("change", filter);
-    target.append(
-      make(
-        "div.filters",
-        { role: "search" },
-        make("label", {}, "Search ", search),
-        make("label", {}, "Health ", health),
-      ),
-      list.whole,
-    );
+    const placeholder = "part of a group's id";
+    const plain = { autocomplete: "off", spellcheck: "false" };
+    const search = make("input", { type: "search", id: "search", placeholder, ...plain, input: filter });
+    const health = choice("health", ["any", ...HEALTH], filter);
+    const labels = [make("label", "Search ", search), make("label", "Health ", health)];
+    target.append(make("div.filters", { role: "search" }, labels, saves("groups", columns, list.rows)), list.box);
   }
 
   function tellQuality() {
     const q = data.quality;
+    const unexpected = (f) =>
+      printable(`Not as expected, ${f.severity}: ${f.table_name}: ${f.meaning} (${f.expectation})`);
     const rows = [
       ["Records read", number(q.records)],
       ["Partitions of the log with records", number(q.partitions)],
-      ["Newest record", data.as_of === null ? "" : [time(data.as_of), " ", zoneLabel()]],
-      [
-        "Last ingest that brought something",
-        q.last_ingest_at === null ? "" : [time(q.last_ingest_at), " ", zoneLabel()],
-      ],
+      ["Newest record", zoned(data.as_of)],
+      ["Last ingest that brought something", zoned(q.last_ingest_at)],
       ["Offsets accounted for", number(q.offsets)],
       ...Object.entries(q.holes).map(([reason, n]) => [`Offsets without a record: ${printable(reason)}`, number(n)]),
       ["Records in quarantine, that could not be decoded", number(q.quarantined)],
       ...Object.entries(q.quarantine).map(([error, n]) => [`Quarantine: ${printable(error)}`, number(n)]),
-      ["Last validation", q.last_validation_at === null ? "never" : [time(q.last_validation_at), " ", zoneLabel()]],
-      ...q.findings.map((f) => [
-        `Not as expected, ${f.severity}: ${printable(f.table_name)}: ` +
-          `${printable(f.meaning)} (${printable(f.expectation)})`,
-        [many(f.rows_unexpected, "row"), ", ", time(f.at)],
-      ]),
+      ["Last validation", q.last_validation_at === null ? "never" : zoned(q.last_validation_at)],
+      ...q.findings.map((f) => [unexpected(f), [many(f.rows_unexpected, "row"), ", ", time(f.at)]]),
     ];
-    const body = rows.map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value)));
-    byId("quality").append(
-      make(
-        "div.box.wide",
-        {},
-        make(
-          "table",
-          {},
-          make(
-            "caption",
-            {},
-            "bronze.coverage has each hole, silver.quarantine each record, " +
-              "dq.results a query for the rows that are not as expected",
-          ),
-          make("tbody", {}, body),
-        ),
-      ),
-    );
+    const sources =
+      "bronze.coverage has each hole, silver.quarantine each record, " +
+      "dq.results a query for the rows that are not as expected";
+    const body = rows.map(([name, value]) => make("tr", make("th", { scope: "row" }, name), make("td", value)));
+    byId("quality").append(make("div.box", make("table", make("caption", sources), make("tbody", body))));
   }
 
   // -- a group in detail --------------------------------------------------------------------------
 
-  const LANES = 40;
+  const LANES = LOOKS.length;
   const opened = new Map();
   const bare = (host) => String(host ?? "").replace(/^\//, "");
   const whoIs = (row) => row.group_instance_id ?? row.client_id ?? row.member_id ?? "?";
+  const partitionOf = (row) => `${printable(row.topic ?? "?")}/${row.topic_partition ?? "?"}`;
+  const PARTITION = ["partition", partitionOf, "id"];
+  const HOST = ["host", (row) => bare(row.client_host)];
 
   function details() {
     const target = byId("details");
     if (!data.shown.length) {
-      target.append(make("p", {}, "None."));
+      target.append(make("p", "None."));
       return;
     }
+    const isCut = data.shown.length < data.group_count;
     target.append(
       make(
         "p.soft",
-        {},
-        (data.shown.length < data.group_count
-          ? `The ${data.shown.length} worst of ${number(data.group_count)} groups`
-          : "All groups") +
-          `, the worst first, over the last ${days} days. ` +
-          "Charts of a group stand above each other in time: what happened together is on one line downwards.",
+        isCut ? `The ${data.shown.length} worst of ${number(data.group_count)} groups` : "All groups",
+        `, the worst first, over the last ${days} days. `,
+        "Charts of a group stand above each other in time: what happened together is on one line downwards.",
       ),
     );
     const byName = new Map(groups.map((g) => [g.group_id, g]));
@@ -682,21 +671,14 @@
       const text =
         `${health.state}, ${many(health.members || 0, "member")}; ` +
         `${many(health.rebalances_24h || 0, "rebalance")} in 24 h${rebalancing}`;
-      const whole = make(
-        "details.group",
-        { id: `group-${at}` },
-        make(
-          "summary",
-          {},
-          make("h3", {}, nameOf(group.group_id)),
-          " ",
-          badge(health.health),
-          make("span.facts", {}, text),
-        ),
-      );
-      whole.addEventListener("toggle", () => {
-        if (whole.open) show(at, whole, group, health);
-      });
+      const summary = make("summary", make("h3", nameOf(group.group_id)), " ", badge(health.health));
+      summary.append(make("span.facts", text));
+      const show = () => {
+        if (!whole.open || opened.has(at)) return;
+        opened.set(at, new GroupCharts(whole, group));
+        opened.get(at).draw();
+      };
+      const whole = make("details.group", { id: `group-${at}`, toggle: show }, summary);
       target.append(whole);
     });
   }
@@ -706,604 +688,434 @@
     if (whole) whole.open = true;
   }
 
-  function show(at, whole, group, health) {
-    if (opened.has(at)) return;
-    const shown = new GroupCharts(whole, group, health);
-    opened.set(at, shown);
-    shown.draw();
-  }
-
   /** The charts of one group, which share a span of time. */
   class GroupCharts {
-    constructor(whole, group, health) {
-      this.id = group.group_id;
+    constructor(whole, group) {
       this.group = group;
+      this.name = group.group_id === "" ? "(empty id)" : printable(group.group_id);
       this.views = [];
       this.rows = Object.fromEntries(Object.entries(group.panels).map(([name, panel]) => [name, unpacked(panel.rows)]));
       this.rows.anomalies = anomalies.filter((a) => a.group_id === group.group_id);
       this.full = this.extent();
       this.span = this.full;
-      whole.append(this.listFound());
       this.range = make("output", { "aria-live": "polite" });
-      const button = (label, text, act) => {
-        const made = make("button", { type: "button", "aria-label": label, title: label }, text);
-        made.addEventListener("click", act);
-        return made;
-      };
-      whole.append(
-        make(
-          "div.zoom",
-          { role: "toolbar", "aria-label": "Span of time" },
-          this.range,
-          button("Zoom in", "+", () => this.zoom(0.5)),
-          button("Zoom out", "−", () => this.zoom(2)),
-          button("Earlier", "◀", () => this.pan(-0.5)),
-          button("Later", "▶", () => this.pan(0.5)),
-          button("Show all of the time", "All", () => this.set(this.full)),
-          make("span.soft", {}, "Drag over a chart to zoom in, double-click to see all; keys + − ← → 0."),
-        ),
-      );
-      this.panels = make("div.panels", {
-        tabindex: "0",
-        role: "group",
-        "aria-label":
-          `Charts over time of group ${printable(group.group_id)}; ` +
-          "plus and minus zoom, arrow keys move, 0 shows all",
-      });
+      const control = (name, text, act) => button(text, act, { "aria-label": name, title: name });
+      const controls = [
+        control("Zoom in", "+", () => this.zoom(0.5)),
+        control("Zoom out", "−", () => this.zoom(2)),
+        control("Earlier", "◀", () => this.pan(-0.5)),
+        control("Later", "▶", () => this.pan(0.5)),
+        control("Show all of the time", "All", () => this.set(this.full)),
+        make("span.soft", "Drag over a chart to zoom in, double-click to see all; keys + − ← → 0."),
+      ];
+      const name = `Charts over time of group ${this.name}; plus and minus zoom, arrow keys move, 0 shows all`;
+      this.panels = make("div.panels", { tabindex: "0", role: "group", "aria-label": name });
       this.cursor = make("div.cursor", { hidden: true });
       this.chosen = make("div.chosen", { hidden: true });
-      whole.append(this.panels);
+      whole.append(
+        this.listFound(),
+        make("div.zoom", { role: "toolbar", "aria-label": `Span of time of ${this.name}` }, this.range, controls),
+        this.panels,
+      );
       this.listen();
-      this.width = 0;
-      new ResizeObserver(() => this.fit()).observe(this.panels);
     }
 
     /** Finds from when to when the group has something to show. */
     extent() {
-      const begins = [];
-      const add = (value) => {
-        if (value !== null && value !== undefined) begins.push(value);
-      };
-      for (const s of this.rows.states) {
-        add(s.started_at);
-        add(s.ended_at);
-      }
-      for (const o of this.rows.offsets) {
-        add(o.first_commit_at);
-        add(o.last_commit_at);
-      }
-      for (const m of this.rows.members) {
-        add(m.joined_at);
-        add(m.left_at);
-      }
-      for (const l of this.rows.lag) add(l.sampled_at);
-      const end = data.as_of;
-      add(end);
-      let first = begins.reduce((a, b) => Math.min(a, b), Infinity);
-      first = Math.max(first, end - data.window_ms);
-      const last = begins.reduce((a, b) => Math.max(a, b), first + 1000);
+      const times = [
+        ...this.rows.states.flatMap((s) => [s.started_at, s.ended_at]),
+        ...this.rows.offsets.flatMap((o) => [o.first_commit_at, o.last_commit_at]),
+        ...this.rows.members.flatMap((m) => [m.joined_at, m.left_at]),
+        ...this.rows.lag.map((l) => l.sampled_at),
+        data.as_of,
+      ].filter((at) => !isNone(at));
+      const first = Math.max(Math.min(...times), data.as_of - data.window_ms);
+      const last = Math.max(...times, first + 1000);
       const margin = Math.max(500, (last - first) * 0.01);
       return [first - margin, last + margin];
     }
 
+    /** Tells what of a panel is not on the page. */
+    leftOut(name, more = "") {
+      const { count } = name === "anomalies" ? { count: this.group.anomaly_count } : this.group.panels[name];
+      const held = this.rows[name].length;
+      if (count <= held) return more;
+      const some = `${number(held)} of ${number(count)}`;
+      if (name === "anomalies") return `The worst ${some} are shown; ${ALL_ANOMALIES} has all.`;
+      return `The newest ${some} rows are shown. ${more}`;
+    }
+
     /** Lists what was found: the worst of each kind, the others of the kind behind it. */
     listFound() {
+      const out = this.leftOut("anomalies");
       const found = this.rows.anomalies;
-      if (!found.length) return make("p.found", {}, "Nothing wrong was found.");
-      const kinds = new Map();
-      for (const a of found) kinds.set(a.kind, [...(kinds.get(a.kind) || []), a]);
-      return make(
-        "ul.found",
-        { "aria-label": "Anomalies of the group" },
-        [...kinds.values()].map(([first, ...others]) => {
-          const more = others.length
-            ? make(
-                "details",
-                {},
-                make("summary", {}, `${number(others.length)} more of the kind`),
-                make(
-                  "ul",
-                  {},
-                  others.slice(0, 40).map((a) => make("li", {}, this.sentence(a))),
-                  others.length > 40 ? make("li.soft", {}, `and ${number(others.length - 40)} more`) : null,
-                ),
-              )
-            : null;
-          return make("li", {}, this.sentence(first), " ", more);
-        }),
-      );
+      if (!found.length) return make("p.found", out || "Nothing wrong was found.");
+      const items = [...new Set(found.map((a) => a.kind))].map((kind) => {
+        const [first, ...others] = found.filter((a) => a.kind === kind);
+        if (!others.length) return make("li", this.sentence(first));
+        const list = make(
+          "ul",
+          others.map((a) => make("li", this.sentence(a))),
+        );
+        const more = make("details", make("summary", `${number(others.length)} more of the kind`), list);
+        return make("li", this.sentence(first), " ", more);
+      });
+      return make("div.found", make("ul", { "aria-label": "Anomalies of the group" }, items), make("p.remark", out));
     }
 
     sentence(a) {
-      const there = make(
-        "button",
-        { type: "button", "aria-label": `Zoom to this ${spoken(a.kind)} in the charts` },
-        "zoom to it",
-      );
-      there.addEventListener("click", () => {
+      const zoom = () => {
         const end = a.ended_at ?? data.as_of;
         const margin = Math.max(1000, (end - a.started_at) * 0.1);
         this.set([a.started_at - margin, end + margin]);
-      });
+      };
       const lines = (text) => {
         try {
           return Object.entries(JSON.parse(text))
             .map(([k, v]) => `${k}: ${typeof v === "object" ? JSON.stringify(v) : v}`)
             .join("\n");
         } catch {
-          return text; // cut short
+          return `${text} … (cut short)`;
         }
       };
-      const proof =
-        a.first_record_offset === null
-          ? ""
-          : `\nrecords: ${a.first_record_partition}/${a.first_record_offset} to ` +
-            `${a.last_record_partition}/${a.last_record_offset} (partition/offset)`;
-      const evidence = make(
-        "details",
-        {},
-        make("summary", {}, "evidence"),
-        make("pre", {}, printableLines(`${lines(a.evidence)}${proof}\nthresholds: ${a.thresholds}`)),
+      const [first, last] = ["first", "last"].map(
+        (end) => `${a[`${end}_record_partition`]}/${a[`${end}_record_offset`]}`,
       );
+      const proof = a.first_record_offset === null ? "" : `\nrecords: ${first} to ${last} (partition/offset)`;
+      const text = `${lines(a.evidence)}${proof}\nthresholds: ${a.thresholds}`;
+      const evidence = make("pre", text.split("\n").map(printable).join("\n"));
+      const ended = `${a.ended_at === null ? "" : ` for ${duration(lasted(a))}`}${a.is_open ? ", open" : ""}`;
       return [
         badge(a.severity),
         " ",
-        make("span.kind", {}, spoken(a.kind)),
-        a.label ? ` (${printable(spoken(a.label))})` : "",
-        ": ",
-        printable(a.summary),
+        make("span.kind", spoken(a.kind)),
+        `${a.label ? ` (${printable(spoken(a.label))})` : ""}: ${printable(a.summary)} `,
+        make("span.soft.when", time(a.started_at), ended),
         " ",
-        make(
-          "span.soft.when",
-          {},
-          time(a.started_at),
-          a.ended_at === null ? "" : ` for ${lasted(a) || "0 s"}`,
-          a.is_open ? ", open" : "",
-        ),
+        button("zoom to it", zoom, { "aria-label": `zoom to it: ${spoken(a.kind)}` }),
         " ",
-        there,
-        " ",
-        evidence,
+        make("details", make("summary", "evidence"), evidence),
       ];
     }
 
-    // What each chart is made of: [name, title, legend, rows, tips, columns of its table, text alternative, remark].
-    parts() {
-      const zoned = (ms) => (ms === null || ms === undefined ? "" : `${clock(ms, "ms")} ${zoneName()}`);
-      const asOf = data.as_of;
-      const parts = [];
-      const left = (name) => {
-        const out = this.group.panels[name].count - this.rows[name].length;
-        return out > 0
-          ? `The oldest ${number(out)} of ${number(this.group.panels[name].count)} rows are left out.`
-          : "";
+    // What the charts show, as `figureOf` takes it.
+
+    anomalyPart() {
+      const rows = this.rows.anomalies.map((a) => {
+        const shade = colour(`${a.severity}-fill`);
+        const ends = { begin: a.started_at, end: a.ended_at ?? data.as_of };
+        return { ...a, ...ends, anomaly: spoken(a.kind), colour: shade, stroke: shade, opacity: 0.55 };
+      });
+      const kinds = new Set(rows.map((a) => a.kind));
+      return {
+        name: "anomalies",
+        title: "Anomalies",
+        text: `${many(rows.length, "anomaly", "anomalies")} of ${many(kinds.size, "kind")}, each in the list above`,
+        legend: HEALTH.filter((h) => rows.some((r) => r.severity === h)).map((h) => [h, paint(`${h}-fill`)]),
+        rows,
+        tip: (a) => spoken(a.kind),
+        columns: [["severity", "severity"], ["kind", "kind", "word"], ["what happened", "summary", "id"], ...ANOMALY],
       };
+    }
 
-      if (this.rows.anomalies.length) {
-        const kinds = new Set();
-        const rows = this.rows.anomalies.slice(0, 200).map((a) => {
-          const shade = colour(`${a.severity}-fill`);
-          kinds.add(a.kind);
-          return {
-            ...a,
-            anomaly: spoken(a.kind),
-            begin: a.started_at,
-            end: a.ended_at ?? asOf,
-            colour: shade,
-            stroke: shade,
-            opacity: 0.55,
-          };
-        });
-        parts.push({
-          name: "anomalies",
-          title: "Anomalies",
-          legend: HEALTH.slice(0, 3)
-            .filter((h) => rows.some((r) => r.severity === h))
-            .map((h) => [h, colour(`${h}-fill`)]),
-          rows,
-          tips: (a) => [
-            `${spoken(a.kind)} (${a.severity})`,
-            [
-              ["", a.summary],
-              ["subject", a.subject],
-              ["label", a.label && spoken(a.label)],
-              ["from", zoned(a.started_at)],
-              ["to", zoned(a.ended_at)],
-            ],
-          ],
-          text:
-            `${many(rows.length, "anomaly", "anomalies")} of ${many(kinds.size, "kind")}; ` +
-            "the list above has each as text",
-        });
-      }
-
-      const seen = Object.keys(STATES).filter((name) => this.rows.states.some((s) => s.state === name));
-      const states = this.rows.states.map((s) => {
-        const shade = colour(STATES[s.state] || "dead");
+    statePart() {
+      const shadeOf = (state) => STATES[state] || "dead";
+      const rows = this.rows.states.map((s) => {
         const isBounded = s.evidence === "bounded";
-        const isQuiet = s.state === "Stable" || s.state === "Empty";
+        const shade = colour(shadeOf(s.state));
         return {
           ...s,
-          ended_at: s.ended_at ?? asOf,
-          is_open: s.ended_at === null,
+          begin: s.started_at,
+          end: s.ended_at ?? data.as_of,
           colour: shade,
-          stroke: isQuiet ? "transparent" : shade,
+          stroke: s.state === "Stable" || s.state === "Empty" ? PLAIN : shade,
           bound_from: isBounded ? (s.started_at_min ?? s.started_at) : s.started_at,
           bound_to: isBounded ? s.started_at_max : s.started_at,
-          bounds: isBounded ? colour("bounds") : "transparent",
-          best: isBounded ? colour("ink") : "transparent",
+          bounds: isBounded ? colour("bounds") : PLAIN,
+          best: isBounded ? colour("ink") : PLAIN,
         };
       });
-      const spent = new Map();
-      for (const s of states) spent.set(s.state, (spent.get(s.state) || 0) + s.ended_at - s.started_at);
-      const bounded = states.filter((s) => s.evidence === "bounded").length;
-      parts.push({
+      const spent = tally(
+        rows,
+        (s) => s.state,
+        (s) => s.end - s.begin,
+      );
+      const seen = Object.keys(STATES).filter((name) => spent.some(([state]) => state === name));
+      const bounds = ["below: a start is certain to lie in the bar; tick: best estimate", paint("bounds")];
+      return {
         name: "states",
         title: "States",
-        rows: states,
+        text: spent.map(([s, ms]) => `${s} ${duration(ms)}`).join(", "),
+        remark: this.leftOut("states"),
         legend: [
-          ...seen.map((s) => [s, colour(STATES[s] || "dead")]),
-          ...(bounded ? [["below: a start is certain to lie in the bar; tick: best estimate", colour("bounds")]] : []),
+          ...seen.map((s) => [s, paint(shadeOf(s))]),
+          ...(rows.some((s) => s.evidence === "bounded") ? [bounds] : []),
         ],
-        tips: (s) => [
-          s.state,
-          [
-            ["generation", s.generation],
-            ["from", zoned(s.started_at)],
-            ...(s.evidence === "bounded"
-              ? [
-                  ["not before", s.started_at_min === null ? "unknown" : zoned(s.started_at_min)],
-                  ["not after", zoned(s.started_at_max)],
-                ]
-              : []),
-            ["to", s.is_open ? "still" : zoned(s.ended_at)],
-            ["lasted", duration(s.ended_at - s.started_at)],
-            ["members", s.member_count],
-            ["evidence", s.evidence],
-          ],
+        rows,
+        tip: (s) => s.state,
+        columns: [
+          ["state", "state"],
+          ["generation", "generation", "number"],
+          ["from", "started_at", "exact"],
+          ["not before", "started_at_min", "exact"],
+          ["not after", "started_at_max", "exact"],
+          ["to", "ended_at", "until"],
+          ["lasted", (s) => s.end - s.begin, "ms"],
+          ["members", "member_count", "number"],
+          ["evidence", "evidence"],
         ],
-        table: [
-          ["state", (s) => s.state],
-          ["generation", (s) => s.generation, { number: true }],
-          ["from", (s) => s.started_at, { when: "ms" }],
-          ["not before", (s) => s.started_at_min, { when: "ms" }],
-          ["not after", (s) => s.started_at_max, { when: "ms" }],
-          [
-            "lasted",
-            (s) => s.ended_at - s.started_at,
-            { number: true, cell: (s) => duration(s.ended_at - s.started_at) },
-          ],
-          ["members", (s) => s.member_count, { number: true }],
-          ["evidence", (s) => s.evidence],
-        ],
-        text: [...spent]
-          .sort((a, b) => b[1] - a[1])
-          .map(([s, ms]) => `${s} ${duration(ms)}`)
-          .join(", "),
-        remark: left("states"),
-      });
+      };
+    }
 
-      const generations = this.rows.generations
+    generationPart() {
+      const shadeOf = (cause) => CAUSES[cause] || REST;
+      const rows = this.rows.generations
         .filter((g) => g.join_started_at !== null && g.rebalance_ms !== null)
         .map((g) => ({
           ...g,
           seconds: g.rebalance_ms / 1000,
-          colour: CAUSES[g.cause] || REST,
+          colour: shadeOf(g.cause),
           shape: g.aborted_generations > 0 ? "triangle-up" : "circle",
         }));
-      if (generations.length) {
-        const causes = new Map();
-        for (const g of generations) causes.set(g.cause, (causes.get(g.cause) || 0) + 1);
-        const ordered = [...causes].sort((a, b) => b[1] - a[1]);
-        const lengths = generations.map((g) => g.rebalance_ms).sort((a, b) => a - b);
-        const aborted = generations.filter((g) => g.aborted_generations > 0).length;
-        parts.push({
-          name: "generations",
-          title: "Rebalances, by seconds and cause",
-          rows: generations,
-          legend: [
-            ...ordered.map(([cause, n]) => [`${spoken(cause)} ${number(n)}`, CAUSES[cause] || REST]),
-            ...(aborted ? [[`▲ after aborted ones ${number(aborted)}`, "transparent"]] : []),
-          ],
-          tips: (g) => [
-            `generation ${g.generation}: ${spoken(g.cause ?? "unknown")}`,
-            [
-              ["why", g.cause_detail],
-              ["began", zoned(g.join_started_at)],
-              ["took", duration(g.rebalance_ms)],
-              ["members", g.member_count],
-              ["joined", g.joined],
-              ["left", g.left],
-              ["replaced", g.replaced],
-              ["moved partitions", g.moved_partitions],
-              ["aborted before", g.aborted_generations || ""],
-              ["assignor", g.protocol],
-              ["leader", g.leader_client_id],
-            ],
-          ],
-          table: [
-            ["generation", (g) => g.generation, { number: true }],
-            ["began", (g) => g.join_started_at, { when: "ms" }],
-            ["took", (g) => g.rebalance_ms, { number: true, cell: (g) => duration(g.rebalance_ms) }],
-            ["cause", (g) => spoken(g.cause)],
-            ["why", (g) => g.cause_detail],
-            ["members", (g) => g.member_count, { number: true }],
-            ["moved partitions", (g) => g.moved_partitions, { number: true }],
-            ["aborted before", (g) => g.aborted_generations, { number: true }],
-          ],
-          text:
-            `${many(generations.length, "rebalance")}, median ${duration(lengths[lengths.length >> 1])}, ` +
-            `longest ${duration(lengths.at(-1))}; most often: ${spoken(ordered[0][0])}`,
-          remark: left("generations"),
-        });
-      }
+      if (!rows.length) return null;
+      const causes = tally(rows, (g) => g.cause ?? "unknown");
+      const lengths = rows.map((g) => g.rebalance_ms).sort((a, b) => a - b);
+      const aborted = rows.filter((g) => g.aborted_generations > 0).length;
+      return {
+        name: "generations",
+        title: "Rebalances, by seconds and cause",
+        text:
+          `${many(rows.length, "rebalance")}, median ${duration(lengths[lengths.length >> 1])}, ` +
+          `longest ${duration(lengths.at(-1))}; most often: ${spoken(causes[0][0])}`,
+        remark: this.leftOut("generations"),
+        legend: [
+          ...causes.map(([cause, n]) => [`${spoken(cause)} ${number(n)}`, paint(shadeOf(cause))]),
+          ...(aborted ? [[`▲ after aborted ones ${number(aborted)}`, paint(PLAIN)]] : []),
+        ],
+        rows,
+        tip: (g) => `generation ${g.generation}`,
+        columns: [
+          ["generation", "generation", "number"],
+          ["began", "join_started_at", "exact"],
+          ["took", "rebalance_ms", "ms"],
+          ["cause", (g) => g.cause ?? "unknown", "word"],
+          ["why", "cause_detail", "id"],
+          ["members", "member_count", "number"],
+          ["joined", "joined", "id"],
+          ["left", "left", "id"],
+          ["replaced", "replaced", "id"],
+          ["moved partitions", "moved_partitions", "number"],
+          ["aborted before", "aborted_generations", "number"],
+          ["assignor", "protocol"],
+          ["leader", "leader_client_id", "id"],
+        ],
+      };
+    }
 
-      // One lane for each name; names of several hosts get a lane for each host.
-      const hosts = new Set(this.rows.members.map((m) => m.client_host));
-      const laneOf = (row) =>
-        hosts.size > 1 ? `${printable(whoIs(row))} @ ${bare(row.client_host)}` : printable(whoIs(row));
-      const sessions = new Map();
-      for (const m of this.rows.members) sessions.set(laneOf(m), (sessions.get(laneOf(m)) || 0) + 1);
-      const busiest = new Set(
-        [...sessions]
-          .sort((a, b) => b[1] - a[1])
-          .slice(0, LANES)
-          .map(([lane]) => lane),
-      );
-      const shades = new Map();
-      for (const lane of [...busiest].sort((a, b) => a.localeCompare(b, "en", { numeric: true })))
-        shades.set(lane, PALETTE[shades.size % PALETTE.length]);
-      const shadeOf = (lane) => shades.get(lane) || REST;
-      const members = [];
-      for (const lane of shades.keys()) {
-        for (const m of this.rows.members) {
-          if (laneOf(m) !== lane) continue;
-          const gone = m.left_at ?? asOf;
-          const sure = m.left_at_min ?? gone;
-          const bar = { ...m, member: lane, colour: shadeOf(lane), stroke: "transparent" };
-          if (m.joined_at_min !== null && m.joined_at_min < m.joined_at)
-            members.push({ ...bar, begin: m.joined_at_min, end: m.joined_at, opacity: 0.3 });
-          if (sure < gone) members.push({ ...bar, begin: Math.max(sure, m.joined_at), end: gone, opacity: 0.3 });
-          members.push({
-            ...bar,
-            begin: m.joined_at,
-            end: Math.max(sure, m.joined_at),
-            opacity: 1,
-            stroke: shadeOf(lane),
-          });
+    /** Gives each client that joined or owned most a look; names of several hosts are told apart by the host. */
+    looks() {
+      const { members, owners } = this.rows;
+      this.hosts = new Set(members.map((m) => m.client_host));
+      const at = (row) => (this.hosts.size > 1 ? ` @ ${bare(row.client_host)}` : "");
+      this.laneOf = (row) => printable(whoIs(row)) + at(row);
+      const busiest = tally([...members, ...owners], this.laneOf).slice(0, LANES);
+      const lanes = busiest.map(([lane]) => lane).sort(natural);
+      this.lookOf = new Map(lanes.map((lane, n) => [lane, LOOKS[n]]));
+    }
+
+    memberPart() {
+      const sessions = tally(this.rows.members, this.laneOf);
+      const rows = [];
+      for (const [lane, shade] of this.lookOf) {
+        for (const m of this.rows.members.filter((row) => this.laneOf(row) === lane)) {
+          const gone = m.left_at ?? data.as_of;
+          const sure = Math.max(m.left_at_min ?? gone, m.joined_at);
+          const bar = (begin, end, opacity) =>
+            rows.push({
+              ...m,
+              ...shade,
+              member: lane,
+              begin,
+              end,
+              opacity,
+              stroke: opacity < 1 ? PLAIN : shade.colour,
+            });
+          if (m.joined_at_min !== null && m.joined_at_min < m.joined_at) bar(m.joined_at_min, m.joined_at, 0.3);
+          if (sure < gone) bar(sure, gone, 0.3);
+          bar(m.joined_at, sure, 1);
         }
       }
-      if (members.length) {
-        const where = hosts.size === 1 ? `, all on ${bare([...hosts][0])}` : `, on ${many(hosts.size, "host")}`;
-        const more = sessions.size - busiest.size;
-        const returning = [...sessions].filter(([, n]) => n > 2).sort((a, b) => b[1] - a[1]);
-        parts.push({
-          name: "members",
-          title: "Members",
-          legend: [["faint: may have been a member", REST]],
-          rows: members,
-          tips: (m) => [
-            printable(whoIs(m)),
-            [
-              ["host", bare(m.client_host)],
-              ["member id", m.member_id],
-              ["instance id", m.group_instance_id],
-              ["member from", zoned(m.joined_at)],
-              ["not before", m.joined_at_min === m.joined_at ? "" : zoned(m.joined_at_min)],
-              ["to", m.left_at === null ? "still" : zoned(m.left_at)],
-              ["end", m.end_cause && spoken(m.end_cause)],
-              ["generations", `${m.first_generation} to ${m.last_generation}`],
-            ],
-          ],
-          tableRows: this.rows.members,
-          table: [
-            ["client", (m) => whoIs(m)],
-            ["host", (m) => bare(m.client_host)],
-            ["from", (m) => m.joined_at, { when: "ms" }],
-            ["to", (m) => m.left_at, { when: "ms" }],
-            [
-              "lasted",
-              (m) => (m.left_at ?? asOf) - m.joined_at,
-              { number: true, cell: (m) => duration((m.left_at ?? asOf) - m.joined_at) },
-            ],
-            ["end", (m) => (m.end_cause ? spoken(m.end_cause) : "")],
-            [
-              "generations",
-              (m) => m.first_generation,
-              { cell: (m) => `${m.first_generation} to ${m.last_generation}` },
-            ],
-            ["member id", (m) => m.member_id],
-          ],
-          text: `${many(sessions.size, "client")}, ${many(this.rows.members.length, "session")}${printable(where)}${
-            returning.length
-              ? `; came back most: ${returning
-                  .slice(0, 3)
-                  .map(([lane, n]) => `${lane} ${n} sessions`)
-                  .join(", ")}`
-              : ""
-          }`,
-          remark: [
-            left("members"),
-            more > 0 ? `${many(more, "client")} with the fewest sessions have no lane.` : "",
-          ].join(" "),
-        });
-      }
-
-      const partitionOf = (row) => `${printable(row.topic ?? "?")}/${row.topic_partition ?? "?"}`;
-      const busiestPartitions = (rows) => {
-        const n = new Map();
-        for (const row of rows) n.set(partitionOf(row), (n.get(partitionOf(row)) || 0) + 1);
-        const kept = [...n]
-          .sort((a, b) => b[1] - a[1])
-          .slice(0, LANES)
-          .map(([lane]) => lane)
-          .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-        return [kept, n.size - kept.length];
+      const without = sessions.filter(([lane]) => !this.lookOf.has(lane)).length;
+      const returning = sessions.filter(([, n]) => n > 2).slice(0, 3);
+      const [host, ...hosts] = this.hosts;
+      const where = hosts.length ? `on ${many(this.hosts.size, "host")}` : `all on ${printable(bare(host))}`;
+      const often = returning.map(([lane, n]) => `${lane} ${n} sessions`).join(", ");
+      return {
+        name: "members",
+        title: "Members",
+        text:
+          `${many(sessions.length, "client")}, ${many(this.rows.members.length, "session")}, ${where}` +
+          (often ? `; came back most: ${often}` : ""),
+        remark: this.leftOut("members", without ? `${many(without, "client")} with the fewest rows have no lane.` : ""),
+        legend: [["faint: may have been a member", OTHERS]],
+        rows,
+        data: this.rows.members,
+        tip: whoIs,
+        columns: [
+          ["client", whoIs, "id"],
+          HOST,
+          ["from", "joined_at", "exact"],
+          ["not before", "joined_at_min", "exact"],
+          ["to", "left_at", "until"],
+          ["lasted", (m) => (m.left_at ?? data.as_of) - m.joined_at, "ms"],
+          ["end", "end_cause", "word"],
+          ["first generation", "first_generation", "number"],
+          ["last generation", "last_generation", "number"],
+          ["instance id", "group_instance_id", "id"],
+          ["member id", "member_id", "id"],
+        ],
       };
-      if (this.rows.owners.length) {
-        const [lanes, more] = busiestPartitions(this.rows.owners);
-        const kept = new Set(lanes);
-        const at = new Map(lanes.map((lane, n) => [lane, n]));
-        const owners = this.rows.owners
-          .filter((o) => kept.has(partitionOf(o)))
-          .map((o) => ({
-            ...o,
-            partition: partitionOf(o),
-            begin: o.valid_from,
-            end: o.valid_to ?? asOf,
-            colour: shadeOf(laneOf(o)),
-            stroke: "transparent",
-            opacity: 1,
-          }))
-          .sort((a, b) => at.get(a.partition) - at.get(b.partition) || a.begin - b.begin);
-        parts.push({
-          name: "owners",
-          title: "Owners of partitions",
-          legend: [...new Set(owners.map((o) => laneOf(o)))]
-            .sort((a, b) => a.localeCompare(b, "en", { numeric: true }))
-            .slice(0, 12)
-            .map((lane) => [lane, shadeOf(lane)]),
-          rows: owners,
-          tips: (o) => [
-            o.partition,
-            [
-              ["owner", whoIs(o)],
-              ["host", bare(o.client_host)],
-              ["generation", o.generation],
-              ["from", zoned(o.valid_from)],
-              ["to", o.valid_to === null ? "still" : zoned(o.valid_to)],
-              ["for", duration(o.end - o.begin)],
-            ],
-          ],
-          table: [
-            ["partition", (o) => o.partition],
-            ["owner", (o) => whoIs(o)],
-            ["host", (o) => bare(o.client_host)],
-            ["from", (o) => o.valid_from, { when: "ms" }],
-            ["to", (o) => o.valid_to, { when: "ms" }],
-            ["generation", (o) => o.generation, { number: true }],
-          ],
-          text: `${many(lanes.length, "partition")}; ${many(owners.length, "time")} that a member owned one`,
-          remark: [
-            left("owners"),
-            more > 0 ? `${many(more, "partition")} with the fewest owners have no lane.` : "",
-          ].join(" "),
-        });
-      }
+    }
 
-      if (this.rows.offsets.length) {
-        const [lanes, more] = busiestPartitions(this.rows.offsets);
-        const at = new Map(lanes.map((lane, n) => [lane, n]));
-        const rate = (o) => o.progressed_offsets / Math.max(1, (o.last_commit_at - o.first_commit_at) / 1000);
-        const kept = this.rows.offsets.filter((o) => at.has(partitionOf(o)) && o.first_commit_at !== null);
-        const top = Math.max(1e-9, ...kept.map(rate));
-        const offsets = kept
-          .map((o) => {
-            const shade = o.progressed_offsets
-              ? between(colour("slow"), colour("fast"), Math.sqrt(rate(o) / top))
-              : colour("idle");
-            return {
-              ...o,
-              partition: partitionOf(o),
-              begin: o.first_commit_at,
-              end: o.last_commit_at,
-              sign: o.rewinds ? "↩" : "",
-              colour: shade,
-              stroke: shade,
-              on: colour(o.progressed_offsets && rate(o) / top > 0.25 ? "card" : "ink"),
-              rate: rate(o),
-            };
-          })
-          .sort((a, b) => at.get(a.partition) - at.get(b.partition) || a.begin - b.begin);
-        const rewinds = offsets.reduce((n, o) => n + o.rewinds, 0);
-        parts.push({
-          name: "offsets",
-          title: "Commits, by partition and hour",
-          rows: offsets,
-          legend: [
-            ["slower", colour("slow")],
-            [`faster (up to ${number(Number(top.toPrecision(2)))} offsets/s)`, colour("fast")],
-            ...(offsets.some((o) => !o.progressed_offsets) ? [["no progress", colour("idle")]] : []),
-            ...(rewinds ? [[`↩ an hour with rewinds (${number(rewinds)})`, "transparent"]] : []),
-          ],
-          tips: (o) => [
-            o.partition,
-            [
-              ["first commit", zoned(o.first_commit_at)],
-              ["last commit", zoned(o.last_commit_at)],
-              [
-                "offsets",
-                `${number(o.first_committed_offset)} to ` +
-                  (o.last_committed_offset === null ? "deleted" : number(o.last_committed_offset)),
-              ],
-              ["commits", number(o.commits)],
-              ["offsets per second", Number(o.rate.toPrecision(3))],
-              ["rewinds", o.rewinds ? `${number(o.rewinds)}, by ${number(o.rewound_offsets)} offsets` : ""],
-              ["jumps", o.jumps || ""],
-              ["without progress", o.no_progress_commits || ""],
-              ["deletions", o.tombstones || ""],
-            ],
-          ],
-          table: [
-            ["partition", (o) => o.partition],
-            ["first commit", (o) => o.first_commit_at, { when: "s" }],
-            ["last commit", (o) => o.last_commit_at, { when: "s" }],
-            ["from offset", (o) => o.first_committed_offset, { number: true }],
-            ["to offset", (o) => o.last_committed_offset, { number: true }],
-            ["commits", (o) => o.commits, { number: true }],
-            ["rewinds", (o) => o.rewinds, { number: true }],
-            ["jumps", (o) => o.jumps, { number: true }],
-            ["without progress", (o) => o.no_progress_commits, { number: true }],
-          ],
-          text:
-            `${many(lanes.length, "partition")}, ${number(offsets.reduce((n, o) => n + o.commits, 0))} commits, ` +
-            many(rewinds, "rewind"),
-          remark: [
-            left("offsets"),
-            more > 0 ? `${many(more, "partition")} with the fewest hours of commits have no lane.` : "",
-          ].join(" "),
-        });
-      }
+    /** Gives the rows of the partitions that have most of them, in the order of lanes; and what is left out. */
+    inLanes(name) {
+      const partitions = tally(this.rows[name], partitionOf);
+      const lanes = partitions.slice(0, LANES).map(([lane]) => lane);
+      const at = new Map(lanes.sort(natural).map((lane, n) => [lane, n]));
+      const rows = this.rows[name].map((row) => ({ ...row, partition: partitionOf(row) }));
+      const out = partitions.length - lanes.length;
+      return {
+        rows: rows.filter((row) => at.has(row.partition)).sort((a, b) => at.get(a.partition) - at.get(b.partition)),
+        partitions: many(lanes.length, "partition"),
+        remark: this.leftOut(name, out ? `${many(out, "partition")} with the fewest rows have no lane.` : ""),
+      };
+    }
 
-      const lag = this.rows.lag
+    ownerPart() {
+      const { rows, partitions, remark } = this.inLanes("owners");
+      const drawn = rows.map((o) => ({
+        ...o,
+        ...(this.lookOf.get(this.laneOf(o)) || OTHERS),
+        begin: o.valid_from,
+        end: o.valid_to ?? data.as_of,
+        stroke: PLAIN,
+        opacity: 1,
+      }));
+      const owners = new Set(rows.map(this.laneOf));
+      const seen = [...this.lookOf].filter(([lane]) => owners.has(lane));
+      const others = owners.size - seen.length;
+      return {
+        name: "owners",
+        title: "Owners of partitions",
+        text: `${partitions}; ${many(rows.length, "time")} that a member owned one`,
+        remark,
+        legend: [...seen, ...(others ? [[many(others, "other owner"), OTHERS]] : [])],
+        rows: drawn,
+        data: this.rows.owners,
+        tip: partitionOf,
+        columns: [
+          PARTITION,
+          ["owner", whoIs, "id"],
+          HOST,
+          ["from", "valid_from", "exact"],
+          ["to", "valid_to", "until"],
+          ["lasted", (o) => (o.valid_to ?? data.as_of) - o.valid_from, "ms"],
+          ["generation", "generation", "number"],
+        ],
+      };
+    }
+
+    offsetPart() {
+      const { rows, partitions, remark } = this.inLanes("offsets");
+      const rate = (o) => o.progressed_offsets / Math.max(1, (o.last_commit_at - o.first_commit_at) / 1000);
+      const kept = rows.filter((o) => o.first_commit_at !== null);
+      const top = Math.max(1e-9, ...kept.map(rate));
+      const drawn = kept.map((o) => {
+        const share = Math.round(20 * Math.sqrt(rate(o) / top)) * 5;
+        const shade = colour(o.progressed_offsets ? `color-mix(in srgb, var(--fast) ${share}%, var(--slow))` : "idle");
+        return {
+          ...o,
+          begin: o.first_commit_at,
+          end: o.last_commit_at,
+          sign: o.rewinds ? "↩" : "",
+          colour: shade,
+          stroke: shade,
+          on: colour(o.progressed_offsets && share > 50 ? "card" : "ink"),
+        };
+      });
+      const sum = (name) => drawn.reduce((n, o) => n + o[name], 0);
+      return {
+        name: "offsets",
+        title: "Commits, by partition and hour",
+        text: `${partitions}, ${many(sum("commits"), "commit")}, ${many(sum("rewinds"), "rewind")}`,
+        remark,
+        legend: [
+          ["slower", paint("slow")],
+          [`faster (up to ${number(Number(top.toPrecision(2)))} offsets/s)`, paint("fast")],
+          ...(drawn.some((o) => !o.progressed_offsets) ? [["no progress", paint("idle")]] : []),
+          ...(sum("rewinds") ? [[`↩ an hour with rewinds (${number(sum("rewinds"))})`, paint(PLAIN)]] : []),
+        ],
+        rows: drawn,
+        data: this.rows.offsets,
+        tip: partitionOf,
+        columns: [
+          PARTITION,
+          ["first commit", "first_commit_at", "s"],
+          ["last commit", "last_commit_at", "s"],
+          ["from offset", "first_committed_offset", "number"],
+          ["to offset", "last_committed_offset", "number"],
+          ["commits", "commits", "number"],
+          ["offsets per second", (o) => Number(rate(o).toPrecision(3)), "number"],
+          ["rewinds", "rewinds", "number"],
+          ["rewound offsets", "rewound_offsets", "number"],
+          ["jumps", "jumps", "number"],
+          ["without progress", "no_progress_commits", "number"],
+          ["deletions", "tombstones", "number"],
+        ],
+      };
+    }
+
+    lagPart() {
+      const shades = { OK: "ok-fill", WARN: "warning-fill" };
+      const rows = this.rows.lag
         .filter((l) => l.lag !== null)
-        .map((l) => ({
-          ...l,
-          line: colour("soft"),
-          colour: colour({ OK: "ok-fill", WARN: "warning-fill" }[l.status] || "critical-fill"),
-        }));
-      if (lag.length) {
-        parts.push({
-          name: "lag",
-          title: "Lag: records behind, all partitions",
-          legend: [
-            ["OK", colour("ok-fill")],
-            ["WARN", colour("warning-fill")],
-            ["STOP, STALL or REWIND", colour("critical-fill")],
-          ],
-          rows: lag,
-          tips: (l) => [
-            `${number(l.lag)} records behind`,
-            [
-              ["at", zoned(l.sampled_at)],
-              ["oldest", l.lag_seconds === null ? "" : duration(l.lag_seconds * 1000)],
-              ["worst status", l.status],
-              ["partitions", l.partitions],
-            ],
-          ],
-          table: [
-            ["sampled", (l) => l.sampled_at, { when: "s" }],
-            ["lag", (l) => l.lag, { number: true }],
-            ["oldest (s)", (l) => l.lag_seconds, { number: true }],
-            ["worst status", (l) => l.status],
-          ],
-          text:
-            `${many(lag.length, "sample")}, newest ${number(lag.at(-1).lag)} records behind, ` +
-            `most ${number(Math.max(...lag.map((l) => l.lag)))}`,
-          remark: left("lag"),
-        });
-      }
-      return parts;
+        .map((l) => ({ ...l, line: colour("soft"), colour: colour(shades[l.status] || "critical-fill") }));
+      if (!rows.length) return null;
+      const most = Math.max(...rows.map((l) => l.lag));
+      return {
+        name: "lag",
+        title: "Lag: records behind, all partitions",
+        text: `${many(rows.length, "sample")}: newest ${number(rows.at(-1).lag)} records behind, most ${number(most)}`,
+        remark: this.leftOut("lag"),
+        legend: [
+          ["OK", paint("ok-fill")],
+          ["WARN", paint("warning-fill")],
+          ["STOP, STALL or REWIND", paint("critical-fill")],
+        ],
+        rows,
+        tip: (l) => `${number(l.lag)} records behind`,
+        columns: [
+          ["sampled", "sampled_at", "s"],
+          ["lag", "lag", "number"],
+          ["oldest", (l) => (l.lag_seconds === null ? null : l.lag_seconds * 1000), "ms"],
+          ["worst status", "status"],
+          ["partitions", "partitions", "number"],
+        ],
+      };
+    }
+
+    parts() {
+      const { anomalies: found, members, owners, offsets } = this.rows;
+      this.looks();
+      return [
+        found.length ? this.anomalyPart() : null,
+        this.statePart(),
+        this.generationPart(),
+        members.length ? this.memberPart() : null,
+        owners.length ? this.ownerPart() : null,
+        offsets.length ? this.offsetPart() : null,
+        this.lagPart(),
+      ].filter((part) => part);
     }
 
     async draw() {
@@ -1311,71 +1123,28 @@
       for (const view of this.views) view.finalize();
       this.views = [];
       this.panels.replaceChildren(this.cursor, this.chosen);
-      this.width = plotWidthOf(this.panels);
       for (const part of this.parts()) {
-        const plot = make("div.plot", {
-          role: "img",
-          "aria-label": `${part.title}: ${part.text}. ${part.remark || ""}`,
-        });
-        const caption = make("figcaption", {}, make("h4", {}, part.title), make("span", {}, part.text));
-        const remark = (part.remark || "").trim();
-        const figure = make(
-          "figure",
-          { "data-chart": part.name },
-          caption,
-          legend(part.legend),
-          remark ? make("p.remark", {}, remark) : null,
-          plot,
-        );
+        const { figure, plot } = figureOf(part, this.name);
         this.panels.append(figure);
-        const view = await draw(plot, part.name, part.rows, this.span, part.tips);
+        const view = await draw(plot, part, this.span);
         if (turn !== this.turn) {
           view.finalize();
           return;
         }
         this.views.push(view);
-        if (part.table) {
-          figure.append(this.tableOf(part, caption));
-        }
       }
       this.tell();
     }
 
-    tableOf(part, caption) {
-      const target = make("div", { hidden: true });
-      const button = make(
-        "button.as-table",
-        { type: "button", "aria-expanded": "false", "aria-label": `${part.title}: as a table` },
-        "as a table",
-      );
-      button.addEventListener("click", () => {
-        if (!target.children.length) {
-          target.append(
-            table(part.table, part.tableRows || part.rows, {
-              caption: (n, shown) =>
-                `${part.title} of ${printable(this.id)}: ${part.text}` +
-                (shown < n ? `; ${number(shown)} rows shown` : ""),
-              step: 100,
-              sortable: true,
-            }).whole,
-          );
-          target.firstChild.className = "rows";
-        }
-        target.hidden = !target.hidden;
-        button.setAttribute("aria-expanded", String(!target.hidden));
-      });
-      caption.append(button);
-      return target;
-    }
-
     tell() {
+      const [from, to] = this.span;
       this.range.replaceChildren(
-        time(this.span[0], "ms"),
+        time(from, true),
         " – ",
-        time(this.span[1], "ms"),
+        time(to, true),
         " ",
         zoneLabel(),
-        ` (${duration(this.span[1] - this.span[0])})`,
+        ` (${duration(to - from)})`,
       );
     }
 
@@ -1400,87 +1169,74 @@
       this.set([a + (b - a) * share, b + (b - a) * share]);
     }
 
-    fit() {
-      const width = plotWidthOf(this.panels);
-      if (!this.views.length || width === this.width || !this.panels.clientWidth) return;
-      this.width = width;
-      for (const view of this.views) view.width(width).runAsync();
-    }
-
     listen() {
-      const left = () => this.panels.querySelector(".plot").offsetLeft + LEFT;
-      const shareAt = (x) => (x - this.panels.getBoundingClientRect().left - left()) / this.width;
+      const plotOf = (event) => event.target.closest?.(".plot");
+      // Plots of a group have one width. Shares are of the span of time.
+      const plot = () => this.panels.querySelector(".plot");
+      const shareAt = (x) => (x - plot().getBoundingClientRect().left - LEFT) / plotWidth(plot());
+      const pixel = (share) => plot().offsetLeft + LEFT + share * plotWidth(plot());
+      const isInside = (share) => share >= 0 && share <= 1;
       const inside = (share) => Math.min(1, Math.max(0, share));
-      const timeAt = (share) => this.span[0] + (this.span[1] - this.span[0]) * share;
       let from = null;
+      const dragged = (event) => [from, inside(shareAt(event.clientX))].sort((x, y) => x - y);
+      const isDrag = ([a, b]) => pixel(b) - pixel(a) >= 4;
       this.panels.addEventListener("pointerdown", (event) => {
         const share = shareAt(event.clientX);
-        if (
-          event.button !== 0 ||
-          event.pointerType === "touch" ||
-          !event.target.closest(".plot") ||
-          share < 0 ||
-          share > 1
-        )
-          return;
+        if (event.button !== 0 || event.pointerType === "touch" || !plotOf(event) || !isInside(share)) return;
         from = share;
         event.preventDefault();
         this.panels.focus({ preventScroll: true });
       });
       addEventListener("pointermove", (event) => {
-        if (!this.panels.isConnected || !this.panels.clientWidth) return;
-        const share = shareAt(event.clientX);
+        if (!this.panels.clientWidth) return;
         if (from !== null) {
-          const [a, b] = [from, inside(share)].sort((x, y) => x - y);
-          this.chosen.hidden = (b - a) * this.width < 4;
-          this.chosen.style.left = `${left() + a * this.width}px`;
-          this.chosen.style.width = `${(b - a) * this.width}px`;
+          const [a, b] = dragged(event);
+          this.chosen.hidden = !isDrag([a, b]);
+          this.chosen.style.left = `${pixel(a)}px`;
+          this.chosen.style.width = `${pixel(b) - pixel(a)}px`;
           hideTip();
         }
-        const isOver = this.panels.contains(event.target) && event.target.closest(".plot") && share >= 0 && share <= 1;
-        this.cursor.hidden = !isOver;
-        if (isOver) this.cursor.style.left = `${left() + share * this.width}px`;
-        else if (this.panels.contains(event.target)) hideTip();
+        const share = shareAt(event.clientX);
+        const isHere = this.panels.contains(event.target);
+        this.cursor.hidden = !(isHere && plotOf(event) && isInside(share));
+        if (!this.cursor.hidden) this.cursor.style.left = `${pixel(share)}px`;
+        else if (isHere) hideTip();
       });
       addEventListener("pointerup", (event) => {
         if (from === null) return;
-        const [a, b] = [from, inside(shareAt(event.clientX))].sort((x, y) => x - y);
+        const ends = dragged(event);
+        const [first, last] = this.span;
         from = null;
         this.chosen.hidden = true;
-        if ((b - a) * this.width >= 4) this.set([timeAt(a), timeAt(b)]);
+        if (isDrag(ends)) this.set(ends.map((share) => first + (last - first) * share));
       });
       this.panels.addEventListener("dblclick", (event) => {
-        if (event.target.closest(".plot")) this.set(this.full);
+        if (plotOf(event)) this.set(this.full);
       });
-      this.panels.addEventListener(
-        "wheel",
-        (event) => {
-          if (!event.ctrlKey && !event.metaKey) return; // the wheel alone scrolls the page
-          event.preventDefault();
-          this.zoom(event.deltaY > 0 ? 1.25 : 0.8, inside(shareAt(event.clientX)));
-        },
-        { passive: false },
-      );
-      this.panels.addEventListener("pointerleave", hideTip);
-      this.panels.addEventListener("keydown", (event) => {
-        if (event.target !== this.panels || event.ctrlKey || event.metaKey || event.altKey) return;
-        const acts = {
-          "+": () => this.zoom(0.5),
-          "=": () => this.zoom(0.5),
-          "-": () => this.zoom(2),
-          ArrowLeft: () => this.pan(-0.25),
-          ArrowRight: () => this.pan(0.25),
-          0: () => this.set(this.full),
-          Home: () => this.set(this.full),
-        };
-        if (!(event.key in acts)) return;
+      const wheel = (event) => {
+        if (!event.ctrlKey && !event.metaKey) return; // the wheel alone scrolls the page
         event.preventDefault();
-        acts[event.key]();
+        this.zoom(event.deltaY > 0 ? 1.25 : 0.8, inside(shareAt(event.clientX)));
+      };
+      this.panels.addEventListener("wheel", wheel, { passive: false });
+      this.panels.addEventListener("pointerleave", hideTip);
+      const keys = {
+        "+": () => this.zoom(0.5),
+        "=": () => this.zoom(0.5),
+        "-": () => this.zoom(2),
+        ArrowLeft: () => this.pan(-0.25),
+        ArrowRight: () => this.pan(0.25),
+        0: () => this.set(this.full),
+        Home: () => this.set(this.full),
+      };
+      this.panels.addEventListener("keydown", (event) => {
+        const isOurs = event.target === this.panels && !event.ctrlKey && !event.metaKey && !event.altKey;
+        if (!isOurs || !(event.key in keys)) return;
+        event.preventDefault();
+        keys[event.key]();
       });
     }
   }
-  const plotWidthOf = (panels) => Math.max(160, panels.clientWidth - 2 * 13.6 - LEFT - RIGHT);
-  const printableLines = (text) => String(text).split("\n").map(printable).join("\n");
 
   // -- settings -----------------------------------------------------------------------------------
 
@@ -1492,10 +1248,8 @@
 
   function settings() {
     const zones = byId("zone");
-    zones.append(
-      make("option", { value: "utc" }, "UTC"),
-      make("option", { value: "local" }, `${localZone} (this browser)`),
-    );
+    zones.append(make("option", { value: "utc" }, "UTC"));
+    zones.append(make("option", { value: "local" }, `${localZone} (this browser)`));
     zones.addEventListener("change", () => {
       zone = zones.value;
       redraw();
@@ -1521,9 +1275,6 @@
   details();
   tellQuality();
   addEventListener("hashchange", follow);
-  addEventListener("resize", () => {
-    if (frontView) frontView.width(plotWidth(document.querySelector("#rebalances .plot"))).runAsync();
-  });
   drawFront().then(() => {
     if (data.shown.length) open(0);
     follow();

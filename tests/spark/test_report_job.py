@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from reporting.model import PANELS, Panel
 from reporting.read import read_facts
-from schemas.tables import GROUP_STATES, RECORDS, RESULTS
+from schemas.tables import ANOMALIES, GROUP_STATES, RECORDS, RESULTS
 from tests.support.jobs import run, run_of, succeed
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
 ) -> None:
     lakehouse = Lakehouse(spark, storm, "one")
     monkeypatch.setitem(PANELS, "states", Panel(PANELS["states"].columns, 5))
+    monkeypatch.setattr("reporting.read.LISTED_ANOMALIES", 3)
     facts = read_facts(lakehouse, 0)
     held = lakehouse.read(GROUP_STATES).selectExpr("group_id", "unix_millis(started_at)")
     begun: dict[str, list[int]] = defaultdict(list)
@@ -67,6 +68,11 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
         begun[group_id].append(started_at)
     assert {group.group_id: group.counts["states"] for group in facts.shown} == {
         group_id: len(times) for group_id, times in begun.items()
+    }
+    found = Counter(row.group_id for row in lakehouse.read(ANOMALIES).collect())
+    assert facts.anomalies.num_rows == 3 < facts.anomaly_count == found.total()
+    assert {group.group_id: group.counts.get("anomalies", 0) for group in facts.shown} == {
+        group_id: found[group_id] for group_id in begun
     }
     for group in facts.shown:
         newest = sorted(begun[group.group_id])[-5:]

@@ -51,7 +51,7 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
         ),
     )
     for name in names[:SHOWN_GROUPS]:
-        group = Group(name)
+        group = Group(name, counts={"anomalies": 1})
         for panel, declared in PANELS.items():
             count = declared.most if rows_a_panel is None else min(rows_a_panel, declared.most)
             rows = [_ROWS[panel](name, n) for n in range(count)]
