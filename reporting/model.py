@@ -131,11 +131,40 @@ class Quality:
     findings: list[Row] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Selection:
+    """What a page or a list is narrowed to.
+
+    Attributes:
+        groups: a regular expression, as Java has them, of whole ids; None for all groups.
+        since: the time to begin at; None for `WINDOW_MS` before the end.
+        until: the time to end at; None for the newest record.
+    """
+
+    groups: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def pattern(self) -> str | None:
+        """The regular expression of whole ids."""
+        return None if self.groups is None else f"(?s)^(?:{self.groups})$"
+
+
+EVERYTHING = Selection()
+
+
+def quoted(name: str) -> str:
+    """Return a regular expression of Java that matches a name and nothing else."""
+    return "\\Q" + name.replace("\\E", "\\E\\\\E\\Q") + "\\E"
+
+
 @dataclass
 class Facts:
     """All that the page tells.
 
     Attributes:
+        chosen: what the page is narrowed to.
         cluster: name of the cluster.
         lakehouse: where its tables are.
         made_at: when the page was made.
@@ -153,6 +182,7 @@ class Facts:
     cluster: str
     lakehouse: str
     made_at: int
+    chosen: Selection = EVERYTHING
     as_of: int | None = None
     groups: pa.Table = field(default_factory=lambda: NO_ROWS)
     group_count: int = 0

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reporting.charts import LABELS_WIDTH, charts, javascript, licences
-from reporting.model import NO_ROWS, PANELS, WINDOW_MS
+from reporting.model import NO_ROWS, PANELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -131,7 +131,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "lakehouse": facts.lakehouse,
         "made_at": facts.made_at,
         "as_of": facts.as_of,
-        "window_ms": WINDOW_MS,
+        "chosen": asdict(facts.chosen),
         "labels_width": LABELS_WIDTH,
         "group_count": facts.group_count,
         "groups": packed(facts.groups, _GROUP_COLUMNS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pyspark.sql import types as T
 
 from reporting.model import (
     DAY_MS,
+    EVERYTHING,
     LISTED_ANOMALIES,
     LISTED_FINDINGS,
     LISTED_GROUPS,
@@ -22,6 +24,7 @@ from reporting.model import (
     Facts,
     Group,
     Quality,
+    Selection,
 )
 from schemas.columns import in_millis
 from schemas.gold import SEVERITIES, STATUSES
@@ -57,11 +60,11 @@ _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
 
-def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
+def read_facts(lakehouse: Lakehouse, made_at: int, chosen: Selection = EVERYTHING) -> Facts:
     """Read what the page shows; how many rows that is does not grow with the number of groups."""
-    facts = Facts(lakehouse.cluster, lakehouse.root, made_at)
-    failed = _failed(lakehouse, made_at - WINDOW_MS)
-    found = ask({**quality_of(lakehouse), "findings": failed, "groups": worst_groups(lakehouse)})
+    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen)
+    failed, worst = _failed(lakehouse, made_at - WINDOW_MS), worst_groups(lakehouse, chosen=chosen)
+    found = ask({**quality_of(lakehouse), "findings": failed, "groups": worst})
     facts.quality = quality(found)
     validated = lakehouse.runs.last("validate")
     if validated is not None:
@@ -72,18 +75,21 @@ def read_facts(lakehouse: Lakehouse, made_at: int) -> Facts:
         return facts
     facts.as_of = facts.groups["as_of"][0].as_py()
     facts.shown = [Group(name) for name in facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()]
-    _read_window(lakehouse, facts, facts.as_of - WINDOW_MS)
+    if chosen.since is None:
+        until = facts.as_of if chosen.until is None else chosen.until
+        facts.chosen = replace(chosen, since=until - WINDOW_MS)
+    _read_window(lakehouse, facts)
     return facts
 
 
-def _read_window(lakehouse: Lakehouse, facts: Facts, since: int) -> None:
-    names = [group.group_id for group in facts.shown]
+def _read_window(lakehouse: Lakehouse, facts: Facts) -> None:
+    names, chosen = [group.group_id for group in facts.shown], facts.chosen
     found = ask(
         {
-            "anomalies": _first_anomalies(lakehouse, since),
-            "anomaly_counts": _anomaly_counts(lakehouse, names, since),
-            "rebalances": _rebalances(lakehouse, names, since),
-            **{panel: _panel(lakehouse, panel, names, since) for panel in PANELS},
+            "anomalies": _first_anomalies(lakehouse, chosen),
+            "anomaly_counts": _anomaly_counts(lakehouse, names, chosen),
+            "rebalances": _rebalances(lakehouse, names, chosen),
+            **{panel: _panel(lakehouse, panel, names, chosen) for panel in PANELS},
         }
     )
     facts.anomalies, facts.anomaly_count = _counted(found["anomalies"])
@@ -245,44 +251,63 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
 # -- the front page --------------------------------------------------------------------------------
 
 
-def worst_groups(lakehouse: Lakehouse, most: int = LISTED_GROUPS) -> DataFrame:
+def worst_groups(
+    lakehouse: Lakehouse, most: int = LISTED_GROUPS, chosen: Selection = EVERYTHING
+) -> DataFrame:
     """Ask how groups are; `rank` is the order, the worst first, `row_count` how many there are."""
     columns = [column.name for column in GROUP_HEALTH.of_cluster]
     worst = (F.desc(_index_among("health", SEVERITIES)), F.desc("rebalances_24h"))
     order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
-    return _first(lakehouse.read(GROUP_HEALTH).select(*columns), order, most)
+    return _first(_of(lakehouse, GROUP_HEALTH, chosen).select(*columns), order, most)
 
 
-def _anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
-    is_new = (F.col("ended_at") >= time_at(since)) | F.col("is_open")
-    return lakehouse.read(ANOMALIES).where(is_new)
+def _of(lakehouse: Lakehouse, spec: TableSpec, chosen: Selection) -> DataFrame:
+    rows, pattern = lakehouse.read(spec), chosen.pattern
+    return rows if pattern is None else rows.where(F.col("group_id").rlike(pattern))
 
 
-def _anomaly_counts(lakehouse: Lakehouse, names: Sequence[str], since: int) -> DataFrame:
+def touching(rows: DataFrame, begin: str, end: Column, chosen: Selection) -> DataFrame:
+    """Return the rows whose time, from a column to another or an open end, is of a selection."""
+    if chosen.since is not None:
+        rows = rows.where(end.isNull() | (end >= time_at(chosen.since)))
+    if chosen.until is not None:
+        start = F.col(begin)
+        rows = rows.where(start.isNull() | (start < time_at(chosen.until)))
+    return rows
+
+
+def anomalies_of(lakehouse: Lakehouse, chosen: Selection) -> DataFrame:
+    """Return the anomalies that touch the time of a selection; one that is open has no end."""
+    end = F.when(~F.col("is_open"), F.col("ended_at"))
+    return touching(_of(lakehouse, ANOMALIES, chosen), "started_at", end, chosen)
+
+
+def _anomaly_counts(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
     """Ask how many anomalies groups have, those that are left out too."""
-    of_groups = _anomalies(lakehouse, since).where(F.col("group_id").isin(*names))
+    of_groups = anomalies_of(lakehouse, chosen).where(F.col("group_id").isin(*names))
     return of_groups.groupBy("group_id").agg(F.count("*").alias("count"))
 
 
-def _first_anomalies(lakehouse: Lakehouse, since: int) -> DataFrame:
+def _first_anomalies(lakehouse: Lakehouse, chosen: Selection) -> DataFrame:
     columns = (
         *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
         *("is_open", "label", "summary", "evidence", "thresholds"),
         *("first_record_partition", "first_record_offset"),
         *("last_record_partition", "last_record_offset"),
     )
-    found = _anomalies(lakehouse, since).select(*columns)
+    found = anomalies_of(lakehouse, chosen).select(*columns)
     worst = (F.desc("is_open"), F.desc(_index_among("severity", SEVERITIES)), F.desc("started_at"))
     return _first(found, (*worst, F.asc("anomaly_id")), LISTED_ANOMALIES)
 
 
-def _rebalances(lakehouse: Lakehouse, names: Sequence[str], since: int) -> DataFrame:
+def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
     """Ask how many rebalances began in each step of time; all steps are of one length."""
     begun = F.col("join_started_at")
     # The others are one group without a name.
     named = F.when(F.col("group_id").isin(*names), F.col("group_id")).alias("group_id")
     at = F.unix_millis(begun).alias("at")
-    found = lakehouse.read(GROUP_GENERATIONS).where(begun >= time_at(since)).select(named, at)
+    held = _of(lakehouse, GROUP_GENERATIONS, chosen).where(begun.isNotNull())
+    found = touching(held, "join_started_at", begun, chosen).select(named, at)
     seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
         F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
     )
@@ -318,16 +343,15 @@ _MADE_OF = {
 }
 
 
-def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], since: int) -> DataFrame:
+def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selection) -> DataFrame:
     """Ask for the newest rows of groups, and how many there are of each group.
 
     The `rank` of the newest row of a group is 1. What has no end yet is the newest; rows that
     began at once are ordered by all else.
     """
     spec, begin, end = _SOURCES[panel]
-    ended = F.col(end)
-    is_shown = F.col("group_id").isin(*names) & (ended.isNull() | (ended >= time_at(since)))
-    held = lakehouse.read(spec).where(is_shown)
+    of_groups = lakehouse.read(spec).where(F.col("group_id").isin(*names))
+    held = touching(of_groups, begin, F.col(end), chosen)
     if panel == "lag":
         held = _samples(held)
     made_of = _MADE_OF.get(panel, {})

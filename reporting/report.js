@@ -433,7 +433,9 @@
     (a, b) => b.is_open - a.is_open || weight(a) - weight(b) || b.started_at - a.started_at,
   );
   const shownAt = new Map(data.shown.map((group, at) => [group.group_id, at]));
-  const days = Math.round(data.window_ms / 86400e3);
+  const { since, until } = data.chosen;
+  const isWeek = until === null && data.as_of - since === 7 * 86400e3;
+  const shown = isWeek ? "the last 7 days" : "the time that is shown";
 
   function groupLink(id) {
     if (id === null) return make("span.soft", "the log");
@@ -445,6 +447,8 @@
     const byHealth = Object.fromEntries(HEALTH.map((h) => [h, groups.filter((g) => g.health === h).length]));
     const sum = (name) => groups.reduce((total, g) => total + (g[name] || 0), 0);
     byId("as-of").append("as of ", ...zoned(data.as_of));
+    if (data.chosen.groups !== null) byId("as-of").append(` · groups ${data.chosen.groups}`);
+    if (since !== null && !isWeek) byId("as-of").append(" · from ", ...zoned(since), " to ", ...zoned(until ?? data.as_of));
     const headline = byId("headline");
     if (!groups.length) {
       headline.append("There are no groups here yet: the lakehouse has no health of any group of this cluster.");
@@ -479,7 +483,7 @@
     const step = duration(data.step_ms).replace(".0 ", " ");
     const title = `Rebalances that began, each ${step}`;
     if (!rows.length) {
-      place.replaceChildren(make("figure", make("figcaption", make("h2", title), `None in the last ${days} days.`)));
+      place.replaceChildren(make("figure", make("figcaption", make("h2", title), `None in ${shown}.`)));
       return;
     }
     const totals = tally(
@@ -549,7 +553,7 @@
   function listAnomalies() {
     const target = byId("anomalies");
     if (!anomalies.length) {
-      target.append(make("p", `None in the last ${days} days.`));
+      target.append(make("p", `None in ${shown}.`));
       return;
     }
     const label = (a) => (a.label ? make("div.soft", printable(spoken(a.label))) : null);
@@ -561,7 +565,7 @@
       ["began", "started_at", "s"],
       ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open") : null] }],
     ];
-    const what = `that may go on, or ended in the last ${days} days`;
+    const what = `that may go on, or ended in ${shown}`;
     const out = data.anomaly_count - anomalies.length;
     const some = `The worst ${number(anomalies.length)} of ${number(data.anomaly_count)} anomalies ${what}; `;
     if (out > 0) target.append(make("p.remark", some, "all of them by SQL: ", make("code", ALL_ANOMALIES)));
@@ -660,7 +664,7 @@
       make(
         "p.soft",
         isCut ? `The ${data.shown.length} worst of ${number(data.group_count)} groups` : "All groups",
-        `, the worst first, over the last ${days} days. `,
+        `, the worst first, over ${shown}. `,
         "Charts of a group stand above each other in time: what happened together is on one line downwards.",
       ),
     );
@@ -729,8 +733,8 @@
         ...this.rows.lag.map((l) => l.sampled_at),
         data.as_of,
       ].filter((at) => !isNone(at));
-      const first = Math.max(Math.min(...times), data.as_of - data.window_ms);
-      const last = Math.max(...times, first + 1000);
+      const first = Math.max(Math.min(...times), data.chosen.since);
+      const last = Math.max(Math.min(Math.max(...times), data.chosen.until ?? Infinity), first + 1000);
       const margin = Math.max(500, (last - first) * 0.01);
       return [first - margin, last + margin];
     }

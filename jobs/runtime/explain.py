@@ -5,17 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from rich.table import Table
 from rich.text import Text
 
+from jobs.runtime.report import print_page, write_page
 from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
-from jobs.runtime.times import moment, zone
+from jobs.runtime.times import millis, moment, zone
 from lakehouse.errors import UsageError
 from lakehouse.tables import OPEN_ROWS
+from reporting.model import Selection, quoted
 from reporting.read import ask, time_at
 from reporting.story import MARKS, band, events
 from schemas.tables import (
@@ -90,11 +93,16 @@ def explain(run: Run) -> None:
         until = min(until, log.known_until + 1)
         group = _look_for_group(log, chosen.group or "")
         found = _read(log.lakehouse, group, chosen.partition, since, until)
+    if chosen.html is not None:
+        only = Selection(quoted(group), since, until)
+        run.summary["report"] = str(write_page(run, log.lakehouse, Path(chosen.html), only))
     happened = events(found, since, until)
     if chosen.json:
         run.summary |= _as_json(group, since, until, happened, found)
         return
     _show(run, (since, until), where, happened, found)
+    if chosen.html is not None:
+        print_page(run)
 
 
 def _log_of(lakehouse: Lakehouse) -> _Log:
@@ -140,17 +148,13 @@ def _window(run: Run, where: dt.tzinfo, log: _Log) -> tuple[int, int]:
     end = "the newest record,"
     until = log.newest + 1
     if chosen.until is not None:
-        end, until = "--until", _millis(moment(chosen.until, now, where))
+        end, until = "--until", millis(moment(chosen.until, now, where))
     since = until - _HOUR_MS
     if chosen.since is not None:
-        since = _millis(moment(chosen.since, now, where))
+        since = millis(moment(chosen.since, now, where))
     if since >= until:
         raise UsageError(f"--since {_time(since, where)} is not before {end} {_time(until, where)}")
     return since, until
-
-
-def _millis(at: dt.datetime) -> int:
-    return round(at.timestamp() * 1_000)
 
 
 def _time(millis: int, where: dt.tzinfo) -> str:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from jobs.runtime import times
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,7 @@ def _group(title: str, order: int = 0) -> Parameter:
 _SOURCE = _group("Source (one of --bootstrap-servers and --records)")
 _ANOMALIES = _group("Anomalies")
 _EXPECTATIONS = _group("Expectations")
-_WINDOW = _group("What to explain")
+_WINDOW = _group("What to show")
 _QUERY = _group("What to run (one of --query, --file and --serve)")
 _UPKEEP = _group("What to keep")
 _STEPS = _group("Steps")
@@ -219,6 +221,49 @@ class Expectations(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Selected(Part):
+    """What a list or a page is narrowed to."""
+
+    group: Annotated[str | None, _WINDOW] = None
+    """Show groups whose whole ids match this regular expression."""
+    since: Annotated[str | None, _WINDOW] = None
+    """From when: 02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or "2h ago"."""
+    until: Annotated[str | None, _WINDOW] = None
+    """Until when (default: the newest record)."""
+    timezone: Annotated[str, _WINDOW] = "UTC"
+    """Zone of the times that are given, such as Europe/Berlin, or local."""
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether anything is left out."""
+        return any(text is not None for text in (self.group, self.since, self.until))
+
+    @property
+    def span(self) -> tuple[int | None, int | None]:
+        """From when and until when, in epoch milliseconds; None where it is not said.
+
+        Raises:
+            ValueError: What is given is no time or no zone.
+        """
+        now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
+
+        def millis(text: str | None) -> int | None:
+            return None if text is None else times.millis(times.moment(text, now, where))
+
+        return millis(self.since), millis(self.until)
+
+    def check(self) -> None:
+        """Refuse what is no time, zone or regular expression, and an end before its start."""
+        since, until = self.span
+        if since is not None and until is not None and since >= until:
+            raise ValueError(f"--since {self.since} is not before --until {self.until}")
+        try:
+            re.compile(self.group or "")
+        except re.error as error:
+            raise ValueError(f"--group: is no regular expression: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
 class Window(Part):
     """The group and the time to explain."""
 
@@ -233,15 +278,14 @@ class Window(Part):
     """Owners and offsets of this partition alone, as TOPIC:NUMBER."""
     timezone: Annotated[str, _WINDOW] = "UTC"
     """Zone of the times that are given and printed, such as Europe/Berlin, or local."""
+    html: Annotated[str | None, _WINDOW] = None
+    """Also write the report's page of this group and time to this file."""
 
     def check(self) -> None:
         """Refuse a window without a group, and what is no time, zone or partition."""
-        from jobs.runtime import times  # noqa: PLC0415 - of no other job
-
         if self.group is None:
             raise ValueError("explain: name the group with --group ID")
-        now = dt.datetime.now(dt.timezone.utc)
-        where = times.zone(self.timezone)
+        now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
         for text in (self.since, self.until):
             times.moment(text or "now", now, where)
         if self.partition is not None and not re.fullmatch(r".+:\d{1,9}", self.partition):
@@ -380,6 +424,7 @@ class Options(
     Steps,
     Metrics,
     Window,
+    Selected,
     Expectations,
     Output,
     Anomalies,
@@ -455,7 +500,7 @@ class Lag(Source, Common):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Detect(Anomalies, Common):
+class Detect(Selected, Anomalies, Common):
     """Find what is wrong: gold and silver into gold.anomalies and gold.group_health.
 
     ```console
@@ -475,7 +520,7 @@ class Validate(Expectations, Common):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Output, Common):
+class Report(Selected, Output):
     """Write one HTML file with charts of how the groups are and what they did.
 
     ```console
@@ -484,7 +529,9 @@ class Report(Output, Common):
     """
 
     def check(self) -> None:
-        """Refuse to write nowhere."""
+        """Refuse to write nowhere, and a part of the page where all look for the whole."""
+        if self.is_narrowed and self.output is None:
+            raise ValueError("report: a page of some groups or times needs --output FILE")
         if report_path(self) is None:
             raise ValueError(
                 "report: the lakehouse is not on this machine; say where to write: --output FILE"

@@ -15,6 +15,7 @@ from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import report_path
 from lakehouse.errors import GroupledgerError
 from reporting.charts import MADE_OF, javascript
+from reporting.model import EVERYTHING, Selection
 from reporting.page import ingredients, page
 from reporting.read import read_facts
 
@@ -42,20 +43,37 @@ def report(run: Run) -> None:
         return
     path = Path(target).absolute()
     run.summary["report"] = str(path)
-    # Before the tables are read: what comes meanwhile is on the next page.
-    made_of = _made_of(run.lakehouse)
-    if run.options.job != "report" and _is_made_of(path, made_of):
+    if run.options.job != "report" and _is_made_of(path, _made_of(run.lakehouse)):
         run.say("report: left as it is, no run has brought anything new since")
         return
+    write_page(run, run.lakehouse, path, Selection(run.options.group, *run.options.span))
+    if run.options.job == "report":
+        print_page(run)
+
+
+def write_page(run: Run, lakehouse: Lakehouse, path: Path, chosen: Selection) -> Path:
+    """Write the page of a selection, and return its whole path.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    path = path.absolute()
+    # Before the tables are read: what comes meanwhile is on the next page.
+    made_of = "" if chosen != EVERYTHING else _made_of(lakehouse)
     with run.step("writing the report"):
         # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
-            facts = read_facts(run.lakehouse, int(time.time() * 1000))
+            facts = read_facts(lakehouse, int(time.time() * 1000), chosen)
             text = page(facts, parts.result(), made_of)
         _write(path, text)
-    if run.options.job == "report":
-        run.out.print(f"The report is {path}", markup=False, highlight=False, soft_wrap=True)
+    return path
+
+
+def print_page(run: Run) -> None:
+    """Print where the page is."""
+    text = f"The report is {run.summary['report']}"
+    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _made_of(lakehouse: Lakehouse) -> str:

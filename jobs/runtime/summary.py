@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from detectors.sentences import KINDS
-from reporting.read import ask, quality, quality_of, worst_groups
+from reporting.model import Selection
+from reporting.read import anomalies_of, ask, quality, quality_of, worst_groups
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
 
@@ -49,8 +50,28 @@ def show_summary(run: Run) -> None:
 
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, and what is wrong with them."""
-    if questions := _of_groups(run.lakehouse):
+    if run.options.is_narrowed:
+        _list_anomalies(run)
+    elif questions := _of_groups(run.lakehouse):
         _show_groups(run, ask(questions))
+
+
+def _list_anomalies(run: Run) -> None:
+    """Print each anomaly of the groups and the time that were chosen, in the order of time."""
+    chosen = Selection(run.options.group, *run.options.span)
+    rows = anomalies_of(run.lakehouse, chosen).select(
+        *("kind", "severity", "group_id", "started_at", "summary"),
+        F.count("*").over(Window.partitionBy()).alias("row_count"),
+    )
+    newest = rows.orderBy(F.desc("started_at"), "group_id", "kind").limit(_MOST_ANOMALIES)
+    found = ask({"anomalies": newest})["anomalies"].to_pylist()
+    found.sort(key=lambda row: row["started_at"])
+    for row in found:
+        run.out.print(_line(row, 0, "%Y-%m-%d %H:%M:%S"), soft_wrap=True, highlight=False)
+    count = found[0]["row_count"] if found else 0
+    cut = "" if count <= len(found) else f", of which the newest {len(found):,} are shown"
+    text = f"{count:,} anomalies{cut}; {ANOMALIES.name} has them all"
+    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _of_groups(lakehouse: Lakehouse) -> dict[str, DataFrame]:
@@ -153,9 +174,9 @@ def _lag(row: Row) -> str:
     return f"{row['total_lag']:,}" + ("" if is_well else f" {row['worst_lag_status']}")
 
 
-def _line(row: Row, more: int) -> str:
+def _line(row: Row, more: int, form: str = "%H:%M:%S") -> str:
     summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
-    severity, at = row["severity"], f"{_time(row['started_at']):%H:%M:%S}"
+    severity, at = row["severity"], _time(row["started_at"]).strftime(form)
     shown = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
     return shown + (f" (+{more} more)" if more else "")
 

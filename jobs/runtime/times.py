@@ -37,6 +37,11 @@ def zone(name: str) -> dt.tzinfo:
         raise ValueError(f"{name!r} is no time zone, such as UTC or Europe/Berlin") from error
 
 
+def millis(at: dt.datetime) -> int:
+    """Return a moment as epoch milliseconds."""
+    return round(at.timestamp() * 1_000)
+
+
 def moment(text: str, now: dt.datetime, where: dt.tzinfo) -> dt.datetime:
     """Return the moment that a text means.
 
