@@ -42,13 +42,9 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
         expectation, 130 interrupted.
     """
-    try:
-        chosen = options.parse(argv)
-    except SystemExit as exit_:
-        return int(exit_.code or 0)
-    err = Console(stderr=True)
-    started = time.monotonic()
-    try:
+
+    def work(chosen: options.Options, err: Console) -> int:
+        started = time.monotonic()
         with session(chosen) as spark:
             run = Run(
                 spark=spark,
@@ -69,6 +65,28 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 )
             run.seconds["start"] = round(time.monotonic() - started, 3)
             job(run)
+        if chosen.json:
+            run.summary["seconds"] = run.seconds
+            print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **run.summary}))
+        return run.status
+
+    return run_alone(work, argv)
+
+
+def run_alone(work: Callable[[options.Options, Console], int], argv: list[str]) -> int:
+    """Run what makes a session by itself, if at all, and returns its exit status.
+
+    Args:
+        work: takes the options, and the console for stderr.
+        argv: the job's name, then its options.
+    """
+    try:
+        chosen = options.parse(argv)
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
+    err = Console(stderr=True)
+    try:
+        return work(chosen, err)
     except BrokenPipeError:  # the reader of what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -77,10 +95,6 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     except KeyboardInterrupt:
         say_interrupted()
         return INTERRUPTED
-    if chosen.json:
-        run.summary["seconds"] = run.seconds
-        print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **run.summary}))
-    return run.status
 
 
 def _look_for_tables(run: Run) -> None:
@@ -112,10 +126,16 @@ def _look_for_cluster(run: Run) -> None:
 def _report(error: Exception, err: Console, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
-    text = str(error) if isinstance(error, GroupledgerError) else _explanation(error)
     sys.stdout.flush()
-    err.print(f"groupledger: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+    err.print(
+        f"groupledger: {line_of(error)}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
     return error.status if isinstance(error, GroupledgerError) else 1
+
+
+def line_of(error: Exception) -> str:
+    """Return the line that tells of an error, and what to do about it."""
+    return str(error) if isinstance(error, GroupledgerError) else _explanation(error)
 
 
 def _explanation(error: Exception) -> str:
