@@ -31,11 +31,12 @@ JOBS = {
     "explain": "print what one group did between two times, why, and who owned what",
     "maintain": "put small files together, delete those that no reader needs",
     "sql": "run SQL over the tables and views, and print what it gives",
+    "check": "say what a pipeline would lack: brokers, rights, a lakehouse; writes nothing",
     "pipeline": "all of ingest, decode, history, lag, anomalies, validate, report: to be scheduled",
 }
-_WITH_SOURCE = {"ingest", "lag", "pipeline"}
+_WITH_SOURCE = {"ingest", "lag", "check", "pipeline"}
 # These do without a source what can be done without.
-_SOURCE_IS_OPTIONAL = {"lag"}
+_SOURCE_IS_OPTIONAL = {"lag", "check"}
 _WITH_CLIENTS = {"decode", "pipeline"}
 _WITH_THRESHOLDS = {"anomalies", "pipeline", "demo"}
 _WITH_REPORT = {"report", "pipeline", "demo"}
@@ -75,6 +76,7 @@ _EXAMPLES = {
         'sql --lakehouse /data/groups --query "SELECT * FROM gold.group_health"',
         "sql --lakehouse /data/groups --serve",
     ),
+    "check": ("check --bootstrap-servers broker1:9092 --lakehouse /data/groups",),
     "pipeline": (
         "pipeline --bootstrap-servers broker1:9092 --lakehouse /data/groups",
         "pipeline --records backup.parquet --lakehouse /data/groups --cluster staging",
