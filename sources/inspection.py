@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaAdminClient, TopicPartition, errors
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -204,7 +204,7 @@ class Inspector:
         )
 
     def _hidden(self, logs: Sequence[LogOffsets]) -> int:
-        wanted = {TopicPartition(self._topic, log.partition): -1 for log in logs}
+        wanted = {TopicPartition(self._topic, log.partition): OffsetSpec.LATEST for log in logs}
         stable = self._admin.list_partition_offsets(wanted, "read_committed")
         ends = {log.partition: log.end or 0 for log in logs}
         return sum(max(0, ends[tp.partition] - at.offset) for tp, at in stable.items())

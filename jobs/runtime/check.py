@@ -15,8 +15,9 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.text import Text
@@ -77,8 +78,8 @@ def check(chosen: Options, err: Console) -> int:
             soft_wrap=True,
         )
     else:
-        without = f", without what {count(len(warned), 'warning')} tell of" if warned else ""
-        out.print(f"A pipeline can run{without}.", highlight=False, soft_wrap=True)
+        with_warnings = f", with {count(len(warned), 'warning')}" if warned else ""
+        out.print(f"A pipeline can run{with_warnings}.", highlight=False, soft_wrap=True)
     if chosen.json:
         summary = {
             "checks": [asdict(finding) for finding in found],
@@ -152,8 +153,8 @@ def _files(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
     """Look at the files of --records, as `ingest` does."""
     path = chosen.records or ""
     records = parquet.read(spark, path)
-    counted = records.groupBy("topic").agg(F.count("*").alias("n"), F.min("record_timestamp"))
-    by_topic = {row.topic: row.n for row in counted.collect()}
+    counted = records.groupBy("topic").agg(F.count("*").alias("records"))
+    by_topic = {row.topic: row.records for row in counted.collect()}
     held = by_topic.pop(chosen.topic, 0)
     if held:
         more = f", and {sum(by_topic.values()):,} of other topics" if by_topic else ""
@@ -185,7 +186,7 @@ def _lakehouse(chosen: Options, spark: SparkOnDemand, records: int | None) -> It
     if not _may_make(folder):
         yield missing(
             "lakehouse",
-            f"{there} is not writable for {_login_name()}",
+            f"{there} is not writable for user {os.geteuid()}",
             "change its owner or its mode, or name another folder by --lakehouse",
         )
     elif there != folder:
@@ -212,12 +213,16 @@ def _space(folder: Path, records: int | None) -> Iterator[Finding]:
 
 def _store(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
     """Look at a lakehouse in another store; that it may be written shows only a write."""
-    jvm = spark._jvm  # noqa: SLF001 - Hadoop is a Java library
-    if jvm is None:
-        return
+    jvm: Any = spark._jvm  # noqa: SLF001 - Hadoop is a Java library
     path = jvm.org.apache.hadoop.fs.Path(chosen.lakehouse)
     system = path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
-    is_there = system.exists(path)
+    try:
+        # To ask whether it is there would tell the same of a bucket that is not.
+        is_there = system.listStatusIterator(path).hasNext()
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() != "FileNotFoundException":
+            raise
+        is_there = False
     yield warn(
         "lakehouse",
         f"{chosen.lakehouse} is reachable; that it may be written shows the first run",
@@ -238,7 +243,11 @@ def _tables(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
             "use the release that wrote them, or another --lakehouse",
         )
         return
-    known = f"format {version}" if version == FORMAT_VERSION else "an older format, taken over"
+    known = (
+        f"format {version}"
+        if version == FORMAT_VERSION
+        else "an older format, which the next run takes over"
+    )
     yield ok("tables", f"{known}; clusters {some(clusters)}")
 
 
@@ -251,7 +260,3 @@ def _may_make(folder: Path) -> bool:
     """Return whether files can be made in a folder, which need not be there yet."""
     there = _nearest(folder.absolute())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
-
-
-def _login_name() -> str:
-    return f"user {os.geteuid()}"

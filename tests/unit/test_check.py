@@ -71,7 +71,7 @@ class TestTheMachine:
         assert found["lakehouse"]["state"] == found["space"]["state"] == found["jars"]["state"]
         assert found["lakehouse"]["state"] == "ok"
         assert found["source"]["state"] == "warn"
-        assert "A pipeline can run, without what 1 warning tell" in printed
+        assert "A pipeline can run, with 1 warning." in printed
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_no_jvm_is_started(self, tmp_path: Path, cache: Path) -> None:
