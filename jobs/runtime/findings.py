@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _SHOWN = 3
-_MB, _GB = 1e6, 1e9
+_UNITS = {"GB": 1e9, "MB": 1e6}
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,8 @@ def some(names: list[str]) -> str:
 
 def size(number: float) -> str:
     """Return a number of bytes in the unit that fits."""
-    if number < _GB:
-        return f"{number / _MB:,.1f} MB"
-    return f"{number / _GB:,.1f} GB"
+    unit, one = next((x for x in _UNITS.items() if number >= x[1]), ("kB", 1e3))
+    return f"{number / one:,.1f} {unit}"
 
 
 class SparkOnDemand:
@@ -72,11 +72,13 @@ class SparkOnDemand:
 
     Attributes:
         lacks_jars: Spark has not all that it needs.
+        is_verbose: an error is shown with where it is from.
     """
 
     def __init__(self, chosen: Options, stack: ExitStack) -> None:
         self._chosen, self._stack = chosen, stack
         self.lacks_jars = False
+        self.is_verbose = chosen.verbose
 
     @cached_property
     def session(self) -> SparkSession:
@@ -94,4 +96,6 @@ def by_spark(
     try:
         yield from look(spark.session)
     except Exception as error:  # noqa: BLE001 - those of Java and Hadoop are of any class
+        if spark.is_verbose:
+            traceback.print_exception(error)
         yield missing(name, line_of(error))

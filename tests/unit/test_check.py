@@ -173,7 +173,7 @@ class TestTheCluster:
         assert found["brokers"].text == (
             "2 reachable, Kafka 3.9 and 4.3 by their API versions, cluster id id"
         )
-        assert found["log"].text == ("about 500 records in 0.1 MB; 241 came in the last 24 hours")
+        assert found["log"].text == ("about 500 records in 75.0 kB; 241 came in the last 24 hours")
         assert list(found)[-1] == "schedule"
 
     @pytest.mark.parametrize(
