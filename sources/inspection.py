@@ -129,15 +129,15 @@ class Inspector:
         """Ask for the brokers, and each of them for its version."""
         with speaking_of(self._cluster):
             described = self._admin.describe_cluster()
-        found = Brokers(described["cluster_id"], {}, [], [])
-        for broker in sorted(described["brokers"], key=lambda broker: broker["broker_id"]):
-            address = f"{broker['host']}:{broker['port']}"
-            if broker.get("is_fenced"):
-                found.down.append(address)
-            elif (version := self._version(broker["broker_id"])) is not None:
-                found.versions[address] = version
-            else:
-                found.silent.append(address)
+            found = Brokers(described["cluster_id"], {}, [], [])
+            for broker in sorted(described["brokers"], key=lambda broker: broker["broker_id"]):
+                address = f"{broker['host']}:{broker['port']}"
+                if broker.get("is_fenced"):
+                    found.down.append(address)
+                elif (version := self._version(broker["broker_id"])) is not None:
+                    found.versions[address] = version
+                else:
+                    found.silent.append(address)
         return found
 
     def _version(self, node: int) -> str | None:

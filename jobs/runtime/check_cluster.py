@@ -162,10 +162,18 @@ class ClusterCheck:
         self._log = log = inspector.log(leaders, dt.datetime.now(dt.timezone.utc))
         self._newest = self._some_batches(inspector, log)
         self._record_bytes = measured(self._newest or b"") or _RECORD_BYTES
-        held = inspector.size(leaders)
         since = f"; the oldest is of {log.oldest:%Y-%m-%d %H:%M} UTC" if log.oldest else ""
         since += f"; {sum(log.last_day.values()):,} came in the last 24 hours"
         since += f"; {log.hidden:,} offsets are behind open transactions" if log.hidden else ""
+        try:
+            held = inspector.size(leaders)
+            unknown = warn(
+                "size",
+                "not authorized to ask how many bytes the log has: after compaction they are fewer",
+                self._allow("Describe", "--cluster"),
+            )
+        except SourceError as error:
+            held, unknown = None, warn("size", str(error))
         if held is not None:
             self.records = min(log.offsets, math.ceil(held / self._record_bytes))
             yield ok("log", f"about {count(self.records, 'record')} in {size(held)}{since}")
@@ -173,11 +181,7 @@ class ClusterCheck:
         self.records = log.offsets
         most = size(log.offsets * self._record_bytes)
         yield ok("log", f"at most {count(log.offsets, 'record')} in {most}{since}")
-        yield warn(
-            "size",
-            "not authorized to ask how many bytes the log has: after compaction they are fewer",
-            self._allow("Describe", "--cluster"),
-        )
+        yield unknown
 
     def _some_batches(self, inspector: Inspector, log: LogOfTopic) -> bytes | None:
         """Return batches of the partition that grows most; None if they may not be read."""

@@ -17,6 +17,7 @@ from jobs.runtime.check import check
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.options import parse
 from jobs.runtime.runner import run_alone
+from lakehouse.errors import SourceError
 from sources import log_offsets
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (
@@ -151,7 +152,13 @@ class Answers:
         } | given
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any answer
-        return lambda *_: self._given[name]
+        def answer(*_: object) -> object:
+            given = self._given[name]
+            if isinstance(given, SourceError):
+                raise given
+            return given
+
+        return answer
 
 
 def asked(
@@ -245,6 +252,26 @@ class TestTheCluster:
         (line,) = about._brokers(answers)
         assert line.state == "fail"
         assert line.text.startswith("inner:9092 of 2 do not answer")
+
+    @pytest.mark.parametrize(
+        ("question", "name", "state"),
+        [
+            ("brokers", "brokers", "fail"),
+            ("topic", "topic", "fail"),
+            ("log", "log", "fail"),
+            ("size", "size", "warn"),
+            ("may_describe", "group", "fail"),
+            ("visible_topics", "lag", "warn"),
+            ("settings", "settings", "warn"),
+        ],
+    )
+    def test_a_question_without_an_answer_stops_no_other(
+        self, question: str, name: str, state: str
+    ) -> None:
+        given: dict[str, object] = {question: SourceError("b1:9092: no broker answered")}
+        found = asked(**given)
+        assert (found[name].state, found[name].text) == (state, "b1:9092: no broker answered")
+        assert {"brokers", "topic", "group", "lag"} <= set(found)
 
     def test_a_topic_that_is_not_compacted(self) -> None:
         settings = {"cleanup.policy": "delete", "retention.ms": str(HOUR)}
