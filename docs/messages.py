@@ -23,6 +23,8 @@ FILES = ("jobs/**/*.py", "lakehouse/*.py", "sources/*.py", "detectors/thresholds
 LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")
 # Calls whose first argument goes to the user, as does that of each error that is raised.
 _CALLS = ("_fail", "say")
+# Calls whose second argument does: lines of the check, on what is missing.
+_LINES = ("warn", "missing")
 # Functions that return messages, and constants that hold some.
 _RETURN = ("_explanation", "_post", "_post_once", "_reason", "_unknown_properties", "another_log")
 _HOLD = ("ADVICE", "_KNOWN")
@@ -65,6 +67,8 @@ def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
             yield from node.exc.args[:1]
         elif isinstance(node, ast.Call) and _name(node.func) in _CALLS:
             yield from node.args[:1]
+        elif isinstance(node, ast.Call) and _name(node.func) in _LINES:
+            yield from node.args[1:2]
         elif isinstance(node, ast.FunctionDef) and node.name in _RETURN:
             returned = (n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value)
             yield from (part for value in returned for part in _parts(value))

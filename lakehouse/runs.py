@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors import LakehouseError
 from lakehouse.migration import former_runs
-from schemas.tables import FORMAT_VERSION, RUNS
+from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -304,6 +304,21 @@ class Runs:
                 "another --lakehouse"
             )
         return [_ledger_row(row["row"]) for row in found]
+
+
+def formats(lakehouse: Lakehouse) -> tuple[int | None, list[str]]:
+    """Return the newest format that a lakehouse was written in, and the clusters that it holds.
+
+    Nothing is written, as a ledger does that takes over a lakehouse of an older format; of such a
+    lakehouse the format is None.
+    """
+    if not lakehouse.exists(RUNS):
+        return None, lakehouse.clusters(RECORDS)
+    every = lakehouse.spark.read.format("delta").load(lakehouse.path(RUNS))
+    (row,) = every.agg(
+        F.max("format_version").alias("version"), F.collect_set("cluster").alias("clusters")
+    ).collect()
+    return row.version, sorted(row.clusters)
 
 
 def _ledger_row(row: Row | Mapping[str, Any]) -> LedgerRow:

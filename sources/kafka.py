@@ -63,7 +63,7 @@ ADVICE = {
     " --kafka-config: it has to be one that is enabled on this listener",
     "ConfigException": "a property in --kafka-config is wrong",
 }
-_UNRESOLVED = "none of the hosts in --bootstrap-servers has an address: check their names"
+UNRESOLVED = "none of the hosts in --bootstrap-servers has an address: check their names"
 # By Kafka's messages, which are not shown, since they may quote a property's value.
 _NO_ADDRESS = "No resolvable bootstrap urls"
 _WRONG_PROPERTY = re.compile(r"for configuration ([\w.]+)")
@@ -229,7 +229,7 @@ def _reason(error: Py4JJavaError, cluster: Cluster) -> str:
     name = cause.getClass().getSimpleName()
     message = cause.getMessage() or ""
     if _NO_ADDRESS in message:
-        return _UNRESOLVED
+        return UNRESOLVED
     wrong = _WRONG_PROPERTY.search(message)
     if wrong is not None and wrong[1] in cluster.properties:
         return f"the value of {wrong[1]} in --kafka-config is wrong"

@@ -46,6 +46,7 @@ _TIMEOUTS = {
 _HUNG_UP = 10
 # Partitions may move, or topics go, between two requests.
 _TRIES = 3
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 # Errors of kafka-python, and the error of Kafka's own client that they mean.
@@ -61,8 +62,20 @@ _MEANS = (
 )
 
 
+# What brokers answer that do not let a client in.
+_REFUSALS = {
+    "SaslAuthenticationException",
+    "UnsupportedSaslMechanismException",
+    "SslAuthenticationException",
+}
+
+
 class UnsupportedError(SourceError):
     """Kafka's own client can do what --kafka-config asks for, kafka-python cannot."""
+
+
+class RefusedError(SourceError):
+    """A broker is there, but does not let the client in."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +105,37 @@ def sample(cluster: Cluster, partitions: Iterable[tuple[str, int]]) -> Sample:
         SourceError: no broker answers, it refuses, or no topic may be described.
     """
     wanted = [TopicPartition(topic, number) for topic, number in sorted(set(partitions))]
+    with admin_client(cluster) as admin:
+        return ask(admin, wanted)
+
+
+@contextmanager
+def admin_client(cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    """Open an admin client of kafka-python; what it cannot do within becomes a line.
+
+    Raises:
+        UnsupportedError: kafka-python cannot do what the properties ask for.
+        RefusedError: a broker does not let the client in.
+        SourceError: no broker answers, or it answers with another error.
+    """
     options = client_options(cluster.properties)
+    with speaking_of(cluster), _admin(cluster.bootstrap_servers, options) as admin:
+        yield admin
+
+
+@contextmanager
+def speaking_of(cluster: Cluster) -> Iterator[None]:
+    """Say of an error of kafka-python what a user can do about it.
+
+    Raises:
+        RefusedError: a broker does not let the client in.
+        SourceError: any other error of Kafka.
+    """
     try:
-        with _admin(cluster.bootstrap_servers, options) as admin:
-            return _sample(admin, wanted)
+        yield
     except (errors.KafkaError, ssl.SSLError) as error:
-        raise SourceError(f"{cluster.bootstrap_servers}: {_reason(error)}") from None
+        kind = RefusedError if _meaning(error) in _REFUSALS else SourceError
+        raise kind(f"{cluster.bootstrap_servers}: {_reason(error)}") from None
 
 
 def client_options(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -108,6 +146,10 @@ def client_options(properties: Mapping[str, str]) -> dict[str, Any]:
             mechanism or type.
     """
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise SourceError(
+            f"--kafka-config: security.protocol has to be one of {', '.join(_PROTOCOLS)}"
+        )
     options: dict[str, Any] = {"security_protocol": protocol}
     if protocol.startswith("SASL"):
         options |= _sasl_options(properties)
@@ -123,7 +165,7 @@ def _sasl_options(properties: Mapping[str, str]) -> dict[str, Any]:
             f"--kafka-config: lag cannot log in by sasl.mechanism={mechanism}, only by "
             f"{', '.join(_SASL)}"
         )
-    found = dict(_JAAS_OPTION.findall(properties.get("sasl.jaas.config", "")))
+    found = _jaas_options(properties)
     if not {"username", "password"} <= found.keys():
         raise SourceError("--kafka-config: sasl.jaas.config names no username and password")
     if _plain(found.get("tokenauth", "")) == "true":
@@ -133,6 +175,24 @@ def _sasl_options(properties: Mapping[str, str]) -> dict[str, Any]:
         "sasl_plain_username": _plain(found["username"]),
         "sasl_plain_password": _plain(found["password"]),
     }
+
+
+def principal(properties: Mapping[str, str]) -> str | None:
+    """Name whom the brokers take the client for, as ACLs do; None if only they know.
+
+    By default they take the name that a client logs in by (DefaultKafkaPrincipalBuilder), and
+    User:ANONYMOUS for one without; that of a certificate is its subject.
+    """
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if not protocol.startswith("SASL"):
+        has_certificate = any(name.startswith("ssl.keystore.") for name in properties)
+        return None if has_certificate and protocol == "SSL" else "User:ANONYMOUS"
+    name = _jaas_options(properties).get("username")
+    return None if name is None else f"User:{_plain(name)}"
+
+
+def _jaas_options(properties: Mapping[str, str]) -> dict[str, str]:
+    return dict(_JAAS_OPTION.findall(properties.get("sasl.jaas.config", "")))
 
 
 def _plain(value: str) -> str:
@@ -245,13 +305,14 @@ def _admin(servers: str, options: Mapping[str, Any]) -> Iterator[KafkaAdminClien
             client.close()
 
 
-def _sample(admin: KafkaAdminClient, wanted: list[TopicPartition], tries: int = _TRIES) -> Sample:
+def ask(admin: KafkaAdminClient, wanted: list[TopicPartition], tries: int = _TRIES) -> Sample:
+    """Ask for the logs of partitions, see `sample`."""
     try:
         return _ask(admin, wanted)
     except errors.InvalidMetadataError:  # a topic went, or a leader changed, in between
         if tries == 1:
             raise
-        return _sample(admin, wanted, tries - 1)
+        return ask(admin, wanted, tries - 1)
 
 
 def _ask(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> Sample:
@@ -285,7 +346,10 @@ def _problems(admin: KafkaAdminClient, wanted: list[TopicPartition]) -> dict[Top
     return problems
 
 
+def _meaning(error: Exception) -> str:
+    return next((name for kind, name in _MEANS if isinstance(error, kind)), "")
+
+
 def _reason(error: Exception) -> str:
     # The error's own text may quote an option's value, so it is not shown.
-    meaning = next((name for kind, name in _MEANS if isinstance(error, kind)), "")
-    return ADVICE.get(meaning, f"kafka-python failed with {type(error).__name__}")
+    return ADVICE.get(_meaning(error), f"kafka-python failed with {type(error).__name__}")

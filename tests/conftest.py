@@ -79,8 +79,9 @@ def storm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real broker with a listener for plain clients, one for SASL and one for TLS.
 
-    Plain and TLS clients may do everything. The user of `credentials` has the ACLs that the README
-    names and no other, so that whatever is read as this user holds the README to its word.
+    Plain and TLS clients may do everything. The user of `credentials` has the ACLs that
+    docs/operations.md names and no other, so that whatever is read as this user holds the page to
+    its word.
     """
     running = Broker(
         tmp_path_factory.mktemp("broker"),

@@ -93,6 +93,11 @@ def pyspark_home() -> Path:
     return Path(spec.origin).parent
 
 
+def present(jars: JarSet, cache: Path | None = None) -> list[Path]:
+    """Returns the JARs of a set, sorted by name; none if they have not been fetched."""
+    return sorted(((cache or cache_folder()) / jars.folder_name).glob("*.jar"))
+
+
 def fetch(jars: JarSet, cache: Path | None = None) -> list[Path]:
     """Returns the JARs of a set, sorted by name; downloads them the first time.
 
@@ -120,7 +125,7 @@ def fetch(jars: JarSet, cache: Path | None = None) -> list[Path]:
                 f"cannot keep JARs in {cache}: {error.strerror}. "
                 "Set GROUPLEDGER_CACHE to a writable folder."
             ) from error
-    return sorted(folder.glob("*.jar"))
+    return present(jars, cache)
 
 
 @contextlib.contextmanager

@@ -119,7 +119,9 @@ def job_process(
     # Another Spark has its own connectors.
     stores = [] if target.spark_home else jars.store_jars([chosen.lakehouse, chosen.records])
     needed = [jars.spark_jars(), *stores]
-    found_jars = [path for each in needed for path in jars.fetch(each)]
+    # The check says what is missing, and so does without what is not there.
+    find = jars.present if chosen.job == "check" and target.sees_checkout else jars.fetch
+    found_jars = [path for each in needed for path in find(each)]
     if target.sees_checkout:
         java_options = _QUICK_COMPILER if is_brief(chosen) else ()
         arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)

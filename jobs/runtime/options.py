@@ -587,6 +587,21 @@ class Export(Files, Common):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check(Source, Common):
+    """Say what a pipeline would lack: brokers, rights, a lakehouse; writes nothing.
+
+    ```console
+    ./spark-submit.sh check --bootstrap-servers broker1:9092 --lakehouse /data/groups
+    ```
+    """
+
+    @property
+    def needs_source(self) -> bool:
+        """Without a source the rest is looked at."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pipeline(Steps, Metrics, Expectations, Output, Anomalies, Clients, Source, Common):
     """All of ingest, decode, history, lag, anomalies, validate, report: to be scheduled.
 
@@ -615,6 +630,7 @@ JOBS: dict[str, type[Common]] = {
     "maintain": Maintain,
     "sql": Sql,
     "export": Export,
+    "check": Check,
     "pipeline": Pipeline,
 }
 """The options of each job, by its name."""

@@ -46,31 +46,11 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
         expectation, 130 interrupted.
     """
-    try:
-        chosen = command_line.parse(argv)
-    except SystemExit as exit_:
-        return int(exit_.code or 0)
-    err = Console(stderr=True)
     seconds: dict[str, float] = {}
     summary: dict[str, Figure] = {}
-    status = _attempt(job, chosen, err, seconds, summary)
-    try:
-        write_run(chosen, status, seconds, summary)
-    except MetricsError as error:
-        return _report(error, err, verbose=chosen.verbose)
-    return status
 
-
-def _attempt(
-    job: Callable[[Run], None],
-    chosen: Options,
-    err: Console,
-    seconds: dict[str, float],
-    summary: dict[str, Figure],
-) -> int:
-    """Run a job and print what came of it; fill in its figures, and return its exit status."""
-    started = time.monotonic()
-    try:
+    def work(chosen: Options, err: Console) -> int:
+        started = time.monotonic()
         with session(chosen) as spark:
             run = Run(
                 spark=spark,
@@ -93,18 +73,51 @@ def _attempt(
                 )
             run.seconds["start"] = round(time.monotonic() - started, 3)
             job(run)
+        if chosen.json:
+            figures = {**summary, "seconds": seconds}
+            print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **figures}))
+        return run.status
+
+    def measure(chosen: Options, status: int) -> None:
+        write_run(chosen, status, seconds, summary)
+
+    return run_alone(work, argv, measure)
+
+
+def run_alone(
+    work: Callable[[Options, Console], int],
+    argv: list[str],
+    measure: Callable[[Options, int], None] | None = None,
+) -> int:
+    """Run what makes a session by itself, if at all, and return its exit status.
+
+    Args:
+        work: takes the options, and the console for stderr.
+        argv: the job's name, then its options.
+        measure: takes the options and the exit status, whatever came of the work.
+    """
+    try:
+        chosen = command_line.parse(argv)
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
+    err = Console(stderr=True)
+    try:
+        status = work(chosen, err)
     except BrokenPipeError:  # the reader of what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        status = 0
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
-        return _report(error, err, verbose=chosen.verbose)
+        status = _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:
         say_ended()
-        return INTERRUPTED
-    if chosen.json:
-        figures = {**summary, "seconds": seconds}
-        print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **figures}))
-    return run.status
+        status = INTERRUPTED
+    if measure is not None:
+        try:
+            measure(chosen, status)
+        except MetricsError as error:
+            failed = _report(error, err, verbose=chosen.verbose)
+            status = status or failed
+    return status
 
 
 def _look_for_tables(run: Run) -> None:
@@ -137,10 +150,15 @@ def _look_for_cluster(run: Run) -> None:
 def _report(error: Exception, err: Console, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
-    text = str(error) if isinstance(error, GroupledgerError) else _explanation(error)
     sys.stdout.flush()
-    err.print(f"groupledger: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+    text = f"groupledger: {line_of(error)}"
+    err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
     return error.status if isinstance(error, GroupledgerError) else 1
+
+
+def line_of(error: Exception) -> str:
+    """Return the line that says what went wrong, and what to do about it."""
+    return str(error) if isinstance(error, GroupledgerError) else _explanation(error)
 
 
 def _explanation(error: Exception) -> str:

@@ -73,3 +73,14 @@ def test_a_run_that_nothing_disturbs_writes_the_same_run_for_run(
     store.download("whole", copy)
     ours, theirs = everything(spark, str(copy)), everything(spark, str(here))
     assert differences(ours, theirs) == {}
+
+
+def test_the_check_tells_a_lakehouse_that_is_not_there_from_a_bucket_that_is_not(
+    store: Store,
+) -> None:
+    assert "is reachable" in done(job(store, "check", "not/yet")).out
+    argv = ("check", "--lakehouse", "s3a://no-such-bucket/groups", *store.options)
+    with Job(*argv, env=store.env) as refused:
+        assert refused.wait() == 1, refused.err
+    assert "FAIL lakehouse" in refused.out
+    assert "does not exist" in refused.out

@@ -1,0 +1,101 @@
+"""The lines of the check: what was looked at, how it is, and what to do."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jobs.runtime.runner import line_of
+from jobs.runtime.session import session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import ExitStack
+
+    from pyspark.sql import SparkSession
+
+    from jobs.runtime.options import Options
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_SHOWN = 3
+_UNITS = {"GB": 1e9, "MB": 1e6}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line of the check.
+
+    Attributes:
+        name: what was looked at.
+        state: ok, warn (a pipeline does without), or fail.
+        text: what was found.
+        advice: what to do, a command where there is one; "" for nothing.
+    """
+
+    name: str
+    state: str
+    text: str
+    advice: str = ""
+
+
+def ok(name: str, text: str) -> Finding:
+    """Return a line on what is as it has to be."""
+    return Finding(name, OK, text)
+
+
+def warn(name: str, text: str, advice: str = "") -> Finding:
+    """Return a line on what a pipeline does without."""
+    return Finding(name, WARN, text, advice)
+
+
+def missing(name: str, text: str, advice: str = "") -> Finding:
+    """Return a line on what a pipeline needs."""
+    return Finding(name, FAIL, text, advice)
+
+
+def some(names: list[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def size(number: float) -> str:
+    """Return a number of bytes in the unit that fits."""
+    unit, one = next((x for x in _UNITS.items() if number >= x[1]), ("kB", 1e3))
+    return f"{number / one:,.1f} {unit}"
+
+
+class SparkOnDemand:
+    """A session that begins when it is first asked for; with it, a JVM.
+
+    Attributes:
+        lacks_jars: Spark has not all that it needs.
+        is_verbose: an error is shown with where it is from.
+    """
+
+    def __init__(self, chosen: Options, stack: ExitStack) -> None:
+        self._chosen, self._stack = chosen, stack
+        self.lacks_jars = False
+        self.is_verbose = chosen.verbose
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The session, which ends with the stack."""
+        return self._stack.enter_context(session(self._chosen))
+
+
+def by_spark(
+    name: str, spark: SparkOnDemand, look: Callable[[SparkSession], Iterable[Finding]]
+) -> Iterator[Finding]:
+    """Return what a look by Spark finds; an error is a line, too."""
+    if spark.lacks_jars:
+        yield warn(name, "not looked at: Spark lacks its JARs")
+        return
+    try:
+        yield from look(spark.session)
+    except Exception as error:  # noqa: BLE001 - those of Java and Hadoop are of any class
+        if spark.is_verbose:
+            traceback.print_exception(error)
+        yield missing(name, line_of(error))

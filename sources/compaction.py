@@ -1,0 +1,70 @@
+"""How often a topic has to be read, by its settings; docs/operations.md has the reasons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MINUTE_MS = 60_000
+_DAY_MS = 86_400_000
+# What __consumer_offsets has unless somebody set it (TopicConfig, GroupCoordinatorConfig).
+_DEFAULTS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "104857600",
+    "segment.ms": str(7 * _DAY_MS),
+    "max.compaction.lag.ms": str(2**63 - 1),
+    "min.compaction.lag.ms": "0",
+    "retention.ms": str(7 * _DAY_MS),
+}
+SEGMENT, LAG, RETENTION = "segment", "lag", "retention"
+"""What limits the interval: a closed segment, min.compaction.lag.ms, retention."""
+# Runs in the time that the busiest partition takes to close a segment, or that retention leaves.
+_RUNS_A_SEGMENT = 10
+# Runs in the time that a record is left alone: most of it is for a long run, and for an outage.
+_RUNS_A_LAG = 4
+_MINUTES = (60, 30, 20, 15, 10, 5)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How far apart two runs may be.
+
+    Attributes:
+        minutes: so far; as far as is usual, if a limit allows more.
+        is_enough: runs as far apart read nearly all; else no interval that is usual does.
+        limit: what limits it.
+        limit_ms: how long that takes, or leaves a record alone.
+    """
+
+    minutes: int
+    is_enough: bool
+    limit: str
+    limit_ms: float
+
+
+def how_often(settings: Mapping[str, str], bytes_a_day: float) -> Interval:
+    """Tell how often to run.
+
+    Args:
+        settings: those of the topic; Kafka's defaults stand for what is not there.
+        bytes_a_day: by how much the busiest partition grows.
+    """
+    found = {**_DEFAULTS, **settings}
+    fills_ms = math.inf
+    if bytes_a_day > 0:
+        fills_ms = float(found["segment.bytes"]) / bytes_a_day * _DAY_MS
+    closes_ms = min(fills_ms, float(found["segment.ms"]), float(found["max.compaction.lag.ms"]))
+    kept_ms = float(found["min.compaction.lag.ms"])
+    limit, limit_ms, runs = SEGMENT, closes_ms, _RUNS_A_SEGMENT
+    if kept_ms / _RUNS_A_LAG >= closes_ms / _RUNS_A_SEGMENT:
+        limit, limit_ms, runs = LAG, kept_ms, _RUNS_A_LAG
+    deleted_ms = float(found["retention.ms"])
+    is_deleted = "delete" in found["cleanup.policy"] and deleted_ms >= 0
+    if is_deleted and deleted_ms / _RUNS_A_SEGMENT < limit_ms / runs:
+        limit, limit_ms, runs = RETENTION, deleted_ms, _RUNS_A_SEGMENT
+    fitting = [minutes for minutes in _MINUTES if minutes * _MINUTE_MS <= limit_ms / runs]
+    return Interval((fitting or _MINUTES[-1:])[0], bool(fitting), limit, limit_ms)
