@@ -6,8 +6,11 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from tests.support.jobs import query, run
+from tests.support.report import column_of, data_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.jobs import Outcome
 
 SINCE, UNTIL = "2026-11-21 07:01:08", "2026-11-21 07:01:40"
@@ -34,6 +37,21 @@ def test_a_window_is_explained_in_the_order_of_time(storm: str) -> None:
         assert f"Rebalance to generation {row['generation']}:" in event["text"]
     owners = {(o["topic_partition"], o["client_id"]) for o in found["owners"]}
     assert {(0, "crash-1"), (0, "crash-2"), (0, "crash-3"), (3, "crash-x")} <= owners
+
+
+def test_the_page_of_a_window(storm: str, tmp_path: Path) -> None:
+    path = tmp_path / "crash-loop.html"
+    options = ("--group", "crash-loop", "--since", SINCE, "--until", UNTIL, "--html", str(path))
+    assert explain(storm, *options).summary["report"] == str(path)
+    data = data_of(path)
+    assert [group["group_id"] for group in data["shown"]] == ["crash-loop"]
+    (group,) = data["shown"]
+    assert 0 < group["panels"]["generations"]["count"] < 10
+    since, until = data["chosen"]["since"], data["chosen"]["until"]
+    assert until - since == 32_000
+    states = group["panels"]["states"]["rows"]
+    assert all(at < until for at in column_of(states, "started_at"))
+    assert all(at is None or at >= since for at in column_of(states, "ended_at"))
 
 
 def test_one_partition_alone(storm: str) -> None:

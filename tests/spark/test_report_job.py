@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +15,8 @@ from lakehouse.tables import Lakehouse
 from reporting.model import PANELS, Panel
 from reporting.read import read_facts
 from schemas.tables import ANOMALIES, GROUP_STATES, RECORDS, RESULTS
-from tests.support.jobs import run, run_of, succeed
+from tests.support.jobs import query, run, run_of, succeed
+from tests.support.report import column_of, data_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,13 +25,6 @@ OLD = Path(__file__).parents[2] / "examples" / "recordings" / "2.2.2-default.par
 
 
 _ASKED = {"sql": ("--query", "SELECT 1")}
-
-
-def data_of(path: Path) -> dict[str, Any]:
-    """Return the data that a page shows."""
-    text = path.read_text("utf-8").partition('id="data">')[2].partition("</script>")[0]
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 @pytest.mark.parametrize("job", ["report", "validate", "sql"])
@@ -77,6 +70,30 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
     for group in facts.shown:
         newest = sorted(begun[group.group_id])[-5:]
         assert group.rows["states"]["started_at"].to_pylist() == newest
+
+
+def test_a_page_of_some_groups(storm: str, tmp_path: Path) -> None:
+    path = tmp_path / "some.html"
+    line = ("report", "--lakehouse", storm, "--cluster", "one", "--group", "crash.*|orders-storm")
+    assert run(*line).status == 2  # report.html is the page of all
+    assert run(*line, "--output", path).status == 0
+    data = data_of(path)
+    names = {group["group_id"] for group in data["shown"]}
+    assert names == {"crash-loop", "orders-storm"}
+    assert set(column_of(data["anomalies"], "group_id")) <= names
+    assert data["chosen"]["groups"] == "crash.*|orders-storm"
+
+
+def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
+    line = ("anomalies", "--lakehouse", storm, "--cluster", "one", "--group", "orders-storm")
+    listed = run(*line, "--since", "2026-11-21 07:00").out
+    (all_of_it,) = query(
+        storm, "SELECT count(*) AS n FROM gold.anomalies WHERE group_id = 'orders-storm'"
+    )
+    assert f"{all_of_it['n']} anomalies; gold.anomalies has them all" in listed
+    assert "rebalance_storm" in listed
+    before = run(*line, "--until", "2026-11-21 06:00").out
+    assert "0 anomalies; gold.anomalies" in before
 
 
 def test_the_pipeline_writes_the_report_where_it_is_configured(

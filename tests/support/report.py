@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 
-from reporting.model import LISTED_GROUPS, PANELS, SHOWN_GROUPS, Facts, Group, Quality
+from reporting.model import (
+    LISTED_GROUPS,
+    PANELS,
+    SHOWN_GROUPS,
+    WINDOW_MS,
+    Facts,
+    Group,
+    Quality,
+    Selection,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AS_OF = 1_795_244_400_000
 ATTACKS = (
@@ -28,6 +43,7 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
         cluster="default",
         lakehouse="/lakehouse",
         made_at=AS_OF,
+        chosen=Selection(since=AS_OF - WINDOW_MS),
         as_of=AS_OF,
         groups=pa.Table.from_pylist(groups[:LISTED_GROUPS]),
         group_count=len(groups),
@@ -203,3 +219,22 @@ _ROWS = {
     "offsets": _offset,
     "lag": _lag,
 }
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    """Return the data that a page shows."""
+    text = path.read_text("utf-8").partition('id="data">')[2].partition("</script>")[0]
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def column_of(rows: dict[str, Any], name: str) -> list[Any]:
+    """Return the values of a column of rows, as a page has them."""
+    held = rows["columns"][name]
+    if held is None:
+        return [None] * int(rows["count"])
+    if isinstance(held, list):
+        return held
+    if "texts" in held:
+        return [None if at is None else held["texts"][at] for at in held["at"]]
+    return [None if by is None else held["least"] + by for by in held["by"]]

@@ -15,7 +15,7 @@ from jobs.runtime import check as check_module
 from jobs.runtime import check_cluster, jars
 from jobs.runtime.check import check
 from jobs.runtime.check_cluster import ClusterCheck
-from jobs.runtime.options import parse
+from jobs.runtime.command_line import parse
 from jobs.runtime.runner import run_alone
 from lakehouse.errors import SourceError
 from sources import log_offsets
