@@ -1509,9 +1509,24 @@
     byId("settings").addEventListener("submit", (event) => event.preventDefault());
   }
 
+  function decoded(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch (error) {
+      if (error instanceof URIError) return text; // somebody has typed it
+      throw error;
+    }
+  }
+
   function follow() {
     const found = location.hash.match(/^#group-(\d+)$/);
     if (found) open(Number(found[1]));
+    // Alerts name the group: they are posted before it is known which groups the page shows.
+    const named = location.hash.match(/^#group=(.*)$/);
+    if (!named) return;
+    const at = shownAt.get(decoded(named[1]));
+    if (at !== undefined) open(at);
+    byId(at === undefined ? "anomalies" : `group-${at}`).scrollIntoView();
   }
 
   settings();

@@ -44,6 +44,7 @@ _SEVERITIES = ("info", "warning", "critical")
 _PORTS = 2**16
 _MOST_ROWS = 2**31 - 1
 _FORMATS = ("table", "json", "csv", "markdown")
+_NOTIFY_FORMATS = ("json", "slack", "teams", "pagerduty", "alertmanager")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _DEFAULTS = {"demo": {"lakehouse": "./demo-lakehouse"}}
 _TOML_TYPES = {bool: "boolean", int: "whole number", str: "string"}
@@ -123,6 +124,10 @@ class Options:
         output: file to write the report to; None for one in a lakehouse on this machine.
         notify: address to post anomalies to, with ${env:NAME} for what is secret; None for none.
         notify_severity: the least severity that is posted.
+        notify_format: the shape of what is posted; None for what the address asks for.
+        notify_key: PagerDuty's routing key, with ${env:NAME} for what is secret; None for none.
+        notify_dry_run: print what would be posted, and post nothing.
+        report_url: where people open the report; None if messages have no link to it.
         full: hold all rows to what is expected, not the new ones alone.
         docs: folder to write Data Docs to; None for none.
         strict: end with 3 if an expectation fails, in any job.
@@ -161,6 +166,10 @@ class Options:
     output: str | None = None
     notify: str | None = None
     notify_severity: str = "warning"
+    notify_format: str | None = None
+    notify_key: str | None = None
+    notify_dry_run: bool = False
+    report_url: str | None = None
     full: bool = False
     docs: str | None = None
     strict: bool = False
@@ -173,6 +182,18 @@ class Options:
     def notify_url(self) -> str | None:
         """The address to post to, with its secrets."""
         return None if self.notify is None else _with_environment(self.notify)
+
+    @property
+    def notify_routing_key(self) -> str | None:
+        """PagerDuty's key itself."""
+        return None if self.notify_key is None else _with_environment(self.notify_key)
+
+    @property
+    def notify_shape(self) -> str:
+        """The shape of what is posted."""
+        from reporting.alerts import guessed  # noqa: PLC0415 - help comes without it
+
+        return self.notify_format or guessed(self.notify_url or "")
 
     @property
     def hash_key(self) -> str | None:
@@ -357,6 +378,26 @@ def _add_thresholds(parser: _Parser) -> None:
         choices=_SEVERITIES,
         help="the least severity that is posted (default warning)",
     )
+    what.add_argument(
+        "--notify-format",
+        choices=_NOTIFY_FORMATS,
+        help="the shape of what is posted (default: what the address tells, else json)",
+    )
+    what.add_argument(
+        "--notify-key",
+        metavar="KEY",
+        help="PagerDuty's routing key, as ${env:NAME}: an environment variable",
+    )
+    what.add_argument(
+        "--notify-dry-run",
+        action="store_true",
+        help="print what would be posted, a line of JSON for each message, and post nothing",
+    )
+    what.add_argument(
+        "--report-url",
+        metavar="URL",
+        help="where people open the report: messages link to it",
+    )
 
 
 def _add_expectations(parser: _Parser) -> None:
@@ -530,8 +571,20 @@ def _check(options: Options) -> None:
         _check_thresholds(options.thresholds)
     if options.hash_clients:
         _check_hash_key(options)
+    if options.job in _WITH_THRESHOLDS:
+        _check_notify(options)
+
+
+def _check_notify(options: Options) -> None:
     if options.notify is not None and not re.match(r"https?://\S+$", options.notify_url or ""):
         _fail("--notify: give an http:// or https:// address")
+    if options.report_url is not None and not re.match(r"https?://\S{1,400}$", options.report_url):
+        _fail("--report-url: give an http:// or https:// address of up to 400 characters")
+    is_pagerduty = options.notify_shape == "pagerduty"
+    if options.notify is not None and is_pagerduty and not options.notify_routing_key:
+        _fail("--notify: PagerDuty needs its routing key: --notify-key '${env:NAME}'")
+    if options.notify_key is not None and not is_pagerduty:
+        _fail("--notify-key goes with --notify-format pagerduty")
 
 
 def _check_location(name: str, location: str) -> None:
@@ -592,7 +645,7 @@ def _with_environment(text: str) -> str:
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match.group(1))
         if found is None:
-            _fail(f"--notify: environment variable {match.group(1)} is not set")
+            _fail(f"--notify, --notify-key: environment variable {match.group(1)} is not set")
         return found
 
     return re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", value, text)
