@@ -297,7 +297,7 @@ def _teams_item(alert: Alert, head: Letterhead) -> Json:
     item: Json = {
         "type": "Container",
         "separator": True,
-        "items": [_rich_text(*line) for line in lines],
+        "items": [{**_rich_text(*line), "spacing": "Small"} for line in lines],
     }
     if (link := _link(alert, head)) is not None:
         item["selectAction"] = _open(link, "In the report")

@@ -1518,15 +1518,18 @@
     }
   }
 
+  /** Open the group that the address asks for, and tell whether it asks for one. */
   function follow() {
     const found = location.hash.match(/^#group-(\d+)$/);
     if (found) open(Number(found[1]));
     // Alerts name the group: they are posted before it is known which groups the page shows.
     const named = location.hash.match(/^#group=(.*)$/);
-    if (!named) return;
-    const at = shownAt.get(decoded(named[1]));
-    if (at !== undefined) open(at);
-    byId(at === undefined ? "anomalies" : `group-${at}`).scrollIntoView();
+    if (named) {
+      const at = shownAt.get(decoded(named[1]));
+      if (at !== undefined) open(at);
+      byId(at === undefined ? "anomalies" : `group-${at}`).scrollIntoView();
+    }
+    return Boolean(found || named);
   }
 
   settings();
@@ -1540,8 +1543,7 @@
     if (frontView) frontView.width(plotWidth(document.querySelector("#rebalances .plot"))).runAsync();
   });
   drawFront().then(() => {
-    if (data.shown.length) open(0);
-    follow();
+    if (!follow() && data.shown.length) open(0);
     document.documentElement.dataset.ready = "true";
   });
 })();

@@ -32,9 +32,9 @@ _STORM = "#group-0"  # the worst group of the recording is the storm
 class Page:
     """A page that is open in the browser."""
 
-    def __init__(self, driver: webdriver.Chrome, path: Path) -> None:
+    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
         self.driver = driver
-        driver.get(path.as_uri())
+        driver.get(address)
         self.wait("return document.documentElement.dataset.ready === 'true'")
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - whatever it returns
@@ -102,7 +102,7 @@ def storm_report(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def storm(browser: webdriver.Chrome, storm_report: Path) -> Page:
-    opened = Page(browser, storm_report)
+    opened = Page(browser, storm_report.as_uri())
     opened.wait_for_charts(_STORM, 6)
     return opened
 
@@ -222,7 +222,7 @@ def test_times_switch_to_the_zone_of_the_browser(
 ) -> None:
     zone = {"timezoneId": "Asia/Kolkata"}  # 5 h 30 min ahead of UTC
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", zone)
-    opened = Page(browser, storm_report)
+    opened = Page(browser, storm_report.as_uri())
     assert opened.text("#as-of") == "as of 2026-11-21 07:03:39 UTC"
     Select(opened.one("#zone")).select_by_value("local")
     assert opened.text("#as-of") in {
@@ -242,7 +242,7 @@ def test_names_that_attack_the_page_are_shown_and_do_nothing(
 ) -> None:
     path = tmp_path / "report.html"
     path.write_text(page(facts(list(ATTACKS), 20), parts), encoding="utf-8")
-    opened = Page(browser, path)
+    opened = Page(browser, path.as_uri())
     for group in opened.driver.find_elements(By.CSS_SELECTOR, "details.group"):
         opened.driver.execute_script("arguments[0].open = true", group)
     opened.wait_for_charts("#details", 7 * len(ATTACKS))
@@ -260,6 +260,28 @@ def test_names_that_attack_the_page_are_shown_and_do_nothing(
     assert opened.complaints == []
 
 
+@pytest.mark.parametrize(
+    ("anchor", "shown"),
+    [
+        ("#group=team%2Fblue%20%3Cb%3E", "#group-2"),
+        ("#group=", "#group-1"),
+        ("#group=no-such-group", "#anomalies"),
+        ("#group=%E0%A4%A", "#anomalies"),
+    ],
+    ids=["a name", "the empty name", "a group without charts", "no name at all"],
+)
+def test_the_link_of_an_alert_opens_its_group(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path, anchor: str, shown: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page(facts(["orders", "", "team/blue <b>"], 20), parts), encoding="utf-8")
+    opened = Page(browser, f"{path.as_uri()}{anchor}")
+    top = f"return document.querySelector('{shown}').getBoundingClientRect().top"
+    assert abs(opened.run(top)) < browser.get_window_size()["height"]
+    assert opened.run("return document.querySelector('#group-2').open") == (shown == "#group-2")
+    assert opened.complaints == []
+
+
 def test_code_that_is_not_the_pages_own_does_not_run(
     browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
 ) -> None:
@@ -267,7 +289,7 @@ def test_code_that_is_not_the_pages_own_does_not_run(
     path = tmp_path / "report.html"
     injected = "<script>document.title = 'attacked'</script><img src=x onerror=document.title=1>"
     path.write_text(text.replace("<footer>", f"<footer>{injected}"), encoding="utf-8")
-    opened = Page(browser, path)
+    opened = Page(browser, path.as_uri())
     assert opened.driver.title == "groupledger: default"
     assert any("Content Security Policy" in message for message in opened.complaints)
 
@@ -279,7 +301,7 @@ def test_it_is_quick_with_few_and_with_many_groups(
     path = tmp_path / "report.html"
     shown_facts = facts([f"team.service-{n}" for n in range(count)]) if count else _nothing()
     path.write_text(page(shown_facts, parts), encoding="utf-8")
-    opened = Page(browser, path)
+    opened = Page(browser, path.as_uri())
     if not count:
         assert "no groups here yet" in opened.text("#headline")
     else:
