@@ -111,11 +111,11 @@ def notify(run: Run) -> None:
     with run.step("posting anomalies"):
         since = (as_of if posted_to is None else posted_to) - _RECENT_MS
         alerts = _due(outlet, SEVERITIES.index(options.notify_severity), since)
-        if options.notify_dry_run:
-            _show(run, outlet, alerts)
-            return
         due = [alert for alert in alerts if alert.why != AGAIN]
         again = [alert for alert in alerts if alert.why == AGAIN]
+        if options.notify_dry_run:
+            _show(run, outlet, [*outlet.parts(due), *outlet.parts(again)])
+            return
         for number, part in enumerate(outlet.parts(due), _claims(lakehouse)):
             error = _post_once(outlet, part, RunId(STAGE, number))
             if error is not None:
@@ -143,15 +143,16 @@ def _outlet(run: Run) -> _Outlet:
     return _Outlet(run.lakehouse, options.notify_url, options.notify_shape, head)
 
 
-def _show(run: Run, outlet: _Outlet, alerts: list[Alert]) -> None:
-    """Print what would be posted, a line of JSON for each message."""
-    told = [m for part in outlet.parts(alerts) for m in outlet.messages(part)]
-    shown = [json.dumps(message.body) for message in told if message.body]
+def _show(run: Run, outlet: _Outlet, told: list[list[Alert]]) -> None:
+    """Print what would be posted of some parts, a line of JSON for each message."""
+    bodies = [message.body for part in told for message in outlet.messages(part)]
+    shown = [json.dumps(body) for body in bodies if body]
     for text in shown:
         run.out.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    count = sum(map(len, told))
     run.say(
-        f"{len(alerts)} anomalies would be posted, in {len(shown)} messages; nothing was posted or"
-        " noted (--notify-dry-run)"
+        f"{count} anomalies would be posted, in {len(shown)} messages; nothing was posted or noted"
+        " (--notify-dry-run)"
     )
 
 
