@@ -109,6 +109,7 @@ def notify(run: Run) -> None:
     posted_to = None if last is None else last.details.get(_AS_OF)
     outlet, error = _outlet(run), None
     with run.step("posting anomalies"):
+        claims = _claims(lakehouse)  # before what is due: who posts meanwhile makes one more
         since = (as_of if posted_to is None else posted_to) - _RECENT_MS
         alerts = _due(outlet, SEVERITIES.index(options.notify_severity), since)
         due = [alert for alert in alerts if alert.why != AGAIN]
@@ -116,7 +117,7 @@ def notify(run: Run) -> None:
         if options.notify_dry_run:
             _show(run, outlet, [*outlet.parts(due), *outlet.parts(again)])
             return
-        for number, part in enumerate(outlet.parts(due), _claims(lakehouse)):
+        for number, part in enumerate(outlet.parts(due), claims):
             error = _post_once(outlet, part, RunId(STAGE, number))
             if error is not None:
                 break
@@ -202,7 +203,10 @@ def _due(outlet: _Outlet, least: int, since: int) -> list[Alert]:
     rows = (
         joined.withColumns({"why": why, "awaits_end": awaits_end, "worst": is_worse})
         .where("why IS NOT NULL")
-        .orderBy((F.col("why") == NEW).desc(), F.desc("worst"), "started_at", "anomaly_id")
+        .orderBy(
+            *((F.col("why") == NEW).desc(), F.desc("worst")),
+            *(F.asc_nulls_last("started_at"), "anomaly_id"),
+        )
         .select(*_SHOWN, "why", "awaits_end", "sent", "worst")
         .collect()
     )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from reporting.alerts import Alert
+
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.timezone.utc)
 SECRET = "canary-b7d1"  # noqa: S105 - made up
 REPORT = "https://reports.example.org/groups.html"
@@ -276,16 +278,16 @@ def test_of_two_runs_at_once_one_posts(
 ) -> None:
     found(lakehouse, 0, *(anomaly(f"a{number:03}") for number in range(60)))
     run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
-    new = notify_module._new
+    due = notify_module._due
 
-    def while_another_posts(*arguments: Any) -> list[dict[str, Any]]:  # noqa: ANN401
-        seen = new(*arguments)
+    def while_another_posts(*arguments: Any) -> list[Alert]:  # noqa: ANN401
+        seen = due(*arguments)
         with monkeypatch.context() as patch:
-            patch.setattr(notify_module, "_new", new)
+            patch.setattr(notify_module, "_due", due)
             notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
         return seen
 
-    monkeypatch.setattr(notify_module, "_new", while_another_posts)
+    monkeypatch.setattr(notify_module, "_due", while_another_posts)
     notify(run)
     assert [len(message["anomalies"]) for message in webhook.received] == [50, 10]
     assert "60 anomalies could not be posted (another run is posting)" in capsys.readouterr().err
