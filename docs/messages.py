@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 # Only developers see the errors of other packages: about a declaration or a suite that is wrong.
 # A record that cannot be decoded raises nothing: silver.quarantine has the reason.
-FILES = ("jobs/**/*.py", "lakehouse/*.py", "sources/*.py", "detectors/thresholds.py")
+FILES = (
+    *("jobs/**/*.py", "lakehouse/*.py", "sources/*.py"),
+    *("detectors/thresholds.py", "reporting/alerts.py"),
+)
 LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")
 # Calls whose first argument goes to the user, as does that of each error that is raised.
 _CALLS = ("_fail", "say")

@@ -1267,9 +1267,27 @@
     byId("settings").addEventListener("submit", (event) => event.preventDefault());
   }
 
+  function decoded(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch (error) {
+      if (error instanceof URIError) return text; // somebody has typed it
+      throw error;
+    }
+  }
+
+  /** Open the group that the address asks for, and tell whether it asks for one. */
   function follow() {
     const found = location.hash.match(/^#group-(\d+)$/);
     if (found) open(Number(found[1]));
+    // Alerts name the group: they are posted before it is known which groups the page shows.
+    const named = location.hash.match(/^#group=(.*)$/);
+    if (named) {
+      const at = shownAt.get(decoded(named[1]));
+      if (at !== undefined) open(at);
+      byId(at === undefined ? "anomalies" : `group-${at}`).scrollIntoView();
+    }
+    return Boolean(found || named);
   }
 
   settings();
@@ -1280,8 +1298,7 @@
   tellQuality();
   addEventListener("hashchange", follow);
   drawFront().then(() => {
-    if (data.shown.length) open(0);
-    follow();
+    if (!follow() && data.shown.length) open(0);
     document.documentElement.dataset.ready = "true";
   });
 })();

@@ -429,4 +429,10 @@ ALERTS = (
     _SEVERITY,
     column("step", "string", "posting: about to be posted; posted; failed: to be tried again."),
     column("at", "timestamp", "When the step was taken."),
+    column(
+        "awaits_end",
+        "boolean",
+        "The end of the anomaly is to be posted, too, since it may go on; false in the post of its"
+        " end. Null in rows of releases that posted no end.",
+    ),
 )

@@ -1,9 +1,10 @@
-"""Posts new and worsened anomalies to a webhook, and is never in the way of the pipeline.
+"""Posts new and worsened anomalies to a webhook, and their ends; is never in the way.
 
-An anomaly is posted, or it is still to be posted. What is about to be posted is written down first,
-so that no other run posts it meanwhile, and then whether it was posted. What failed is tried
-again by the next run; what a killed run left so by the first one that comes some minutes later,
-which may then post it for the second time.
+An anomaly is posted, or it is still to be posted; so is its end, if it was posted as something that
+may go on. What is about to be posted is written down first, so that no other run posts it
+meanwhile, and then whether it was posted. What failed is tried again by the next run; what a killed
+run left so by the first one that comes some minutes later, which may then post it for the second
+time.
 """
 
 from __future__ import annotations
@@ -14,25 +15,37 @@ import json
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from detectors.health import index_among
 from jobs.runtime.logs import of_every_log
 from lakehouse.runs import RunId
+from reporting.alerts import (
+    AGAIN,
+    ALERTMANAGER,
+    ENDED,
+    NEW,
+    Alert,
+    Letterhead,
+    Message,
+    messages,
+    parts,
+)
 from schemas.gold import SEVERITIES
 from schemas.tables import ALERTS, ANOMALIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import Row
+
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
 STAGE = "notify"
-
-_Anomaly: TypeAlias = "dict[str, Any]"
 
 # Details of runs in the ledger: the time of the log that anomalies were found, and posted, up to.
 _AS_OF = "as_of"
@@ -41,11 +54,9 @@ _TRIES = 3
 _TIMEOUT_S = 10
 _WAIT_S = 1.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# A part is posted, or given up, in less than a minute: what takes longer was left by a killed run.
+# A message is posted, or given up, in less than 40 seconds, and a part has 15 of them at most: what
+# takes longer was left by a killed run.
 _LEFT_BEHIND = dt.timedelta(minutes=10)
-# Of a post. Slack shows up to 40,000 characters.
-_MOST_ANOMALIES = 50
-_MOST_CHARACTERS = 20_000
 # Names of groups and clients, which their users choose, have up to 32,767 characters.
 _LONGEST = {"group_id": 200, "subject": 200, "summary": 500}
 # Some anomalies are found a while behind their end.
@@ -54,37 +65,96 @@ _SHOWN = (
     *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "summary"),
     *("started_at", "ended_at", "is_open"),
 )
+# Stands for PagerDuty's key in what a dry run prints.
+_NO_KEY = "(the key)"
+
+
+@dataclass
+class _Outlet:
+    """Where to post, and what got there.
+
+    Attributes:
+        url: the address, with its secrets; None in a dry run that was given none.
+        format: the shape of messages, one of FORMATS.
+        head: what all messages have in common.
+        sent: the alerts that were posted.
+    """
+
+    lakehouse: Lakehouse
+    url: str | None
+    format: str
+    head: Letterhead
+    sent: list[Alert] = field(default_factory=list)
+
+    def parts(self, alerts: list[Alert]) -> Iterator[list[Alert]]:
+        """Cut alerts into parts, each of which is noted as a whole."""
+        return parts(self.format, alerts, self.head)
+
+    def messages(self, part: list[Alert]) -> list[Message]:
+        """Return the messages of a part; one without a body has nothing to tell."""
+        return messages(self.format, part, self.head)
 
 
 @of_every_log
 def notify(run: Run) -> None:
-    """Post the anomalies of a severity that were not posted yet, or were milder then."""
-    url, lakehouse, runs = run.options.notify_url, run.lakehouse, run.lakehouse.runs
-    if url is None:
+    """Post the anomalies of a severity that are new or worse, and the end of those posted."""
+    options, lakehouse, runs = run.options, run.lakehouse, run.lakehouse.runs
+    if options.notify_url is None and not options.notify_dry_run:
         return
-    run.summary["anomalies_posted"] = 0
+    run.summary |= {"anomalies_posted": 0, "anomalies_resolved": 0}
     found, last = runs.last("anomalies"), runs.last(STAGE)
     if found is None:
         return
     as_of = found.details[_AS_OF]
     posted_to = None if last is None else last.details.get(_AS_OF)
-    posted, error = 0, None
+    outlet, error = _outlet(run), None
     with run.step("posting anomalies"):
-        claims = _claims(lakehouse)
+        claims = _claims(lakehouse)  # before what is due: who posts meanwhile makes one more
         since = (as_of if posted_to is None else posted_to) - _RECENT_MS
-        new = _new(lakehouse, SEVERITIES.index(run.options.notify_severity), since)
-        for number, part in enumerate(_parts(new), claims):
-            error = _post_once(lakehouse, url, part, RunId(STAGE, number))
+        alerts = _due(outlet, SEVERITIES.index(options.notify_severity), since)
+        due = [alert for alert in alerts if alert.why != AGAIN]
+        again = [alert for alert in alerts if alert.why == AGAIN]
+        if options.notify_dry_run:
+            _show(run, outlet, [*outlet.parts(due), *outlet.parts(again)])
+            return
+        for number, part in enumerate(outlet.parts(due), claims):
+            error = _post_once(outlet, part, RunId(STAGE, number))
             if error is not None:
                 break
-            posted += len(part)
         if error is None and posted_to != as_of:
             done = RunId(STAGE, runs.last_number(STAGE) + 1)
-            runs.note(done, rows={ALERTS.name: posted}, details={_AS_OF: as_of})
-    run.summary["anomalies_posted"] = posted
+            runs.note(done, rows={ALERTS.name: len(due)}, details={_AS_OF: as_of})
+        if error is None:
+            error = _post_again(outlet, again)
+    for name, why in (("anomalies_posted", NEW), ("anomalies_resolved", ENDED)):
+        run.summary[name] = sum(alert.why == why for alert in outlet.sent)
     if error is not None:
-        left = len(new) - posted
+        left = len(alerts) - len(outlet.sent)
         run.say(f"{left} anomalies could not be posted ({error}); the next run tries again")
+
+
+def _outlet(run: Run) -> _Outlet:
+    options = run.options
+    head = Letterhead(
+        cluster=run.lakehouse.cluster,
+        report=options.report_url,
+        key=_NO_KEY if options.notify_dry_run else options.notify_routing_key or "",
+        now=dt.datetime.now(dt.timezone.utc),
+    )
+    return _Outlet(run.lakehouse, options.notify_url, options.notify_shape, head)
+
+
+def _show(run: Run, outlet: _Outlet, told: list[list[Alert]]) -> None:
+    """Print what would be posted of some parts, a line of JSON for each message."""
+    bodies = [message.body for part in told for message in outlet.messages(part)]
+    shown = [json.dumps(body) for body in bodies if body]
+    for text in shown:
+        run.out.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    count = sum(map(len, told))
+    run.say(
+        f"{count} anomalies would be posted, in {len(shown)} messages; nothing was posted or noted"
+        " (--notify-dry-run)"
+    )
 
 
 def _claims(lakehouse: Lakehouse) -> int:
@@ -92,100 +162,131 @@ def _claims(lakehouse: Lakehouse) -> int:
     return lakehouse.read(ALERTS).where("step = 'posting'").select("at").distinct().count()
 
 
-def _new(lakehouse: Lakehouse, least: int, since: int) -> list[_Anomaly]:
-    """Return the anomalies to post: of a severity, new or worse.
+def _due(outlet: _Outlet, least: int, since: int) -> list[Alert]:
+    """Return what is to be posted: first what is new or worse, then what is over.
 
-    Those that ended before `since` are left out, unless an earlier run was about to post them.
+    Of what is new, all milder than `least` is left out, and what ended before `since` (epoch
+    milliseconds), unless an earlier run was about to post it. Alertmanager also gets what goes on.
     """
     rank = F.expr(index_among("severity", SEVERITIES))
-    known = lakehouse.read(ANOMALIES).where(rank >= least)
-    # The last step of an anomaly and severity says whether it was posted, or may be just now.
+    # The last step of an anomaly and severity says whether it was posted, or may be just now. Its
+    # end is a post of its own, and so is that it is worse.
     last = (
-        lakehouse.read(ALERTS)
-        .groupBy("anomaly_id", "severity")
+        outlet.lakehouse.read(ALERTS)
+        .groupBy("anomaly_id", "severity", "awaits_end")
         .agg(F.max_by("step", "at").alias("step"), F.max("at").alias("at"))
     )
-    left_at = F.lit(dt.datetime.now(dt.timezone.utc) - _LEFT_BEHIND)
-    is_sent = (F.col("step") == "posted") | (F.col("step") == "posting") & (F.col("at") > left_at)
+    left_at, is_posted = F.lit(outlet.head.now - _LEFT_BEHIND), F.col("step") == "posted"
+    is_sent = is_posted | (F.col("step") == "posting") & (F.col("at") > left_at)
     tried = last.groupBy("anomaly_id").agg(
         F.lit(True).alias("was_tried"),  # noqa: FBT003 - a column's value
         F.max(F.when(is_sent, rank)).alias("sent"),
+        F.max(F.when(is_posted & F.col("awaits_end"), rank)).alias("awaiting"),
+        F.max(F.when(is_sent & ~F.col("awaits_end"), rank)).alias("told"),
     )
-    joined = known.join(tried, "anomaly_id", how="left")
-    is_due = F.col("is_open") | (F.col("ended_at") >= F.timestamp_millis(F.lit(since)))
-    unposted = joined.where(
-        (is_due | F.col("was_tried")) & (F.col("sent").isNull() | (rank > F.col("sent")))
+    # What was posted may be found no more, by other thresholds or with records that came late.
+    known = outlet.lakehouse.read(ANOMALIES).withColumn("rank", rank)
+    joined = known.join(tried, "anomaly_id", how="full")
+    is_open = F.coalesce("is_open", F.lit(False))  # noqa: FBT003 - a column's value
+    is_due = is_open | (F.col("ended_at") >= F.timestamp_millis(F.lit(since)))
+    is_new = (
+        (F.col("rank") >= least)
+        & (is_due | F.col("was_tried"))
+        & (F.col("sent").isNull() | (F.col("rank") > F.col("sent")))
     )
-    rows = unposted.orderBy(rank.desc(), "started_at", "anomaly_id").select(*_SHOWN).collect()
-    return [
-        {name: _json_value(name, value) for name, value in row.asDict().items()} for row in rows
-    ]
+    awaits_end = F.expr("awaiting = sent AND (told IS NULL OR told < awaiting)")
+    awaits_end = F.coalesce(awaits_end, F.lit(False))  # noqa: FBT003 - a column's value
+    why = F.when(is_new, NEW).when(awaits_end & ~is_open, ENDED)
+    if outlet.format == ALERTMANAGER:
+        why = why.when(awaits_end, AGAIN)
+    is_worse = F.when(why == NEW, F.col("rank")).otherwise(F.col("sent"))
+    rows = (
+        joined.withColumns({"why": why, "awaits_end": awaits_end, "worst": is_worse})
+        .where("why IS NOT NULL")
+        .orderBy(
+            *((F.col("why") == NEW).desc(), F.desc("worst")),
+            *(F.asc_nulls_last("started_at"), "anomaly_id"),
+        )
+        .select(*_SHOWN, "why", "awaits_end", "sent", "worst")
+        .collect()
+    )
+    return [_alert(row) for row in rows]
 
 
-def _json_value(name: str, value: object) -> object:
+def _alert(row: Row) -> Alert:
+    anomaly = {name: _plain(name, row[name]) for name in _SHOWN}
+    anomaly["severity"] = SEVERITIES[row["worst"]]
+    is_new = row["why"] == NEW
+    return Alert(
+        why=row["why"],
+        anomaly=anomaly,
+        former=SEVERITIES[row["sent"]] if is_new and row["sent"] is not None else None,
+        awaits_end=is_new and (row["is_open"] or row["awaits_end"]),
+    )
+
+
+def _plain(name: str, value: object) -> object:
     """Return a value as it is posted: times in UTC, and no name too long."""
     if isinstance(value, dt.datetime):  # in the zone of this process, and it does not say so
-        return value.astimezone(dt.timezone.utc).isoformat().replace("+00:00", "Z")
+        return value.astimezone(dt.timezone.utc)
     if isinstance(value, str) and len(value) > (longest := _LONGEST.get(name, len(value))):
         return f"{value[: longest - 1]}…"
     return value
 
 
-def _parts(anomalies: list[_Anomaly]) -> Iterator[list[_Anomaly]]:
-    """Cut what there is to post into posts that are not too long for a webhook."""
-    part: list[_Anomaly] = []
-    length = 0  # of the text
-    for anomaly in anomalies:
-        line = len(_line(anomaly))
-        if part and (len(part) == _MOST_ANOMALIES or length + line > _MOST_CHARACTERS):
-            yield part
-            part, length = [], 0
-        part.append(anomaly)
-        length += line
-    if part:
-        yield part
-
-
-def _post_once(lakehouse: Lakehouse, url: str, part: list[_Anomaly], claim: RunId) -> str | None:
-    """Post some anomalies, unless another run does; give the reason if that did not work.
+def _post_once(outlet: _Outlet, part: list[Alert], claim: RunId) -> str | None:
+    """Post some alerts, unless another run does; give the reason if that did not work.
 
     Of runs that have seen the same claims, and so make the same one, a single one writes its own.
     """
-    at = _note(lakehouse, part, "posting", claim)
-    if lakehouse.read(ALERTS).where((F.col("step") == "posting") & (F.col("at") == at)).isEmpty():
+    at = _note(outlet, part, claim)
+    claims = outlet.lakehouse.read(ALERTS).where("step = 'posting'")
+    if claims.where(F.col("at") == at).isEmpty():
         return "another run is posting"
-    error = _post(url, _message(lakehouse.cluster, part))
-    _note(lakehouse, part, "posted" if error is None else "failed")
+    error = _post_all(outlet, part)
+    _note(outlet, part)
     return error
 
 
-def _note(
-    lakehouse: Lakehouse, part: list[_Anomaly], step: str, run: RunId | None = None
-) -> dt.datetime:
+def _post_again(outlet: _Outlet, alerts: list[Alert]) -> str | None:
+    """Post what goes on, of which nothing is noted; give the reason if that did not work."""
+    for part in outlet.parts(alerts):
+        error = _post_all(outlet, part)
+        if error is not None:
+            return error
+    return None
+
+
+def _post_all(outlet: _Outlet, part: list[Alert]) -> str | None:
+    """Post the messages of a part, up to the first that does not get there."""
+    for message in outlet.messages(part):
+        error = _post(outlet.url or "", json.dumps(message.body).encode()) if message.body else None
+        if error is not None:
+            return error
+        outlet.sent += message.alerts
+    return None
+
+
+def _note(outlet: _Outlet, part: list[Alert], claim: RunId | None = None) -> dt.datetime:
+    """Note that alerts are about to be posted, or without a claim, which of them were."""
     now = dt.datetime.now(dt.timezone.utc)
+    sent = {alert.anomaly["anomaly_id"] for alert in outlet.sent}
     alerts: list[dict[str, object]] = [
-        {"anomaly_id": a["anomaly_id"], "severity": a["severity"], "step": step, "at": now}
-        for a in part
+        {
+            "anomaly_id": alert.anomaly["anomaly_id"],
+            "severity": alert.anomaly["severity"],
+            "step": "posting" if claim else _outcome(alert, sent),
+            "at": now,
+            "awaits_end": alert.awaits_end,
+        }
+        for alert in part
     ]
-    lakehouse.append(ALERTS, alerts, run)
+    outlet.lakehouse.append(ALERTS, alerts, claim)
     return now
 
 
-def _message(cluster: str, part: list[_Anomaly]) -> bytes:
-    """Make the body: ``text`` is what Slack and its like show, ``anomalies`` is for programs."""
-    title = f"groupledger: {len(part)} new or worse anomalies in cluster {_plain(cluster)}"
-    text = "\n".join([title, *map(_line, part)])
-    return json.dumps({"text": text, "cluster": cluster, "anomalies": part}).encode()
-
-
-def _line(anomaly: _Anomaly) -> str:
-    return f"[{anomaly['severity']}] {anomaly['kind']} {_plain(anomaly['summary'])}"
-
-
-def _plain(text: str) -> str:
-    """Take a name that anyone may have chosen for what it is: no markup, no control characters."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _outcome(alert: Alert, sent: set[str]) -> str:
+    return "posted" if alert.anomaly["anomaly_id"] in sent else "failed"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

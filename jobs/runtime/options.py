@@ -178,10 +178,36 @@ class Anomalies(Part):
     thresholds: Annotated[str | None, _ANOMALIES] = None
     """TOML file with other thresholds, see docs/anomalies.md."""
     notify: Annotated[str | None, _ANOMALIES] = None
-    """Address that new and worse anomalies are posted to; ${env:NAME} stands for an environment
+    """Address that anomalies and their ends are posted to; ${env:NAME} is an environment
     variable."""
     notify_severity: Annotated[Literal["info", "warning", "critical"], _ANOMALIES] = "warning"
     """The least severity that is posted."""
+    notify_format: Annotated[
+        Literal["json", "slack", "teams", "pagerduty", "alertmanager"] | None, _ANOMALIES
+    ] = None
+    """The shape of what is posted (default: what the address tells, else json)."""
+    notify_key: Annotated[str | None, _ANOMALIES] = None
+    """PagerDuty's routing key, as ${env:NAME}: an environment variable."""
+    notify_dry_run: Annotated[bool, _ANOMALIES] = False
+    """Print what would be posted, a line of JSON for each message, and post nothing."""
+    report_url: Annotated[str | None, _ANOMALIES] = None
+    """Where people open the report: messages link to it."""
+
+    @property
+    def notify_routing_key(self) -> str | None:
+        """PagerDuty's key itself.
+
+        Raises:
+            ValueError: An environment variable that it names is not set.
+        """
+        return None if self.notify_key is None else _with_environment(self.notify_key)
+
+    @property
+    def notify_shape(self) -> str:
+        """The shape of what is posted."""
+        from reporting.alerts import guessed  # noqa: PLC0415 - help comes without it
+
+        return self.notify_format or guessed(self.notify_url or "")
 
     @property
     def notify_url(self) -> str | None:
@@ -198,6 +224,17 @@ class Anomalies(Part):
             _check_thresholds(self.thresholds)
         if self.notify is not None and not re.match(r"https?://\S+$", self.notify_url or ""):
             raise ValueError("--notify: give an http:// or https:// address")
+        if self.report_url is not None and not re.match(r"https?://\S{1,400}$", self.report_url):
+            raise ValueError(
+                "--report-url: give an http:// or https:// address of up to 400 characters"
+            )
+        is_pagerduty = self.notify_shape == "pagerduty"
+        if self.notify is not None and is_pagerduty and not self.notify_routing_key:
+            raise ValueError(
+                "--notify: PagerDuty needs its routing key: --notify-key '${env:NAME}'"
+            )
+        if self.notify_key is not None and not is_pagerduty:
+            raise ValueError("--notify-key goes with --notify-format pagerduty")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -692,7 +729,9 @@ def _with_environment(text: str) -> str:
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match.group(1))
         if found is None:
-            raise ValueError(f"--notify: environment variable {match.group(1)} is not set")
+            raise ValueError(
+                f"--notify, --notify-key: environment variable {match.group(1)} is not set"
+            )
         return found
 
     return re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", value, text)

@@ -41,9 +41,9 @@ _NAMES = "#groups tbody td:first-child"
 class Page:
     """A page that is open in the browser."""
 
-    def __init__(self, driver: webdriver.Chrome, path: Path) -> None:
+    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
         self.driver = driver
-        driver.get(path.as_uri())
+        driver.get(address)
         self.wait("return document.documentElement.dataset.ready === 'true'")
 
     def run(self, script: str, *arguments: WebElement) -> Any:  # noqa: ANN401 - whatever it returns
@@ -120,7 +120,7 @@ def storm_report(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def storm(browser: webdriver.Chrome, storm_report: Path) -> Page:
-    opened = Page(browser, storm_report)
+    opened = Page(browser, storm_report.as_uri())
     opened.wait_for_charts(_STORM, 6)
     return opened
 
@@ -242,7 +242,7 @@ def test_times_switch_to_the_zone_of_the_browser(
 ) -> None:
     zone = {"timezoneId": "Asia/Kolkata"}  # 5 h 30 min ahead of UTC
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", zone)
-    opened = Page(browser, storm_report)
+    opened = Page(browser, storm_report.as_uri())
     assert opened.text("#as-of") == "as of 2026-11-21 07:03:39 UTC"
     Select(opened.one("#zone")).select_by_value("local")
     assert opened.text("#as-of") in {
@@ -262,7 +262,7 @@ def test_names_that_attack_the_page_are_shown_and_do_nothing(
 ) -> None:
     path = tmp_path / "report.html"
     path.write_text(page(facts(list(ATTACKS), 20), parts), encoding="utf-8")
-    opened = Page(browser, path)
+    opened = Page(browser, path.as_uri())
     for group in opened.driver.find_elements(By.CSS_SELECTOR, "details.group"):
         opened.driver.execute_script("arguments[0].open = true", group)
     opened.wait_for_charts("#details", 7 * len(ATTACKS))
@@ -280,6 +280,28 @@ def test_names_that_attack_the_page_are_shown_and_do_nothing(
     assert opened.complaints == []
 
 
+@pytest.mark.parametrize(
+    ("anchor", "shown"),
+    [
+        ("#group=team%2Fblue%20%3Cb%3E", "#group-2"),
+        ("#group=", "#group-1"),
+        ("#group=no-such-group", "#anomalies"),
+        ("#group=%E0%A4%A", "#anomalies"),
+    ],
+    ids=["a name", "the empty name", "a group without charts", "no name at all"],
+)
+def test_the_link_of_an_alert_opens_its_group(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path, anchor: str, shown: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page(facts(["orders", "", "team/blue <b>"], 20), parts), encoding="utf-8")
+    opened = Page(browser, f"{path.as_uri()}{anchor}")
+    top = f"return document.querySelector('{shown}').getBoundingClientRect().top"
+    assert abs(opened.run(top)) < browser.get_window_size()["height"]
+    assert opened.run("return document.querySelector('#group-2').open") == (shown == "#group-2")
+    assert opened.complaints == []
+
+
 def test_code_that_is_not_the_pages_own_does_not_run(
     browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
 ) -> None:
@@ -287,7 +309,7 @@ def test_code_that_is_not_the_pages_own_does_not_run(
     path = tmp_path / "report.html"
     injected = "<script>document.title = 'attacked'</script><img src=x onerror=document.title=1>"
     path.write_text(text.replace("<footer>", f"<footer>{injected}"), encoding="utf-8")
-    opened = Page(browser, path)
+    opened = Page(browser, path.as_uri())
     assert opened.driver.title == "groupledger: default"
     assert any("Content Security Policy" in message for message in opened.complaints)
 
@@ -315,7 +337,7 @@ def test_five_thousand_groups_are_small_and_quick(
     assert path.stat().st_size < 10_000_000
     # Time of the processor: what else the machine does is no matter.
     browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
-    opened = Page(browser, path)
+    opened = Page(browser, path.as_uri())
     search = opened.one("#search")
     search.send_keys("SERVICE-4999")
     assert opened.texts(_NAMES) == ["team-39.service-4999.consumer"]
@@ -541,7 +563,7 @@ def _saved(folder: Path) -> list[Path]:
 def _open(browser: webdriver.Chrome, parts: Ingredients, folder: Path, shown: Facts) -> Page:
     path = folder / "report.html"
     path.write_text(page(shown, parts), encoding="utf-8")
-    return Page(browser, path)
+    return Page(browser, path.as_uri())
 
 
 def _nothing() -> Facts:

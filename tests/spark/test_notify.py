@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import threading
@@ -9,6 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 
 from jobs.runtime import notify as notify_module
@@ -17,21 +19,25 @@ from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import ALERTS, ANOMALIES
 from tests.support.jobs import run_of, table
+from tests.support.receivers import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
+    from reporting.alerts import Alert
+
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.timezone.utc)
 SECRET = "canary-b7d1"  # noqa: S105 - made up
+REPORT = "https://reports.example.org/groups.html"
 
 
 class Webhook:
     """A server that keeps what it is sent, and answers as configured."""
 
     def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
+        self.received: list[Any] = []
         self.asked: list[str] = []
         self.answers: list[int | bytes] = []
         outer = self
@@ -272,16 +278,16 @@ def test_of_two_runs_at_once_one_posts(
 ) -> None:
     found(lakehouse, 0, *(anomaly(f"a{number:03}") for number in range(60)))
     run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
-    new = notify_module._new
+    due = notify_module._due
 
-    def while_another_posts(*arguments: Any) -> list[dict[str, Any]]:  # noqa: ANN401
-        seen = new(*arguments)
+    def while_another_posts(*arguments: Any) -> list[Alert]:  # noqa: ANN401
+        seen = due(*arguments)
         with monkeypatch.context() as patch:
-            patch.setattr(notify_module, "_new", new)
+            patch.setattr(notify_module, "_due", due)
             notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
         return seen
 
-    monkeypatch.setattr(notify_module, "_new", while_another_posts)
+    monkeypatch.setattr(notify_module, "_due", while_another_posts)
     notify(run)
     assert [len(message["anomalies"]) for message in webhook.received] == [50, 10]
     assert "60 anomalies could not be posted (another run is posting)" in capsys.readouterr().err
@@ -319,3 +325,153 @@ def test_times_are_utc_whatever_the_zone_of_the_process(
     (posted,) = webhook.received[0]["anomalies"]
     assert posted["started_at"] == "2026-11-21T11:00:00Z"
     assert posted["ended_at"] == "2026-11-21T11:55:00Z"
+
+
+def ends_posted(webhook: Webhook) -> list[list[str]]:
+    """Return the ids of what each message said is over."""
+    return [[a["anomaly_id"] for a in message["resolved"]] for message in webhook.received]
+
+
+def test_the_end_of_what_was_open_is_posted_once(webhook: Webhook, lakehouse: Lakehouse) -> None:
+    def post(severity: str = "warning") -> dict[str, Any]:
+        options = ("--notify", webhook.url, "--notify-severity", severity)
+        run = run_of(lakehouse.spark, lakehouse.root, "anomalies", *options)
+        notify(run)
+        return run.summary
+
+    def open_(name: str, severity: str = "warning") -> dict[str, Any]:
+        return anomaly(name, severity, is_open=True)
+
+    found(lakehouse, 0, open_("a"), open_("worse"), open_("gone"), anomaly("over"), open_("on"))
+    post()
+    found(lakehouse, 1, anomaly("a"), anomaly("worse", "critical"), anomaly("over"), open_("on"))
+    webhook.answers = [404]
+    assert post() == {"anomalies_posted": 0, "anomalies_resolved": 0}
+    assert post("critical") == {"anomalies_posted": 1, "anomalies_resolved": 2}
+    assert post() == {"anomalies_posted": 0, "anomalies_resolved": 1}
+    post()
+    assert webhook.posted == ["a", "gone", "on", "over", "worse", "worse"]
+    assert ends_posted(webhook) == [[], ["a", "gone"], ["worse"]]
+    (_, second, third) = webhook.received
+    assert (
+        second["text"]
+        .splitlines()[0]
+        .endswith("1 new or worse anomaly, 2 resolved in cluster default")
+    )
+    assert [row["kind"] for row in second["resolved"]] == ["rebalance_storm", None]
+    assert second["anomalies"][0]["former_severity"] == "warning"
+    assert third["resolved"][0]["severity"] == "critical"
+
+
+def test_what_a_former_release_has_posted_is_not_posted_again(
+    webhook: Webhook, lakehouse: Lakehouse
+) -> None:
+    columns = [column for column in ALERTS.columns if column.name != "awaits_end"]
+    former = dataclasses.replace(ALERTS, columns=tuple(columns))
+    rows = [
+        {"anomaly_id": name, "severity": "warning", "step": "posted", "at": NOW}
+        for name in ("over", "open", "worse")
+    ]
+    lakehouse.append(former, rows)
+    worse = anomaly("worse", "critical", is_open=True)
+    found(lakehouse, 0, anomaly("over"), anomaly("open", is_open=True), worse)
+    run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
+    notify(run)
+    assert webhook.posted == ["worse"]
+    found(lakehouse, 1, anomaly("over"), anomaly("open"), anomaly("worse", "critical"))
+    notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+    assert ends_posted(webhook) == [[], ["worse"]]
+
+
+@pytest.mark.parametrize("format_", ["slack", "teams", "pagerduty", "alertmanager"])
+def test_each_receiver_gets_its_own_shape_and_the_end(
+    webhook: Webhook,
+    lakehouse: Lakehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    format_: str,
+) -> None:
+    monkeypatch.setenv("ROUTING_KEY", "canary-of-the-key")
+    options = ["--notify", webhook.url, "--notify-format", format_, "--report-url", REPORT]
+    if format_ == "pagerduty":
+        options += ["--notify-key", "${env:ROUTING_KEY}"]
+
+    def post() -> list[Any]:
+        webhook.received.clear()
+        notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", *options))
+        for body in webhook.received:
+            jsonschema.validate(body, SCHEMAS[format_])
+        return list(webhook.received)
+
+    found(lakehouse, 0, anomaly("a", is_open=True), anomaly("b"))
+    first = post()
+    again = post()
+    found(lakehouse, 1, anomaly("a"), anomaly("b"))
+    last = post()
+    assert post() == []
+    text = json.dumps([first, last])
+    assert f"{REPORT}#group=%3C%21channel%3E%20%26%20co%0A" in text
+    assert ("<!channel>" in text) == (format_ == "teams")
+    if format_ == "pagerduty":
+        acts = [(e["event_action"], e["dedup_key"]) for e in [*first, *last]]
+        assert acts == [("trigger", "a"), ("trigger", "b"), ("resolve", "a")]
+        assert {e["routing_key"] for e in [*first, *last]} == {"canary-of-the-key"}
+    elif format_ == "alertmanager":
+        assert [len(body) for body in [*first, *again, *last]] == [2, 1, 1]  # what goes on again
+        assert {a["labels"]["anomaly_id"] for a in [*again[0], *last[0]]} == {"a"}
+        now = dt.datetime.now(dt.timezone.utc).isoformat()
+        assert again[0][0]["endsAt"] > now > last[0][0]["endsAt"]
+    else:
+        assert len(first) == len(last) == 1
+        assert "2 new or worse anomalies in cluster default" in text
+        assert "1 resolved anomaly in cluster default" in text
+    if format_ != "alertmanager":
+        assert again == []
+    kept = repr(table(lakehouse.spark, lakehouse.root, ALERTS.name).collect())
+    assert "canary" not in capsys.readouterr().err + kept
+
+
+def test_of_events_that_are_posted_one_by_one_each_is_noted(
+    webhook: Webhook,
+    lakehouse: Lakehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ROUTING_KEY", "canary-of-the-key")
+    options = ("--notify-format", "pagerduty", "--notify-key", "${env:ROUTING_KEY}")
+    found(lakehouse, 0, *(anomaly(name) for name in ("a", "b", "c")))
+    webhook.answers = [200, 400]
+    for _ in range(2):
+        notify(
+            run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url, *options)
+        )
+    assert [event["dedup_key"] for event in webhook.received] == ["a", "b", "c"]
+    said = capsys.readouterr().err
+    assert "2 anomalies could not be posted (the webhook answered 400); the next run" in said
+    assert "canary" not in said
+
+
+def test_a_dry_run_prints_what_would_be_posted_and_notes_nothing(
+    webhook: Webhook,
+    lakehouse: Lakehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ROUTING_KEY", "canary-of-the-key")
+    found(lakehouse, 0, anomaly("a", summary=":bomb: [red]long[/] " * 20), anomaly("b"))
+    for given in (("--notify", webhook.url, "--notify-key", "${env:ROUTING_KEY}"), ()):
+        dry = ("--notify-format", "pagerduty", "--notify-dry-run")
+        notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", *given, *dry))
+        said = capsys.readouterr()
+        events = [json.loads(line) for line in said.out.splitlines()]
+        for event in events:
+            jsonschema.validate(event, SCHEMAS["pagerduty"])
+        assert [event["dedup_key"] for event in events] == ["a", "b"]
+        assert ":bomb: [red]long[/]" in events[0]["payload"]["summary"]
+        assert "2 anomalies would be posted, in 2 messages; nothing was posted" in said.err
+        assert "canary" not in said.out + said.err
+    assert webhook.asked == []
+    assert not lakehouse.exists(ALERTS)
+    assert lakehouse.of("default").runs.last("notify") is None
+    notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
+    assert webhook.posted == ["a", "b"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs import accuracy, detection, markdown, messages, options, performance
+from docs import accuracy, alerts, detection, markdown, messages, options, performance
 from docs.tables import PAGE, page
 from jobs.runtime.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
@@ -41,6 +41,10 @@ def test_the_page_of_anomalies_has_what_was_found_and_the_thresholds() -> None:
     assert detection.detection() in text, "run: docs/detection.py"
     assert detection.thresholds() in text, "run: docs/detection.py"
     assert all(f"\n- **{kind}**: " in text for kind in detection.KINDS)
+
+
+def test_the_page_of_anomalies_has_the_messages_that_are_posted() -> None:
+    assert alerts.examples() in alerts.PAGE.read_text("utf-8"), "run: docs/alerts.py"
 
 
 def test_the_page_of_sql_has_the_views_and_functions() -> None:

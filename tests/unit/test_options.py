@@ -330,3 +330,31 @@ class TestHashClients:
         file.write_text("hash-clients = true\n")
         assert command_line.parse(["decode", "--config", str(file)]).hash_clients
         assert not command_line.parse(["history", "--config", str(file)]).hash_clients
+
+
+def test_pagerduty_needs_a_key_and_nobody_else_has_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PD_KEY", "canary-key")
+    address = ("anomalies", "--notify", "https://events.eu.pagerduty.com/v2/enqueue")
+    assert "--notify-key '${env:NAME}'" in refusal(capsys, *address)
+    chosen = command_line.parse([*address, "--notify-key", "${env:PD_KEY}"])
+    assert (chosen.notify_shape, chosen.notify_routing_key) == ("pagerduty", "canary-key")
+    assert "canary" not in repr(chosen)
+    chat = ("anomalies", "--notify", "https://hooks.slack.com/services/x")
+    assert command_line.parse([*chat]).notify_shape == "slack"
+    assert command_line.parse([*chat, "--notify-format", "json"]).notify_shape == "json"
+    said = refusal(capsys, *chat, "--notify-key", "${env:PD_KEY}")
+    assert said.endswith("--notify-key goes with --notify-format pagerduty")
+    said = refusal(capsys, *address, "--notify-key", "${env:NO_SUCH}")
+    assert said.endswith("environment variable NO_SUCH is not set")
+
+
+def test_a_dry_run_of_posts_needs_no_address() -> None:
+    chosen = command_line.parse(["anomalies", "--notify-format", "pagerduty", "--notify-dry-run"])
+    assert (chosen.notify_url, chosen.notify_shape) == (None, "pagerduty")
+
+
+@pytest.mark.parametrize("url", ["report.html", "ftp://a/b", "https://a b", f"https://{'a' * 401}"])
+def test_the_report_is_opened_in_a_browser(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert "--report-url" in refusal(capsys, "pipeline", "--records", "x", "--report-url", url)

@@ -1,0 +1,438 @@
+"""What is posted about anomalies: plain data, in the shape that each receiver has published.
+
+A shape is a function of its own. The library Apprise was looked at (2.3.0) and left: it has no
+Alertmanager, passes a title and a text, so that no receiver gets an anomaly's severity, id and
+times in fields, takes addresses in forms of its own, and says of a post that failed only that it
+did; each of the functions below is shorter than its configuration.
+
+Names of groups and clients are chosen by whoever may join a group. No shape gives them to a
+receiver as markup: Slack gets them as `plain_text`, Teams as a `TextRun`, which knows no Markdown,
+and what is passed on by others has no angle brackets.
+
+Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block
+Teams: https://adaptivecards.io/explorer, https://learn.microsoft.com/connectors/teams
+PagerDuty: https://developer.pagerduty.com/docs/send-alert-event
+Alertmanager: https://prometheus.io/docs/alerting/latest/alerts_api
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Json: TypeAlias = "dict[str, Any]"
+
+FORMATS = JSON, SLACK, TEAMS, PAGERDUTY, ALERTMANAGER = (
+    *("json", "slack", "teams"),
+    *("pagerduty", "alertmanager"),
+)
+"""What --notify-format takes."""
+
+NEW, ENDED, AGAIN = "new", "ended", "again"
+"""Why an anomaly is posted: it is new or worse, it was posted and is over, it still goes on."""
+
+_SLACK_HOSTS = frozenset({"hooks.slack.com", "hooks.slack-gov.com"})
+_PAGERDUTY_HOSTS = frozenset({"events.pagerduty.com", "events.eu.pagerduty.com"})
+_ALERTS_PATH = "/api/v2/alerts"
+
+# Slack takes 50 blocks, of 3,000 characters each. It also refuses blocks of 13,200 characters
+# together, counted with about 110 of its own for each (slackapi/bolt-js, issue 2509).
+_SLACK_BLOCK = 120
+_SLACK_ROOM = 9_500
+# A workflow refuses a message of more than 28 KB.
+_TEAMS_ROOM = 24_000
+_SUMMARY = 1_024  # characters of a summary in PagerDuty
+_COLOURS = {"critical": "Attention", "warning": "Warning", "info": "Accent"}
+
+# Alertmanager takes an alert for resolved at its endsAt. One that goes on is posted by each run.
+_GOES_ON = dt.timedelta(days=2)
+# Of one that is resolved before its group's turn (group_interval, five minutes) nobody is told.
+_LONG_ENOUGH_TO_BE_TOLD = dt.timedelta(minutes=15)
+
+# A name that is longer makes no part of an address.
+_LONGEST_ANCHOR = 500
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An anomaly, and why it is posted.
+
+    Attributes:
+        why: NEW, ENDED or AGAIN.
+        anomaly: what gold.anomalies has of it, times in UTC; its severity is the one that it is, or
+            was, posted with. Of one that is not found any more, only the id and the severity are
+            known, and all else is None.
+        former: the severity that it was posted with before, if it is worse now.
+        awaits_end: its end is to be posted, too.
+    """
+
+    why: str
+    anomaly: Json
+    former: str | None = None
+    awaits_end: bool = False
+
+
+@dataclass(frozen=True)
+class Letterhead:
+    """What all messages of a run have in common.
+
+    Attributes:
+        cluster: name of the cluster.
+        report: where people open the report; None if it was not said.
+        key: PagerDuty's routing key; no other shape has it.
+        now: the time of the post.
+    """
+
+    cluster: str
+    report: str | None
+    key: str
+    now: dt.datetime
+
+
+class Message(NamedTuple):
+    """The body of one post, and the alerts that it tells of."""
+
+    body: Json | list[Json]
+    alerts: list[Alert]
+
+
+def guessed(url: str) -> str:
+    """Return the format that an address asks for; JSON if it may be anything.
+
+    Workflows of Teams have addresses that other workflows have, too.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:  # an address that no post will reach
+        return JSON
+    if host in _SLACK_HOSTS:
+        return SLACK
+    if host in _PAGERDUTY_HOSTS:
+        return PAGERDUTY
+    return ALERTMANAGER if parts.path.rstrip("/").endswith(_ALERTS_PATH) else JSON
+
+
+def parts(format_: str, alerts: list[Alert], head: Letterhead) -> Iterator[list[Alert]]:
+    """Cut what there is to post into parts, as few as the receiver's limits allow."""
+    shape = _SHAPES[format_]
+    part: list[Alert] = []
+    taken = 0
+    for alert in alerts:
+        size = shape.size(alert, head)
+        if part and (len(part) == shape.most or taken + size > shape.room):
+            yield part
+            part, taken = [], 0
+        part.append(alert)
+        taken += size
+    if part:
+        yield part
+
+
+def messages(format_: str, part: list[Alert], head: Letterhead) -> list[Message]:
+    """Return what is to be posted of a part, in this order."""
+    return _SHAPES[format_].messages(part, head)
+
+
+def _title(part: list[Alert], head: Letterhead) -> str:
+    new = sum(alert.why == NEW for alert in part)
+    ended = sum(alert.why == ENDED for alert in part)
+    said = [_many(new, "new or worse anomal")] if new else []
+    if ended:
+        said.append(f"{ended} resolved" if said else _many(ended, "resolved anomal"))
+    return f"groupledger: {', '.join(said)} in cluster {head.cluster}"
+
+
+def _many(count: int, stem: str) -> str:
+    return f"{count} {stem}{'y' if count == 1 else 'ies'}"
+
+
+def _one_line(text: str) -> str:
+    """Take line breaks and other control characters out of a text."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _summary(alert: Alert) -> str:
+    summary = alert.anomaly["summary"]
+    return "It is not found any more." if summary is None else _one_line(summary)
+
+
+def _what(alert: Alert) -> str:
+    """Name the kind of an anomaly, or its id, if it is not found any more."""
+    return str(alert.anomaly["kind"] or alert.anomaly["anomaly_id"])
+
+
+def _status(alert: Alert) -> str:
+    if alert.why == ENDED:
+        return "resolved"
+    was = "" if alert.former is None else f", was {alert.former}"
+    return f"{alert.anomaly['severity']}{was}"
+
+
+def _link(alert: Alert, head: Letterhead) -> str | None:
+    """Return where the report tells of an anomaly's group; None if nobody said where it is."""
+    group, report = alert.anomaly["group_id"], head.report
+    if report is None or group is None or "#" in report:
+        return report
+    anchor = quote(group, safe="", errors="replace")
+    return f"{report}#group={anchor}" if len(anchor) <= _LONGEST_ANCHOR else report
+
+
+def _written(value: object) -> object:
+    """Write a time as ISO 8601; JSON has the other values itself."""
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, dt.datetime) else value
+
+
+def _size(item: object) -> int:
+    return len(json.dumps(item)) + 2  # with a comma and a blank
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+
+def _json(part: list[Alert], head: Letterhead) -> list[Message]:
+    """Make one body: ``text`` is what chat services show, the rest is for programs."""
+    lines = [_title(part, head), *(_line(alert) for alert in part)]
+    if head.report is not None:
+        lines.append(_escaped(head.report))
+    body = {
+        "text": "\n".join(lines),
+        "cluster": head.cluster,
+        "report": head.report,
+        "anomalies": [_row(alert, head) for alert in part if alert.why == NEW],
+        "resolved": [_row(alert, head) for alert in part if alert.why == ENDED],
+    }
+    return [Message(body, part)]
+
+
+def _line(alert: Alert) -> str:
+    return f"[{_status(alert)}] {_what(alert)} {_escaped(_summary(alert))}"
+
+
+def _row(alert: Alert, head: Letterhead) -> Json:
+    row = {name: _written(value) for name, value in alert.anomaly.items()}
+    return {**row, "former_severity": alert.former, "report": _link(alert, head)}
+
+
+def _escaped(text: str) -> str:
+    """Escape what Slack and its like take for markup: mentions, links."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+# -- Slack -----------------------------------------------------------------------------------------
+
+
+def _slack(part: list[Alert], head: Letterhead) -> list[Message]:
+    """Make one message of blocks; ``text`` is what a notification shows."""
+    title = _title(part, head)
+    blocks = [_mrkdwn(f"*{title}*")]
+    for alert in part:
+        blocks += _slack_blocks(alert, head)
+    if head.report is not None:
+        blocks.append(_mrkdwn(_slack_link(head.report, "Open the report")))
+    return [Message({"text": title, "blocks": blocks}, part)]
+
+
+def _slack_blocks(alert: Alert, head: Letterhead) -> list[Json]:
+    if alert.why == ENDED:
+        return [_plain_text(f"[{_status(alert)}] {_what(alert)} {_summary(alert)}")]
+    line = f"*{_status(alert)}* {_escaped(_what(alert))}"
+    if (link := _link(alert, head)) is not None:
+        line += f"  {_slack_link(link, 'in the report')}"
+    return [_mrkdwn(line), _plain_text(_summary(alert))]
+
+
+def _mrkdwn(text: str) -> Json:
+    """Return a block of our own words; names of channels and the like are not looked for in it."""
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+
+
+def _plain_text(text: str) -> Json:
+    """Return a block of any text: shown as it is."""
+    return {
+        "type": "section",
+        "text": {"type": "plain_text", "text": _escaped(text), "emoji": False},
+    }
+
+
+def _slack_link(url: str, text: str) -> str:
+    escaped = url.replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
+    return f"<{_escaped(escaped)}|{text}>"
+
+
+# -- Teams -----------------------------------------------------------------------------------------
+
+
+def _teams(part: list[Alert], head: Letterhead) -> list[Message]:
+    """Make one message with an Adaptive Card, as a workflow of Teams takes it."""
+    title = _run(_title(part, head), weight="Bolder", size="Medium")
+    card: Json = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "msteams": {"width": "Full"},
+        "body": [_rich_text(title), *(_teams_item(alert, head) for alert in part)],
+    }
+    if head.report is not None:
+        card["actions"] = [_open(head.report, "Open the report")]
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": card,
+    }
+    return [Message({"type": "message", "attachments": [attachment]}, part)]
+
+
+def _teams_item(alert: Alert, head: Letterhead) -> Json:
+    colour = "Good" if alert.why == ENDED else _COLOURS[alert.anomaly["severity"]]
+    status = _run(_status(alert), weight="Bolder", color=colour)
+    summary, what = _run(_summary(alert)), _run(f"  {_what(alert)}  ")
+    lines = [[status, what, summary]] if alert.why == ENDED else [[status, what], [summary]]
+    item: Json = {
+        "type": "Container",
+        "separator": True,
+        "items": [{**_rich_text(*line), "spacing": "Small"} for line in lines],
+    }
+    if (link := _link(alert, head)) is not None:
+        item["selectAction"] = _open(link, "In the report")
+    return item
+
+
+def _rich_text(*runs: Json) -> Json:
+    return {"type": "RichTextBlock", "inlines": list(runs)}
+
+
+def _run(text: str, **style: str) -> Json:
+    return {"type": "TextRun", "text": text, **style}
+
+
+def _open(url: str, title: str) -> Json:
+    return {"type": "Action.OpenUrl", "title": title, "url": url}
+
+
+# -- PagerDuty -------------------------------------------------------------------------------------
+
+
+def _pagerduty(part: list[Alert], head: Letterhead) -> list[Message]:
+    """Make an event for each anomaly: the API takes one at a time."""
+    return [Message(_event(alert, head), [alert]) for alert in part]
+
+
+def _event(alert: Alert, head: Letterhead) -> Json:
+    anomaly = alert.anomaly
+    event: Json = {
+        "routing_key": head.key,
+        "event_action": "resolve" if alert.why == ENDED else "trigger",
+        "dedup_key": anomaly["anomaly_id"],
+    }
+    if alert.why == ENDED:
+        return event
+    group = anomaly["group_id"]
+    details = ("label", "started_at", "ended_at", "is_open")
+    event["payload"] = {
+        "summary": _passed_on(f"{anomaly['kind']}: {_summary(alert)}")[:_SUMMARY],
+        "source": head.cluster if group is None else f"{head.cluster}/{_passed_on(group)}",
+        "severity": anomaly["severity"],
+        "timestamp": _written(anomaly["started_at"]),
+        "group": head.cluster,
+        "class": anomaly["kind"],
+        "custom_details": {name: _written(anomaly[name]) for name in details},
+    }
+    if anomaly["subject"] is not None:
+        event["payload"]["component"] = _passed_on(anomaly["subject"])
+    event["client"] = "groupledger"
+    if (link := _link(alert, head)) is not None:
+        event["client_url"] = link
+        event["links"] = [{"href": link, "text": "The group in the report"}]
+    return event
+
+
+def _passed_on(text: str) -> str:
+    """Write a text that others pass on to who knows whom: no mention or link of chat services."""
+    return _one_line(text).replace("<", "\u2039").replace(">", "\u203a")
+
+
+# -- Alertmanager ----------------------------------------------------------------------------------
+
+
+def _alertmanager(part: list[Alert], head: Letterhead) -> list[Message]:
+    """Make one list of alerts; of one that is not found any more, none: its time runs out."""
+    found = [alert for alert in part if alert.anomaly["kind"] is not None]
+    return [Message([item for alert in found for item in _firings(alert, head)], part)]
+
+
+def _firings(alert: Alert, head: Letterhead) -> list[Json]:
+    """Return an anomaly as an alert; if it is worse now, the milder one, too, as resolved.
+
+    The labels identify an alert, and its severity is one of them.
+    """
+    anomaly, now = alert.anomaly, head.now
+    if alert.why == ENDED:
+        ends = min(anomaly["ended_at"], now)
+    else:
+        ends = now + (_GOES_ON if anomaly["is_open"] else _LONG_ENOUGH_TO_BE_TOLD)
+    firings = [_firing(alert, head, anomaly["severity"], ends)]
+    if alert.former is not None:
+        firings.append(_firing(alert, head, alert.former, now))
+    return firings
+
+
+def _firing(alert: Alert, head: Letterhead, severity: str, ends: dt.datetime) -> Json:
+    anomaly = alert.anomaly
+    labels = {
+        "alertname": anomaly["kind"],
+        "severity": severity,
+        "cluster": head.cluster,
+        "group": anomaly["group_id"],
+        "subject": anomaly["subject"],
+        "anomaly_id": anomaly["anomaly_id"],
+    }
+    more = {name: _written(anomaly[name]) for name in ("label", "started_at", "ended_at")}
+    annotations = {"summary": _summary(alert), **more}
+    firing: Json = {
+        "labels": {name: _passed_on(text) for name, text in labels.items() if text},
+        "annotations": {name: _passed_on(str(text)) for name, text in annotations.items() if text},
+        "startsAt": _written(min(anomaly["started_at"], ends)),  # else it is refused
+        "endsAt": _written(ends),
+    }
+    if (link := _link(alert, head)) is not None:
+        firing["generatorURL"] = link
+    return firing
+
+
+class _Shape(NamedTuple):
+    """How a format is made, and what a message holds at most.
+
+    Attributes:
+        messages: makes the messages of a part.
+        most: alerts of a part.
+        room: what they may take up together, in the unit of `size`.
+        size: what one takes up.
+    """
+
+    messages: Callable[[list[Alert], Letterhead], list[Message]]
+    most: int
+    room: int
+    size: Callable[[Alert, Letterhead], int]
+
+
+_SHAPES = {
+    # Slack, which many take it for, shows up to 40,000 characters of text.
+    JSON: _Shape(_json, 50, 20_000, lambda alert, _: len(_line(alert))),
+    SLACK: _Shape(
+        _slack,
+        24,
+        _SLACK_ROOM,
+        lambda alert, head: sum(_size(b) + _SLACK_BLOCK for b in _slack_blocks(alert, head)),
+    ),
+    TEAMS: _Shape(_teams, 50, _TEAMS_ROOM, lambda alert, head: _size(_teams_item(alert, head))),
+    # A part is posted within minutes, also where each event is posted at the last try.
+    PAGERDUTY: _Shape(_pagerduty, 15, 15, lambda *_: 1),
+    ALERTMANAGER: _Shape(_alertmanager, 500, 500, lambda *_: 1),
+}
