@@ -7,6 +7,8 @@ import re
 import signal
 import socket
 import subprocess
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,9 +36,16 @@ def root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def served(root: str) -> Iterator[int]:
     """Serve the lakehouse, and give the port."""
+    with serving(root) as port:
+        yield port
+
+
+@contextmanager
+def serving(root: str, *options: str) -> Iterator[int]:
+    """Serve a lakehouse with more options, and give the port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root)
+    argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root, *options)
     chosen = command_line.parse(list(argv))
     command, env = launch.job_process(launch.choose_target(None, {}), argv, chosen)
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
@@ -49,9 +58,9 @@ def served(root: str) -> Iterator[int]:
         assert process.wait(60) == 0
 
 
-def ask(port: int, text: str) -> list[str]:
+def ask(port: int, text: str, more: str = "") -> list[str]:
     beeline = jars.pyspark_home() / "bin" / "beeline"
-    address = f"jdbc:hive2://127.0.0.1:{port}/gold"
+    address = f"jdbc:hive2://127.0.0.1:{port}/gold{more}"
     options = ("-u", address, "--silent=true", "--outputformat=csv2", "--showHeader=false")
     env = {**os.environ, "SPARK_HOME": str(jars.pyspark_home())}
     done = subprocess.run(
@@ -90,3 +99,23 @@ def test_a_port_that_is_taken_is_refused(root: str) -> None:
         outcome = run("sql", "--serve", "--port", port, "--lakehouse", root)
     assert outcome.status == 1
     assert "cannot listen: Address already in use" in outcome.complaint
+
+
+@pytest.mark.slow
+def test_by_tls_alone(root: str, tmp_path: Path) -> None:
+    store, password = tmp_path / "server.p12", "of-a-test"
+    keytool = Path(os.environ["JAVA_HOME"], "bin", "keytool")
+    command = [keytool, "-genkeypair", "-alias", "server", "-keyalg", "RSA", "-dname"]
+    command += ["CN=localhost", "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12"]
+    command += ["-keystore", store, "-storepass", password]
+    subprocess.run(command, check=True, capture_output=True)
+    settings = {"use.SSL": "true", "keystore.path": store, "keystore.type": "PKCS12"}
+    settings["keystore.password"] = password
+    options = []
+    for name, value in settings.items():
+        options += ["--conf", f"spark.hadoop.hive.server2.{name}={value}"]
+    with serving(root, *options) as port:
+        tls = f";ssl=true;sslTrustStore={store};trustStorePassword={password}"
+        assert ask(port, "SELECT 1", tls) == ["1"]
+        with pytest.raises(AssertionError, match="Could not open client transport"):
+            ask(port, "SELECT 1")
