@@ -82,7 +82,7 @@ def decode(run: Run) -> None:
                 f"decode run {stage.id.number} was planned and not done: this run resumes it, and "
                 "nothing is written twice"
             )
-        with run.step("decoding into silver"):
+        with run.step("decoding into silver", "records_read"):
             _decode(run, stage, key)
 
 

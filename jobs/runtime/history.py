@@ -80,7 +80,7 @@ def _follow(run: Run) -> dict[str, Any] | None:
     with lakehouse.runs.incremental(STAGE, to=to, refresh=refresh, floor=floor, plan=plan) as stage:
         if stage is None:
             return None
-        with run.step("writing the history"):
+        with run.step("writing the history", "groups_changed"):
             _update(run, stage)
     return stage.plan
 

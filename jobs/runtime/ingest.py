@@ -178,11 +178,11 @@ def _ingest(run: Run) -> None:
             lakehouse.runs.note(RunId(STAGE, state.run))
         _check_topic(state, run)
         source = _source(run, state)
-    added = 0
+    run.summary["records_ingested"] = 0
     if source.ranges:
-        with run.step("writing bronze.records"):
+        with run.step("writing bronze.records", "records_ingested"):
             added = _write(run, source, RunId(STAGE, state.run + 1), now)
-    run.summary["records_ingested"] = added
+            run.summary["records_ingested"] = added
 
 
 def _check_records(lakehouse: Lakehouse, state: State) -> int:

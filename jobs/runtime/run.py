@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from rich.console import Console
+    from rich.status import Status
 
     from jobs.runtime.options import Options
     from lakehouse.tables import Lakehouse
 
 Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
+
+
+_LOOK_S = 0.5
 
 
 @dataclass
@@ -44,15 +49,50 @@ class Run:
     status: int = 0
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Show progress on stderr, and note how long the step takes."""
+    def step(self, name: str, counted: str | None = None) -> Iterator[None]:
+        """Show progress on stderr, and note how long the step takes.
+
+        Args:
+            name: what is done.
+            counted: the figure of the summary that the step fills in, whose name begins with what
+                is counted: `records_read`.
+        """
         name = self.label + name
         started = time.monotonic()
-        with self.err.status(f"{name} …"):
+        with self.err.status(f"{name} …") as status, self._watched(name, status):
             yield
         taken = time.monotonic() - started
         self.seconds[name] = round(self.seconds.get(name, 0.0) + taken, 3)
-        self.say(f"{name}: {taken:.1f} s")
+        count = self.summary.get(counted or "")
+        line = f"{name}: {taken:.1f} s"
+        if counted is not None and isinstance(count, int) and count:
+            line += f", {count:,} {counted.partition('_')[0]} ({count / taken:,.0f}/s)"
+        self.say(line)
+
+    @contextmanager
+    def _watched(self, name: str, status: Status) -> Iterator[None]:
+        """Show on a terminal how many of Spark's tasks are done, of the stages that run."""
+        if not self.err.is_terminal:
+            yield
+            return
+        is_over = threading.Event()
+
+        def look() -> None:
+            tracker = self.spark.sparkContext.statusTracker()
+            while not is_over.wait(_LOOK_S):
+                found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                stages = [stage for stage in found if stage is not None]
+                done = sum(stage.numCompletedTasks for stage in stages)
+                tasks = sum(stage.numTasks for stage in stages)
+                status.update(f"{name} … {done:,} of {tasks:,} tasks" if tasks else f"{name} …")
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def say(self, text: str) -> None:
         """Print a line of progress on stderr."""

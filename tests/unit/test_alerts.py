@@ -67,7 +67,7 @@ def bodies(format_: str, of: list[Alert], head: Letterhead = HEAD) -> list[Any]:
 
 
 def test_the_formats_are_those_of_the_option() -> None:
-    assert alerts.FORMATS == tuple(SCHEMAS)
+    assert tuple(SCHEMAS) == alerts.FORMATS
     for shape in SCHEMAS:
         assert parse(["anomalies", "--notify-format", shape]).notify_shape == shape
 
