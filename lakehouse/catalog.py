@@ -10,7 +10,7 @@ from lakehouse.tables import sql_literal
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lakehouse.tables import Lakehouse
 
@@ -39,14 +39,16 @@ def description(text: str) -> str:
     return " ".join(lines)
 
 
-def register(lakehouse: Lakehouse, query: str | None = None, cluster: str | None = None) -> None:
+def register(
+    lakehouse: Lakehouse, query: str | None = None, clusters: Sequence[str] | None = None
+) -> None:
     """Let SQL of the session find tables, views and functions.
 
     Args:
         lakehouse: where the tables are.
         query: those that it names by their last word are registered, and all of them for a SHOW
             statement; None for all of them.
-        cluster: the Kafka cluster whose rows they have; None for those of all.
+        clusters: the names of clusters whose rows they have; None for those of all.
     """
     sql, tables = lakehouse.spark.sql, all_tables()
     views, functions = view_texts(), function_texts()
@@ -54,18 +56,19 @@ def register(lakehouse: Lakehouse, query: str | None = None, cluster: str | None
     wanted = _wanted(query, [*tables, *texts])
     for text in [texts[name] for name in texts if name in wanted]:
         wanted |= _named(text)
-    _forget_others(lakehouse, cluster)
+    _forget_others(lakehouse, clusters)
     for layer in sorted({name.partition(".")[0] for name in wanted}):
         location = sql_literal(f"{lakehouse.root}/{layer}")
         sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
     made = {name for name in wanted & tables.keys() if lakehouse.exists(tables[name])}
     for name in sorted(made):
         path, comment = lakehouse.path(tables[name]), sql_literal(tables[name].grain)
-        if cluster is None:
+        if clusters is None:
             made_of = f"USING delta COMMENT {comment} LOCATION {sql_literal(path)}"
             sql(f"CREATE TABLE IF NOT EXISTS {name} {made_of}")
         else:
-            rows = f"SELECT * FROM delta.`{path}` WHERE cluster = {sql_literal(cluster)}"  # noqa: S608
+            named = ", ".join(map(sql_literal, clusters))
+            rows = f"SELECT * FROM delta.`{path}` WHERE cluster IN ({named})"  # noqa: S608
             sql(f"CREATE VIEW IF NOT EXISTS {name} COMMENT {comment} AS {rows}")
     for name, text in texts.items():
         if name not in wanted or not _named(text) & tables.keys() <= made:
@@ -85,9 +88,9 @@ def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
     return {name for name in names if is_all or name.partition(".")[2] in (words or ())}
 
 
-def _forget_others(lakehouse: Lakehouse, cluster: str | None) -> None:
+def _forget_others(lakehouse: Lakehouse, clusters: Sequence[str] | None) -> None:
     """Let the session forget other tables of these names, which deletes nothing of them."""
-    spark, mine = lakehouse.spark, f"{cluster or ''} {lakehouse.root}"
+    spark, mine = lakehouse.spark, f"{','.join(clusters or ())} {lakehouse.root}"
     former = spark.conf.get(_REGISTERED, mine) or mine
     if former != mine:
         kind = "TABLE" if former.startswith(" ") else "VIEW"

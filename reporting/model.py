@@ -137,6 +137,7 @@ class Selection:
 
     Attributes:
         groups: a regular expression, as Java has them, of whole ids; None for all groups.
+        group: the one group, if that is what the expression means.
         since: the time to begin at; None for `WINDOW_MS` before the end.
         until: the time to end at; None for the newest record.
     """
@@ -144,6 +145,7 @@ class Selection:
     groups: str | None = None
     since: int | None = None
     until: int | None = None
+    group: str | None = None
 
     @property
     def pattern(self) -> str | None:

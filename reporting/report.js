@@ -447,7 +447,8 @@
     const byHealth = Object.fromEntries(HEALTH.map((h) => [h, groups.filter((g) => g.health === h).length]));
     const sum = (name) => groups.reduce((total, g) => total + (g[name] || 0), 0);
     byId("as-of").append("as of ", ...zoned(data.as_of));
-    if (data.chosen.groups !== null) byId("as-of").append(` · groups ${data.chosen.groups}`);
+    const { group, groups: pattern } = data.chosen;
+    if (pattern !== null) byId("as-of").append(" · only ", nameOf(group ?? pattern));
     if (since !== null && !isWeek) byId("as-of").append(" · from ", ...zoned(since), " to ", ...zoned(until ?? data.as_of));
     const headline = byId("headline");
     if (!groups.length) {

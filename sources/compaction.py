@@ -58,6 +58,8 @@ def how_often(settings: Mapping[str, str], bytes_a_day: float) -> Interval:
     if bytes_a_day > 0:
         fills_ms = float(found["segment.bytes"]) / bytes_a_day * _DAY_MS
     closes_ms = min(fills_ms, float(found["segment.ms"]), float(found["max.compaction.lag.ms"]))
+    if "compact" not in found["cleanup.policy"]:
+        closes_ms = math.inf
     kept_ms = float(found["min.compaction.lag.ms"])
     limit, limit_ms, runs = SEGMENT, closes_ms, _RUNS_A_SEGMENT
     if kept_ms / _RUNS_A_LAG >= closes_ms / _RUNS_A_SEGMENT:

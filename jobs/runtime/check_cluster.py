@@ -70,7 +70,7 @@ class ClusterCheck:
             properties = kafka.read_properties(chosen.kafka_config) if chosen.kafka_config else {}
             client_options(properties)
         except UnsupportedError as error:
-            yield warn("login", str(error), "nothing: Kafka's own client is asked, for less")
+            yield warn("login", str(error), "read on: Kafka's own client answers what it can")
             cluster = kafka.Cluster(self._servers, properties, chosen.isolation_level)
             yield from by_spark(
                 "brokers", self._spark, lambda spark: self._by_kafkas_client(spark, cluster)
@@ -159,8 +159,9 @@ class ClusterCheck:
         if self._partitions is None or not self._partitions.is_there:
             return
         leaders = self._partitions.leaders
-        self._log = log = inspector.log(leaders, dt.datetime.now(dt.timezone.utc))
+        log = inspector.log(leaders, dt.datetime.now(dt.timezone.utc))
         self._newest = self._some_batches(inspector, log)
+        self._log = log  # both are known now, else nobody can say whether the user may read
         self._record_bytes = measured(self._newest or b"") or _RECORD_BYTES
         since = f"; the oldest is of {log.oldest:%Y-%m-%d %H:%M} UTC" if log.oldest else ""
         since += f"; {sum(log.last_day.values()):,} came in the last 24 hours"

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
 
 # Which source of values comes before which; files are last.
-_ORDER = {"cli": 0, "env": 1}
+_ENV = "env"
+_ORDER = {"cli": 0, _ENV: 1}
+# Options of several values; others of a file have one.
+_OF_SEVERAL = {"only", "skip"}
 
 _HELP = "groupledger: the full history of every Kafka consumer group, as Delta tables."
 EPILOGUE = """\
@@ -34,7 +37,7 @@ stand in the TOML file of --config; the command line comes first, then the envir
 file.
 
 Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
-(validate; pipeline with --strict), 130 interrupted."""
+(validate; pipeline with --strict), 130 interrupted, 143 terminated."""
 """What is below each help."""
 
 
@@ -49,9 +52,18 @@ def application() -> App:
         group_commands=Group("Jobs"),
         group_parameters=Group("Options"),
         default_parameter=Parameter(
-            negative=(), allow_repeating=True, show_default=lambda value: value or None
+            negative=(),
+            allow_repeating=True,
+            show_default=lambda value: value or None,
+            env_var_split=_whole,
         ),
-        config=[Env("GROUPLEDGER_", command=False, show=False), _from_file, _keep_one_source],
+        config=[
+            Env("GROUPLEDGER_", command=False, show=False),
+            _drop_what_is_empty,
+            _from_file,
+            _keep_one_source,
+            _keep_to_the_line,
+        ],
         suppress_keyboard_interrupt=False,
     )
     for order, (name, options) in enumerate(JOBS.items()):
@@ -96,9 +108,14 @@ def _checked(app: App, argv: list[str]) -> Common | None:
         for part in reversed(type(chosen).__mro__):
             if issubclass(part, Part) and "check" in vars(part):
                 part.check(chosen)
-    except CycloptsError as error:
-        if job == "sql" and isinstance(error, UnusedCliTokensError):
+    except UnusedCliTokensError as error:
+        if job == "sql":
             _fail("sql: SQL goes behind --query, in quotes; see --help")
+        many = len(error.unused_tokens or ())
+        _fail(  # what they are may be a part of a secret
+            f"{job}: {many} words belong to no option: a value with blanks needs quotes; see --help"
+        )
+    except CycloptsError as error:
         where = f"{job}: " if job in JOBS else ""
         _fail(f"{where}{' '.join(str(error).split())} See --help.")
     except ValueError as error:
@@ -134,10 +151,8 @@ def _from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollectio
     if named is None or not named.tokens:
         return
     path = named.tokens[-1].value
-    found, every = _toml(path), _names(Options) - {"job"}
-    for key in found:
-        if _name(key) not in every:
-            raise ValueError(f"--config {path}: unknown option {key!r}{_nearest(key, every)}")
+    found = _toml(path)
+    _check_keys(found, path)
     conf = found.pop("conf", {})
     if not isinstance(conf, dict):
         raise ValueError(  # noqa: TRY004 - as all usage errors
@@ -154,6 +169,30 @@ def _from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollectio
     Dict(known, source=path, use_commands_as_keys=False)(app, commands, arguments)
 
 
+def _check_keys(found: dict[str, Any], path: str) -> None:
+    every, seen = _names(Options) - {"job"}, set()
+    for key, value in found.items():
+        name = _name(key)
+        if name not in every:
+            raise ValueError(f"--config {path}: unknown option {key!r}{_nearest(key, every)}")
+        if name in seen:
+            raise ValueError(f"--config {path}: {key} is there twice")
+        seen.add(name)
+        is_list = isinstance(value, list) and name not in _OF_SEVERAL
+        if is_list or (isinstance(value, dict) and name != "conf"):
+            raise ValueError(f"--config {path}: {key} has to be one value")
+        if isinstance(value, float):
+            raise ValueError(  # noqa: TRY004 - as all usage errors
+                f"--config {path}: {key} has to be a whole number"
+            )
+
+
+def _whole(_: Any, value: str, delimiter: str | None = None) -> list[str]:  # noqa: ANN401
+    """Take a variable for one value, also with blanks in it."""
+    del delimiter
+    return [value]
+
+
 def _name(key: str) -> str:
     return key.replace("-", "_")
 
@@ -162,16 +201,52 @@ def _names(options: type[Common]) -> set[str]:
     return {field.name for field in fields(options)}
 
 
+def _drop_what_is_empty(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take a variable that is set to nothing, as Compose and Kubernetes do, for one that is not."""
+    for argument in arguments:
+        argument.tokens[:] = [t for t in argument.tokens if t.value or t.source != _ENV]
+
+
 def _keep_one_source(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Drop the source of the file where the line or the environment names another, and so on."""
-    names = ("--bootstrap-servers", "--records", "--kafka-config")
-    found = [arguments.get(name, None) for name in names]
-    given = [argument for argument in found if argument is not None and argument.tokens]
-    ranks = [_ORDER.get(argument.tokens[0].source, len(_ORDER)) for argument in given]
-    sources = [r for r, a in zip(ranks, given, strict=True) if a.name != "--kafka-config"]
-    for rank, argument in zip(ranks, given, strict=True):
-        if sources and rank > min(sources):
-            argument.tokens.clear()
+    """Drop the source of the file where the line or the environment names another, and so on.
+
+    Properties of clients go with the brokers that are named where they are.
+    """
+    brokers, records = (_rank(arguments, f"--{name}") for name in ("bootstrap-servers", "records"))
+    properties = _rank(arguments, "--kafka-config")
+    first = min(brokers, records)
+    for name, rank in (("--bootstrap-servers", brokers), ("--records", records)):
+        if rank > first:
+            _clear(arguments, name)
+    if properties > first and (records == first or properties in {brokers, records}):
+        _clear(arguments, "--kafka-config")
+
+
+def _keep_to_the_line(_: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Let the demo, and a page of some groups, go nowhere but where the line says.
+
+    The file and the environment name the lakehouse and the page of all that is real.
+    """
+    narrowed = any(_rank(arguments, name) == 0 for name in ("--group", "--since", "--until"))
+    names = ["--lakehouse", "--cluster"] if commands == ("demo",) else []
+    names += ["--output"] if commands == ("report",) and narrowed else []
+    for name in names:
+        if _rank(arguments, name) > 0:
+            _clear(arguments, name)
+
+
+def _rank(arguments: ArgumentCollection, name: str) -> int:
+    """Return where the value of an option is from: 0 for the line, more for what comes later."""
+    argument = arguments.get(name, None)
+    if argument is None or not argument.tokens:
+        return len(_ORDER) + 1
+    return _ORDER.get(argument.tokens[0].source, len(_ORDER))
+
+
+def _clear(arguments: ArgumentCollection, name: str) -> None:
+    argument = arguments.get(name, None)
+    if argument is not None:
+        argument.tokens.clear()
 
 
 def _toml(name: str) -> dict[str, Any]:

@@ -93,16 +93,16 @@ def explain(run: Run) -> None:
         until = min(until, log.known_until + 1)
         group = _look_for_group(log, chosen.group or "")
         found = _read(log.lakehouse, group, chosen.partition, since, until)
-    if chosen.html is not None:
-        only = Selection(quoted(group), since, until)
-        run.summary["report"] = str(write_page(run, log.lakehouse, Path(chosen.html), only))
     happened = events(found, since, until)
     if chosen.json:
         run.summary |= _as_json(group, since, until, happened, found)
-        return
-    _show(run, (since, until), where, happened, found)
+    else:
+        _show(run, (since, until), where, happened, found)
     if chosen.html is not None:
-        print_page(run)
+        only = Selection(quoted(group), since, until, group)
+        run.summary["report"] = str(write_page(run, log.lakehouse, Path(chosen.html), only))
+        if not chosen.json:
+            print_page(run)
 
 
 def _log_of(lakehouse: Lakehouse) -> _Log:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.runtime.serve import chosen_cluster
+from jobs.runtime.serve import chosen_clusters
 from lakehouse.catalog import register, view_texts
 from lakehouse.errors import GroupledgerError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 _STATE = {GROUP_CHECKPOINTS.name, ANOMALY_CHECKPOINTS.name}
 _OTHERS = {COVERAGE.name, RESULTS.name}
 _DATABASE = "groupledger.duckdb"
-# The bytes 8 to 11 of each DuckDB file.
-_MARK, _MARKED = b"DUCK", 8
 
 
 class ExportError(GroupledgerError):
@@ -45,6 +44,7 @@ def export(run: Run) -> None:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target)
         for name, rows in copied.items():
             with run.step(f"exporting {name}"):
                 rows.write.parquet(str(part / name))
@@ -66,7 +66,7 @@ def export(run: Run) -> None:
 
 def exported(run: Run) -> dict[str, DataFrame]:
     """Return the tables and views that are copied; a table that was never made has no rows."""
-    register(run.lakehouse, cluster=chosen_cluster(run))
+    register(run.lakehouse, clusters=chosen_clusters(run))
     tables = {name for name in all_tables() if name.startswith("gold.")} - _STATE | _OTHERS
     found = {}
     for name in sorted(tables | view_texts().keys()):
@@ -107,18 +107,48 @@ def _check(target: Path, names: set[str], *, is_file: bool) -> None:
     if not target.exists():
         return
     if is_file:
-        is_ours = target.is_file() and _begin(target) == _MARK
+        held = _tables(target) if target.is_file() else None
     else:
-        is_ours = target.is_dir() and {entry.name for entry in target.iterdir()} <= names
-    if not is_ours:
+        held = {entry.name for entry in target.iterdir()} if target.is_dir() else None
+    if held is None or not held <= names:
         raise ExportError(
             f"export: {target} is there and is no export: name a file or folder that is not there"
         )
 
 
-def _begin(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(_MARKED + len(_MARK))[_MARKED:]
+def _tables(file: Path) -> set[str] | None:
+    """Return the names of a DuckDB file's tables; None if it is no such file."""
+    import duckdb  # noqa: PLC0415 - no other job needs it
+
+    try:
+        with closing(duckdb.connect(str(file), read_only=True)) as database:
+            text = "SELECT schema_name || '.' || table_name FROM duckdb_tables()"
+            return {name for (name,) in database.execute(text).fetchall()}
+    except duckdb.Error:  # it says which of many things the file is not
+        return None
+
+
+def _sweep(target: Path) -> None:
+    """Delete what exports that were killed have left beside the target."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.(part|former)")
+    for entry in target.parent.iterdir():
+        found = pattern.fullmatch(entry.name)
+        if found is None or _is_running(int(found[1])):
+            continue
+        if found[2] == "former" and not target.exists():  # killed between two names
+            entry.rename(target)
+        else:
+            shutil.rmtree(entry)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _replace_folder(part: Path, target: Path) -> None:

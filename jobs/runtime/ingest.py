@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from rich.text import Text
 
 from jobs.runtime import logs
-from jobs.runtime.summary import printable, titled
+from jobs.runtime.sql import printable
+from jobs.runtime.summary import titled
 from lakehouse.errors import ConflictError, LakehouseError, SourceError
 from lakehouse.runs import RunId
 from schemas.tables import COVERAGE, RECORDS
@@ -101,6 +103,7 @@ def preview(run: Run) -> None:
         try:
             source = _source(run, state)
         except AnotherLogError as error:
+            _refuse_unknown(run, state, str(error))
             run.say(f"{error}. An ingest would read the log from its start, under another name")
             return
     table = titled("What an ingest would read")
@@ -114,8 +117,8 @@ def preview(run: Run) -> None:
         offsets += count
         records += extent.records if extent else 0
         shown = f"{extent.records:,}" if extent else "not known"
-        name = printable(f"{r.topic}-{r.record_partition}")
-        table.add_row(name, str(r.from_offset), str(r.next_offset - 1), f"{count:,}", shown)
+        title = Text(printable(f"{r.topic}-{r.record_partition}"))
+        table.add_row(title, str(r.from_offset), str(r.next_offset - 1), f"{count:,}", shown)
     run.out.print(table)
     known = f", {records:,} records" if found else ""
     run.out.print(
@@ -132,11 +135,7 @@ def _go_on(run: Run, why: str) -> None:
     """
     former = run.lakehouse
     state = _state(former)
-    if _kafka_cluster_id(run, state) is None:
-        raise SourceError(
-            f"{why}. Whether it is the Kafka cluster that was read is not known, so check "
-            "--bootstrap-servers; keep another log under a name of its own with --cluster"
-        )
+    _refuse_unknown(run, state, why)
     name, now = logs.next_name(run), dt.datetime.now(dt.timezone.utc)
     rows: list[dict[str, object]] = [
         {
@@ -162,6 +161,15 @@ def _go_on(run: Run, why: str) -> None:
         f"{why}. What was read is under cluster {former.cluster}; the log that is there now is "
         f"read from its start, under cluster {run.lakehouse.cluster}"
     )
+
+
+def _refuse_unknown(run: Run, state: State, why: str) -> None:
+    """Refuse another log if nobody knows whether it is the Kafka cluster that was read."""
+    if _kafka_cluster_id(run, state) is None:
+        raise SourceError(
+            f"{why}. Whether it is the Kafka cluster that was read is not known, so check "
+            "--bootstrap-servers; keep another log under a name of its own with --cluster"
+        )
 
 
 def _ingest(run: Run) -> None:

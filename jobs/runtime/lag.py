@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from jobs.runtime.summary import printable
+from jobs.runtime.summary import short_name
 from lakehouse.errors import SourceError
 from lakehouse.runs import RunId
 from offsets.measure import known_until
@@ -81,7 +81,7 @@ def _sample(run: Run, asked: set[tuple[str, int]], positions: dict[int, int]) ->
     topics = {topic for topic, _ in asked}
     refused = sorted(topics & {log.topic for log in found.logs if log.problem == NOT_AUTHORIZED})
     if refused:
-        names = ", ".join(map(printable, refused[:3]))
+        names = ", ".join(map(short_name, refused[:3]))
         need = f"the user needs the ACL DESCRIBE on topics, for instance on {names}"
         line = f"lag: not authorized: {need}"
         if len(refused) == len(topics):
@@ -147,9 +147,9 @@ def _summarize(run: Run, lags: DataFrame) -> int:
         "total_lag": total,
         "lag_by_status": by_status,
     }
-    most = f", most {printable(groups[0].group_id)}: {groups[0].lag:,}" if total else ""
+    most = f", most {short_name(groups[0].group_id)}: {groups[0].lag:,}" if total else ""
     counted = ", ".join(f"{count:,} {status}" for status, count in by_status.items())
-    troubled = [printable(g.group_id) for g in groups if g.status == ERR]
+    troubled = [short_name(g.group_id) for g in groups if g.status == ERR]
     run.out.print(
         f"Lag of {len(groups):,} groups: {total:,}{most}", highlight=False, soft_wrap=True
     )

@@ -1,7 +1,7 @@
 """Figures of a run and of the groups, as a textfile for Prometheus's node_exporter.
 
 The figures of the groups are those of the last pipeline that came to its end; what a run was like
-is written whatever comes of it.
+is written unless a signal ends it, and then the time of the last end gets old.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
 
-_OF_RUN = "groupledger_run_"
+_OURS = "groupledger_"
+_OF_RUN = f"{_OURS}run_"
 # Figures of the summary, and what each counts.
 _COUNTED = {
     "records_ingested": "records that the run brought into bronze",
@@ -57,7 +58,8 @@ def write_groups(run: Run) -> None:
     path = run.options.metrics
     if path is not None:
         with run.step("writing metrics"):
-            _write(path, _of_groups(run.lakehouse))
+            _kept(path)  # refuses to replace something else
+            _write(path, _of_groups(run.lakehouse, run.options.cluster))
 
 
 def write_run(
@@ -74,7 +76,7 @@ def write_run(
     Raises:
         MetricsError: the file cannot be written, or holds something else.
     """
-    if options.metrics is None:
+    if options.metrics is None or options.dry_run:
         return
     of_run = {"cluster": options.cluster, "job": options.job}
     steps = [{**of_run, "step": step} for step in seconds]
@@ -91,7 +93,7 @@ def write_run(
     _write(options.metrics, [*_kept(options.metrics), *families])
 
 
-def _of_groups(lakehouse: Lakehouse) -> list[Metric]:
+def _of_groups(lakehouse: Lakehouse, cluster: str) -> list[Metric]:
     """Ask how the groups are, and what is wrong, in one Spark job."""
     health = lakehouse.read(GROUP_HEALTH)
     questions = {
@@ -102,7 +104,7 @@ def _of_groups(lakehouse: Lakehouse) -> list[Metric]:
         .agg(F.count("*").alias("number")),
     }
     found = {name: rows.to_pylist() for name, rows in ask(questions).items()}
-    of_cluster = {"cluster": lakehouse.cluster}
+    of_cluster = {"cluster": cluster}
     behind = [row for row in found["groups"] if row["total_lag"] is not None]
     named = [{**of_cluster, "group": row["group_id"]} for row in behind]
     kinds = [
@@ -136,7 +138,11 @@ def _gauge(
 
 
 def _kept(path: str) -> list[Metric]:
-    """Return the figures of the groups that a file holds."""
+    """Return the figures of the groups that a file holds.
+
+    Raises:
+        MetricsError: The file holds something else.
+    """
     try:
         with Path(path).open(encoding="utf-8") as file:
             families = list(text_fd_to_metric_families(file))
@@ -144,6 +150,9 @@ def _kept(path: str) -> list[Metric]:
         return []
     except (OSError, ValueError) as error:
         raise MetricsError(f"--metrics {path}: is no file of metrics: {error}") from error
+    others = [family.name for family in families if not family.name.startswith(_OURS)]
+    if others:
+        raise MetricsError(f"--metrics {path}: holds metrics of another program: {others[0]}")
     return [family for family in families if not family.name.startswith(_OF_RUN)]
 
 

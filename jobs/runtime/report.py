@@ -131,7 +131,7 @@ def _write(path: Path, text: str) -> None:
         _replace(path, text)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ReportError(f"--output {path}: cannot be written: {reason}") from error
+        raise ReportError(f"the report {path} cannot be written: {reason}") from error
 
 
 def _replace(path: Path, text: str) -> None:

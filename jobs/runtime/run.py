@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,12 +81,14 @@ class Run:
 
         def look() -> None:
             tracker = self.spark.sparkContext.statusTracker()
-            while not is_over.wait(_LOOK_S):
-                found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                stages = [stage for stage in found if stage is not None]
-                done = sum(stage.numCompletedTasks for stage in stages)
-                tasks = sum(stage.numTasks for stage in stages)
-                status.update(f"{name} … {done:,} of {tasks:,} tasks" if tasks else f"{name} …")
+            # A JVM that is gone is reported by those who need its answers.
+            with suppress(Py4JError, OSError):
+                while not is_over.wait(_LOOK_S):
+                    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                    stages = [stage for stage in found if stage is not None]
+                    done = sum(stage.numCompletedTasks for stage in stages)
+                    tasks = sum(stage.numTasks for stage in stages)
+                    status.update(f"{name} … {done:,} of {tasks:,} tasks" if tasks else f"{name} …")
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()

@@ -15,8 +15,9 @@ from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended
-from jobs.runtime import command_line, logs, options
+from jobs.runtime import command_line, logs
 from jobs.runtime.metrics import MetricsError, write_run
+from jobs.runtime.options import EVERY_CLUSTER, JOBS
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from jobs.runtime.options import Options
     from jobs.runtime.run import Figure
 
-# These look at all clusters.
-_WITHOUT_CLUSTER = {"sql", "export"}
 # These do something for all clusters, also where none has the name that goes without saying.
 _FOR_ALL_CLUSTERS = {"sql", "export", "maintain"}
 # These may bring a cluster that the lakehouse does not know.
 _BRING_CLUSTERS = {"demo", "ingest", "pipeline"}
+# These do nothing else, so that a reader who has seen enough has all there is.
+_ONLY_PRINT = {"explain", "sql"}
+_PIPE_CLOSED = 141  # as a shell gives it
 # These have nothing to do where nothing was ever read.
 _WITH_TABLES = {"explain", "export", "sql", "report", "validate"}
 
@@ -64,7 +66,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
             _look_for_tables(run)
             _look_for_cluster(run)
             # Files are of the log that is named: those of an old one must not join the new one.
-            if chosen.job not in _WITHOUT_CLUSTER and chosen.records is None:
+            if chosen.cluster != EVERY_CLUSTER and chosen.records is None:
                 logs.follow(run)
             if run.former:
                 run.say(
@@ -105,7 +107,7 @@ def run_alone(
         status = work(chosen, err)
     except BrokenPipeError:  # the reader of what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+        status = 0 if chosen.job in _ONLY_PRINT else _PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
         status = _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:
@@ -132,8 +134,7 @@ def _look_for_tables(run: Run) -> None:
 def _look_for_cluster(run: Run) -> None:
     """Refuse a name that nothing was ever read under: most likely it is misspelt."""
     chosen, lakehouse = run.options, run.lakehouse
-    every = (options.EVERY_CLUSTER, options.Options.cluster)
-    is_any = chosen.job in _FOR_ALL_CLUSTERS and chosen.cluster in every
+    is_any = chosen.job in _FOR_ALL_CLUSTERS and chosen.cluster == JOBS[chosen.job].cluster
     if chosen.job in _BRING_CLUSTERS or is_any or not lakehouse.exists(RECORDS):
         return
     # The ledger is quicker, but does not know of a first run that was killed.
@@ -193,6 +194,8 @@ _NO_FILE_SYSTEM = (
     "--lakehouse: Spark has no file system for this scheme; give its JARs with --conf spark.jars"
 )
 
+_NO_PATTERN = "--group: is no regular expression as Java has them"
+
 _BROKER_GONE = (
     "a broker stopped answering while its records were read; nothing was written, run again when it"
     " is back"
@@ -244,6 +247,8 @@ _KNOWN = (
         "No space left on device",
         "the disk is full; nothing half-written counts: make room and run again",
     ),
+    ("INVALID_PARAMETER_VALUE.PATTERN", _NO_PATTERN),
+    ("PatternSyntaxException", _NO_PATTERN),
     ("No FileSystem for scheme", _NO_FILE_SYSTEM),
     ("ClassNotFoundException: Class org.apache.hadoop.fs", _NO_FILE_SYSTEM),
     (

@@ -30,9 +30,9 @@ def serve(run: Run) -> None:
         ServeError: the address cannot be listened on.
     """
     host, port = run.options.host, _free(run.options.host, run.options.port)
-    cluster = chosen_cluster(run)
+    clusters = chosen_clusters(run)
     with run.step("finding the tables"):
-        register(run.lakehouse, cluster=cluster)
+        register(run.lakehouse, clusters=clusters)
     # Anybody that connects is somebody that the operating system let do so: there is no login.
     if not _is_loopback(host):
         run.say(f"anybody who reaches {host}:{port} can read and change all tables")
@@ -42,13 +42,18 @@ def serve(run: Run) -> None:
     server = _start(run, host, port)
     run.out.print(f"jdbc:hive2://{host}:{port}/gold - listening, end with Ctrl-C", highlight=False)
     while not stopped.wait(_NEW_TABLES_S):
-        register(run.lakehouse, cluster=cluster)
+        register(run.lakehouse, clusters=clusters)
     server.stop()
 
 
-def chosen_cluster(run: Run) -> str | None:
-    """Return the Kafka cluster whose rows SQL sees; None for those of all."""
-    return None if run.options.cluster == EVERY_CLUSTER else run.options.cluster
+def chosen_clusters(run: Run) -> list[str] | None:
+    """Return the names of the Kafka cluster whose rows SQL sees, as its topic was recreated.
+
+    None stands for all clusters.
+    """
+    if run.options.cluster == EVERY_CLUSTER:
+        return None
+    return [lakehouse.cluster for lakehouse in (*run.former, run.lakehouse)]
 
 
 def _start(run: Run, host: str, port: int) -> Any:  # noqa: ANN401 - Java

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jobs.runtime.serve import chosen_cluster, serve
+from jobs.runtime.serve import chosen_clusters, serve
 from lakehouse.catalog import register
 from lakehouse.errors import GroupledgerError, UsageError
 
@@ -37,13 +37,14 @@ _WIDEST_CELL = 500
 _QUOTED = re.compile(
     r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
 )
+_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
 _BRACKET = re.compile(r"/\*|\*/")
 _READS = re.compile(
     r"\(*\s*(SELECT|WITH|FROM|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|USE|SET|RESET"
     r"|CREATE (OR REPLACE )?TEMP(ORARY)? (VIEW|FUNCTION))\b"
 )
 # They may stand behind WITH, FROM and EXPLAIN.
-_CHANGES = re.compile(r"\b(INSERT (INTO|OVERWRITE)|MERGE INTO|DELETE FROM|UPDATE .+ SET)\b")
+_CHANGES = re.compile(r"\b((INSERT|MERGE) (.+ )?(INTO|OVERWRITE)|DELETE FROM|UPDATE .+ SET)\b")
 
 
 class QueryError(GroupledgerError):
@@ -62,7 +63,7 @@ def sql(run: Run) -> None:
             raise UsageError(
                 f"{_where(run, number)}this statement may change tables; with --write it is run"
             )
-    register(run.lakehouse, text, chosen_cluster(run))
+    register(run.lakehouse, text, chosen_clusters(run))
     run.summary["rows"] = sum(_run(run, n, text) for n, text in enumerate(statements, 1))
 
 
@@ -112,22 +113,22 @@ def split(text: str) -> list[str]:
 
 
 def _bare(text: str) -> str:
-    """Return a statement in capitals, without its comments and what is in quotes."""
+    """Return a statement in capitals, without its comments; X stands for what is in quotes."""
     kept, at = [], 0
     while at < len(text):
         end = _after_comment(text, at)
-        if end is None and (quoted := _QUOTED.match(text, at)) is not None:
-            end = quoted.end()
-        kept.append(text[at] if end is None else " ")
+        quoted = _QUOTED.match(text, at) if end is None else None
+        end = end if quoted is None else quoted.end()
+        kept.append(text[at] if end is None else " X " if quoted else " ")
         at = at + 1 if end is None else end
     return " ".join("".join(kept).upper().split())
 
 
 def _after_comment(text: str, at: int) -> int | None:
     """Return the index behind a comment that begins at an index; None if none does, or ends."""
-    if text.startswith("--", at):
-        end = text.find("\n", at)
-        return len(text) if end < 0 else end
+    line = _COMMENT.match(text, at)
+    if line is not None:
+        return line.end()
     if not text.startswith("/*", at):
         return None
     depth = 0  # block comments lie in each other

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from detectors.sentences import KINDS
+from jobs.runtime.times import zone
 from reporting.model import Selection
 from reporting.read import anomalies_of, ask, quality, quality_of, worst_groups
 from schemas.gold import INFO, SEVERITIES
@@ -58,7 +59,7 @@ def show_anomalies(run: Run) -> None:
 
 def _list_anomalies(run: Run) -> None:
     """Print each anomaly of the groups and the time that were chosen, in the order of time."""
-    chosen = Selection(run.options.group, *run.options.span)
+    chosen, where = Selection(run.options.group, *run.options.span), zone(run.options.timezone)
     rows = anomalies_of(run.lakehouse, chosen).select(
         *("kind", "severity", "group_id", "started_at", "summary"),
         F.count("*").over(Window.partitionBy()).alias("row_count"),
@@ -67,11 +68,14 @@ def _list_anomalies(run: Run) -> None:
     found = ask({"anomalies": newest})["anomalies"].to_pylist()
     found.sort(key=lambda row: row["started_at"])
     for row in found:
-        run.out.print(_line(row, 0, "%Y-%m-%d %H:%M:%S"), soft_wrap=True, highlight=False)
+        at = dt.datetime.fromtimestamp(row["started_at"] / 1000, where)
+        run.out.print(_line(row, 0, f"{at:%Y-%m-%d %H:%M:%S}"), soft_wrap=True, highlight=False)
     count = found[0]["row_count"] if found else 0
     cut = "" if count <= len(found) else f", of which the newest {len(found):,} are shown"
-    text = f"{count:,} anomalies{cut}; {ANOMALIES.name} has them all"
-    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
+    text = f"{count:,} anomalies{cut}, times are {run.options.timezone}"
+    run.out.print(
+        f"{text}; {ANOMALIES.name} has them all", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def _of_groups(lakehouse: Lakehouse) -> dict[str, DataFrame]:
@@ -125,7 +129,7 @@ def _worst_by_group(rows: list[Row]) -> list[tuple[Row, int]]:
     return [(row, len(found) - 1) for row, found in worst[:_SHOWN_ANOMALIES]]
 
 
-def printable(text: str) -> str:
+def short_name(text: str) -> str:
     """Show a name that anyone on the network may have chosen: no control characters, not long."""
     shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
     return escape(shown if len(shown) <= _MAX_NAME else f"{shown[: _MAX_NAME - 1]}…")
@@ -155,7 +159,7 @@ def _health(rows: list[Row]) -> Table:
     for row in rows:
         health, ms = row["health"], row["rebalancing_24h_ms"]
         table.add_row(
-            printable(row["group_id"]),
+            short_name(row["group_id"]),
             f"[{_COLOURS[health]}]{health}[/]",
             row["state"],
             f"{row['members'] or 0:,}",
@@ -174,9 +178,9 @@ def _lag(row: Row) -> str:
     return f"{row['total_lag']:,}" + ("" if is_well else f" {row['worst_lag_status']}")
 
 
-def _line(row: Row, more: int, form: str = "%H:%M:%S") -> str:
+def _line(row: Row, more: int, at: str | None = None) -> str:
     summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
-    severity, at = row["severity"], _time(row["started_at"]).strftime(form)
+    severity, at = row["severity"], at or f"{_time(row['started_at']):%H:%M:%S}"
     shown = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
     return shown + (f" (+{more} more)" if more else "")
 

@@ -25,7 +25,8 @@ def asked(file: Path, text: str) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def exported(storm: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("with a ' and é [x]") / "groups.duckdb"
-    file.write_bytes(b"12345678DUCK, a database of an earlier export")
+    with closing(duckdb.connect(str(file))) as former:
+        former.execute("CREATE SCHEMA gold; CREATE TABLE gold.anomalies (of_a_former_export INT)")
     summary = succeed("export", "--lakehouse", storm, "--duckdb", file)
     assert summary["export"] == str(file)
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
@@ -75,18 +76,24 @@ def test_a_folder_of_parquet_is_replaced_as_a_whole(storm: str, tmp_path: Path) 
     assert [entry.name for entry in tmp_path.iterdir()] == ["export"]
 
 
-@pytest.mark.parametrize("option", ["--duckdb", "--parquet"])
-def test_what_is_no_export_is_left_alone(storm: str, tmp_path: Path, option: str) -> None:
-    target = tmp_path / "mine"
-    if option == "--duckdb":
+@pytest.mark.parametrize("kind", ["text", "database", "folder"])
+def test_what_is_no_export_is_left_alone(storm: str, tmp_path: Path, kind: str) -> None:
+    target = held = tmp_path / "mine"
+    if kind == "text":
         target.write_text("a letter to nobody")
+    elif kind == "database":
+        with closing(duckdb.connect(str(target))) as database:
+            database.execute("CREATE TABLE sales (amount INT)")
     else:
         target.mkdir()
-        (target / "letter").write_text("to nobody")
+        held = target / "letter"
+        held.write_text("to nobody")
+    before = held.read_bytes()
+    option = "--parquet" if kind == "folder" else "--duckdb"
     outcome = run("export", "--lakehouse", storm, option, target)
     assert outcome.status == 1
     assert "is there and is no export" in outcome.err
-    assert target.exists()
+    assert held.read_bytes() == before
 
 
 GRAFANA = Path(__file__).parents[2] / "examples" / "grafana"

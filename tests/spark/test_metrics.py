@@ -57,3 +57,9 @@ def test_a_file_of_something_else_is_left_alone(storm: str, tmp_path: Path) -> N
     assert outcome.status == 1
     assert "is no file of metrics" in outcome.err
     assert path.read_text() == "{not metrics"
+    theirs = "# HELP node_x_total x\n# TYPE node_x_total counter\nnode_x_total 1.0\n"
+    path.write_text(theirs)
+    line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "validate"]
+    outcome = run(*line, "--metrics", path)
+    assert (outcome.status, path.read_text()) == (1, theirs)
+    assert "metrics of another program: node_x" in outcome.err

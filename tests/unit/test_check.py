@@ -259,6 +259,7 @@ class TestTheCluster:
             ("brokers", "brokers", "fail"),
             ("topic", "topic", "fail"),
             ("log", "log", "fail"),
+            ("newest", "log", "fail"),
             ("size", "size", "warn"),
             ("may_describe", "group", "fail"),
             ("visible_topics", "lag", "warn"),
@@ -272,6 +273,12 @@ class TestTheCluster:
         found = asked(**given)
         assert (found[name].state, found[name].text) == (state, "b1:9092: no broker answered")
         assert {"brokers", "topic", "group", "lag"} <= set(found)
+        assert ("read" in found) is (question not in {"topic", "log", "newest"})
+
+    def test_segments_of_a_topic_that_is_not_compacted_limit_nothing(self) -> None:
+        settings = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * HOUR)}
+        assert how_often(settings, 2.4e9).minutes == 60
+        assert how_often({**settings, "cleanup.policy": "compact,delete"}, 2.4e9).minutes == 5
 
     def test_a_topic_that_is_not_compacted(self) -> None:
         settings = {"cleanup.policy": "delete", "retention.ms": str(HOUR)}

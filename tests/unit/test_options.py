@@ -89,6 +89,9 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
         (["ingest", "--records", "x", "--isolation-level", "dirty"], '"read_uncommitted"'),
         (["maintain", "--vacuum-hours", "a week"], "unable to convert"),
         (["ingest", "--records"], "requires an argument"),
+        (["sql", "--query", ""], "--query is empty"),
+        (["decode", "--conf", "key=a", "hunter2"], "1 words belong to no option"),
+        (["pipeline", "--dry-run", "--skip", "ingest"], "--dry-run is of an ingest"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -103,6 +106,10 @@ def test_wrong_usage_is_one_line(
     [
         ("colour = 1", "unknown option 'colour'"),
         ("lakehose = 'x'", "(did you mean lakehouse?)"),
+        ("cluster = ['a', 'b']", "cluster has to be one value"),
+        ("cluster = []", "cluster has to be one value"),
+        ("vacuum-hours = 200.5", "has to be a whole number"),
+        ("vacuum-hours = 48\nvacuum_hours = 49", "vacuum_hours is there twice"),
         ('json = "perhaps"', "[json]"),
         ('isolation-level = "dirty"', '"read_uncommitted"'),
         ("conf = 5", "conf has to be a table"),
@@ -155,6 +162,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out.split()
     assert said[0] == "groupledger"
     assert f'version = "{said[1]}"' in declared
+
+
+def test_words_that_are_no_options_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (["--conf", "fs.s3a.secret.key:hunter2"], ["--conf", "a=b", "hunter2"]):
+        assert "hunter2" not in refusal(capsys, "decode", *line)
 
 
 def test_help_needs_no_spark() -> None:
@@ -255,14 +267,39 @@ class TestEnvironment:
         assert (chosen.records, chosen.bootstrap_servers, chosen.kafka_config) == ("x", None, None)
         assert command_line.parse([line[0], *line[3:]]).bootstrap_servers == "a:1"
 
-    def test_of_properties_of_clients_by_the_line(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    @pytest.mark.parametrize("of_line", ["--kafka-config", "--bootstrap-servers"])
+    def test_brokers_and_their_properties_may_be_named_apart(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of_line: str
     ) -> None:
         secret = tmp_path / "client.properties"
         secret.touch()
-        monkeypatch.setenv("GROUPLEDGER_BOOTSTRAP_SERVERS", "a:1")
-        chosen = command_line.parse(["lag", "--kafka-config", str(secret)])
+        given = {"--bootstrap-servers": "a:1", "--kafka-config": str(secret)}
+        line = ["lag", of_line, given.pop(of_line)]
+        for name, value in given.items():
+            monkeypatch.setenv("GROUPLEDGER_" + name.strip("-").replace("-", "_").upper(), value)
+        chosen = command_line.parse(line)
         assert (chosen.bootstrap_servers, chosen.kafka_config) == ("a:1", str(secret))
+
+    def test_is_one_value_with_blanks_and_none_if_it_is_empty(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GROUPLEDGER_CONF", "spark.driver.extraJavaOptions=-Da=b -Dc=d")
+        monkeypatch.setenv("GROUPLEDGER_ONLY", "decode, history,")
+        monkeypatch.setenv("GROUPLEDGER_MASTER", "")
+        monkeypatch.setenv("GROUPLEDGER_NOTIFY", "")
+        chosen = command_line.parse(["pipeline"])
+        assert chosen.spark_conf == {"spark.driver.extraJavaOptions": "-Da=b -Dc=d"}
+        assert chosen.steps == ["decode", "history"]
+        assert (chosen.master, chosen.notify) == (None, None)
+
+    def test_names_no_lakehouse_of_the_demo_and_no_page_of_some_groups(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("GROUPLEDGER_LAKEHOUSE", "/data/groups")
+        monkeypatch.setenv("GROUPLEDGER_OUTPUT", "/var/www/groups.html")
+        assert command_line.parse(["demo"]).lakehouse == "./demo-lakehouse"
+        assert command_line.parse(["report"]).output == "/var/www/groups.html"
+        assert "needs --output" in refusal(capsys, "report", "--group", "orders")
 
 
 class TestCompletion:
