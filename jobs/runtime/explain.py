@@ -15,7 +15,7 @@ from rich.text import Text
 from jobs.runtime.report import print_page, write_page
 from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
-from jobs.runtime.times import millis, moment, zone
+from jobs.runtime.times import zone
 from lakehouse.errors import UsageError
 from lakehouse.tables import OPEN_ROWS
 from reporting.model import Selection, quoted
@@ -142,18 +142,14 @@ def _window(run: Run, where: dt.tzinfo, log: _Log) -> tuple[int, int]:
     """Return start and end of the window: without an end, the newest record is the end.
 
     Raises:
-        UsageError: the end is not after the start.
+        UsageError: the newest record is before the start.
     """
-    chosen, now = run.options, dt.datetime.now(dt.timezone.utc)
-    end = "the newest record,"
-    until = log.newest + 1
-    if chosen.until is not None:
-        end, until = "--until", millis(moment(chosen.until, now, where))
-    since = until - _HOUR_MS
-    if chosen.since is not None:
-        since = millis(moment(chosen.since, now, where))
+    since, until = run.options.span
+    until = log.newest + 1 if until is None else until
+    since = until - _HOUR_MS if since is None else since
     if since >= until:
-        raise UsageError(f"--since {_time(since, where)} is not before {end} {_time(until, where)}")
+        end = _time(until, where)
+        raise UsageError(f"--since {_time(since, where)} is not before the newest record, {end}")
     return since, until
 
 

@@ -262,22 +262,16 @@ class Expectations(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selected(Part):
-    """What a list or a page is narrowed to."""
+class Times(Part):
+    """From when, and until when."""
 
-    group: Annotated[str | None, _WINDOW] = None
-    """Show groups whose whole ids match this regular expression, as Java has them."""
     since: Annotated[str | None, _WINDOW] = None
-    """From when: 02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or "2h ago"."""
+    """From when: 02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or "2h ago"; explain begins an hour
+    before the end without it."""
     until: Annotated[str | None, _WINDOW] = None
     """Until when (default: the newest record)."""
     timezone: Annotated[str, _WINDOW] = "UTC"
-    """Zone of the times that are given, such as Europe/Berlin, or local."""
-
-    @property
-    def is_narrowed(self) -> bool:
-        """Whether anything is left out."""
-        return any(text is not None for text in (self.group, self.since, self.until))
+    """Zone of the times that are given and printed, such as Europe/Berlin, or local."""
 
     @property
     def span(self) -> tuple[int | None, int | None]:
@@ -301,30 +295,33 @@ class Selected(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window(Part):
+class Selected(Times):
+    """What a list or a page is narrowed to."""
+
+    group: Annotated[str | None, _WINDOW] = None
+    """Show groups whose whole ids match this regular expression, as Java has them."""
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether anything is left out."""
+        return any(text is not None for text in (self.group, self.since, self.until))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Times):
     """The group and the time to explain."""
 
     group: Annotated[str | None, _WINDOW] = None
     """The consumer group; always needed."""
-    since: Annotated[str | None, _WINDOW] = None
-    """From when: 02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or "2h ago" (default: an hour before
-    the end)."""
-    until: Annotated[str | None, _WINDOW] = None
-    """Until when (default: the newest record)."""
     partition: Annotated[str | None, _WINDOW] = None
     """Owners and offsets of this partition alone, as TOPIC:NUMBER."""
-    timezone: Annotated[str, _WINDOW] = "UTC"
-    """Zone of the times that are given and printed, such as Europe/Berlin, or local."""
     html: Annotated[str | None, _WINDOW] = None
     """Also write the report's page of this group and time to this file."""
 
     def check(self) -> None:
-        """Refuse a window without a group, and what is no time, zone or partition."""
+        """Refuse a window without a group, and what is no partition."""
         if self.group is None:
             raise ValueError("explain: name the group with --group ID")
-        now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
-        for text in (self.since, self.until):
-            times.moment(text or "now", now, where)
         if self.partition is not None and not re.fullmatch(r".+:\d{1,9}", self.partition):
             raise ValueError(f"--partition {self.partition!r} is not of the form TOPIC:NUMBER")
 
