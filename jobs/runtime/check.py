@@ -71,7 +71,7 @@ def check(chosen: Options, err: Console) -> int:
     if failed:
         names = ", ".join(dict.fromkeys(finding.name for finding in failed))
         err.print(
-            f"groupledger: check: a pipeline would fail for want of {names}",
+            f"groupledger: check: a pipeline would fail, see {names}",
             style="red",
             markup=False,
             highlight=False,

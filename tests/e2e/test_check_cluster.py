@@ -152,7 +152,7 @@ def test_a_right_that_is_missing_comes_with_its_command(
         f"kafka-acls.sh --bootstrap-server {address} --command-config admin.properties --add"
         f" --allow-principal User:{user.username} --operation {right}"
     )
-    assert f"groupledger: check: a pipeline would fail for want of {name}" in said.printed
+    assert f"groupledger: check: a pipeline would fail, see {name}" in said.printed
     assert said.found["lakehouse"]["state"] == "ok"
     assert "canary" not in said.printed
 

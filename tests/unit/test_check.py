@@ -95,7 +95,7 @@ class TestTheMachine:
         assert status == 1
         assert found["lakehouse"]["state"] == "fail"
         assert "which is a file" in found["lakehouse"]["text"]
-        assert "groupledger: check: a pipeline would fail for want of lakehouse" in printed
+        assert "groupledger: check: a pipeline would fail, see lakehouse" in printed
 
     def test_a_folder_that_is_not_writable(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
