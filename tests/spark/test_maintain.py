@@ -132,7 +132,7 @@ def test_transactions_that_expire_are_refused(spark: SparkSession, lakehouse_pat
     [
         (["--vacuum-hours", "1"], "--vacuum-hours: at least 24"),
         (["--retain-lag", "0"], "--retain-lag: give a number of days"),
-        (["--retain-results", "many"], "invalid int value"),
+        (["--retain-results", "many"], "unable to convert"),
     ],
 )
 def test_what_would_harm_is_wrong_usage(

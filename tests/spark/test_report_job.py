@@ -90,10 +90,10 @@ def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
     (all_of_it,) = query(
         storm, "SELECT count(*) AS n FROM gold.anomalies WHERE group_id = 'orders-storm'"
     )
-    assert f"{all_of_it['n']} anomalies; gold.anomalies has them all" in listed
+    assert f"{all_of_it['n']} anomalies, times are UTC; gold.anomalies has them all" in listed
     assert "rebalance_storm" in listed
     before = run(*line, "--until", "2026-11-21 06:00").out
-    assert "0 anomalies; gold.anomalies" in before
+    assert "0 anomalies, times are UTC; gold.anomalies" in before
 
 
 def test_the_pipeline_writes_the_report_where_it_is_configured(
