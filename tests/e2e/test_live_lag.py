@@ -325,7 +325,10 @@ class TestErrors:
         path.write_text("".join(f"{k.replace('_', '.')}={v}\n" for k, v in properties.items()))
         return path
 
-    @pytest.mark.parametrize("address", ["127.0.0.1:9", "no-such-host.invalid:9092"])
+    @pytest.mark.parametrize(
+        "address",
+        ["127.0.0.1:9", pytest.param("no-such-host.invalid:9092", marks=pytest.mark.slow)],
+    )
     def test_no_broker(self, spark: SparkSession, root: str, address: str) -> None:
         line = self.refused(spark, root, "--bootstrap-servers", address)
         assert f"{address}: no broker answered within 20 s" in line

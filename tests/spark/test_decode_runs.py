@@ -145,7 +145,10 @@ def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
 
 @pytest.mark.parametrize(
     ("table_name", "lost"),
-    [("offset_commits", "the folder"), ("consumer_group_metadata", "the last commit")],
+    [
+        ("offset_commits", "the folder"),
+        pytest.param("consumer_group_metadata", "the last commit", marks=pytest.mark.slow),
+    ],
 )
 def test_silver_that_is_lost_in_part_is_reported(
     spark: SparkSession, tmp_path: Path, lakehouse_path: str, table_name: str, lost: str
