@@ -16,11 +16,15 @@ help=no
 case ${1:--h}:${2:-} in
   -h:* | --help:* | help:* | --version:* | completion:* | *:-h | *:--help) help=yes ;;
 esac
-if [[ $help == yes && ${1:-} != completion && ${1:-} != --version ]] && ! venv_is_ready "$venv" "$lock"; then
+if [[ $help == yes && ${1:-} != completion ]] && ! venv_is_ready "$venv" "$lock"; then
+  if [[ ${1:-} == --version ]]; then exec sed -n 's/^version = "\(.*\)"$/groupledger \1/p' "$root/pyproject.toml"; fi
   part=${1:-}
   [[ ${2:-} == -h || ${2:-} == --help ]] || part=""
-  page='/^## / { at = substr($0, 4) } at == part { print; found = 1 } END { exit !found }'
+  page='/^## / { at = substr($0, 4) } /^(Written by|`tests|# |```)/ { next } { gsub(/\]\(#[a-z]*\)/, "]") }
+    at == part { print; found = 1 } END { exit !found }'
   if awk -v part="$part" "$page" "$root/docs/options.md"; then exit $(($# > 0 ? 0 : 2)); fi
+  say "unknown job $part; ./spark-submit.sh --help has them all"
+  exit 2
 fi
 
 if [[ $help == no ]]; then find_java; fi

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cyclopts import ArgumentCollection
 
+_COMPLETION = "completion"
 # Which source of values comes before which; files are last.
 _ENV = "env"
 _ORDER = {"cli": 0, _ENV: 1}
@@ -68,7 +69,7 @@ def application() -> App:
     )
     for order, (name, options) in enumerate(JOBS.items()):
         app.command(options, name=name, sort_key=order)
-    app.command(_completion, name="completion", sort_key=len(JOBS))
+    app.command(_completion, name=_COMPLETION, sort_key=len(JOBS))
     return app
 
 
@@ -86,6 +87,8 @@ def parse(argv: list[str]) -> Options:
     job = argv[0]
     if job.startswith("-") and job not in {"-h", "--help", "--version"}:
         _fail(f"the job comes first, then {job}; the jobs are {', '.join(JOBS)}")
+    if not job.startswith("-") and job not in {*JOBS, _COMPLETION}:
+        _fail(f"unknown job {job!r}{_nearest(job, JOBS)}; the jobs are {', '.join(JOBS)}")
     chosen = _checked(app, argv)
     if chosen is None:  # help, version and completion have been printed
         raise SystemExit(0)
@@ -116,8 +119,7 @@ def _checked(app: App, argv: list[str]) -> Common | None:
             f"{job}: {many} words belong to no option: a value with blanks needs quotes; see --help"
         )
     except CycloptsError as error:
-        where = f"{job}: " if job in JOBS else ""
-        _fail(f"{where}{' '.join(str(error).split())} See --help.")
+        _fail(f"{job}: {' '.join(str(error).split())} See --help.")
     except ValueError as error:
         _fail(str(error))
     return chosen

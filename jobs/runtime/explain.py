@@ -20,7 +20,7 @@ from lakehouse.errors import UsageError
 from lakehouse.tables import OPEN_ROWS
 from reporting.model import Selection, quoted
 from reporting.read import ask, time_at
-from reporting.story import MARKS, band, events
+from reporting.story import MARKS, UNKNOWN, band, events
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
+_IS_LIVE = "coalesce(source, 'kafka') != 'parquet'"
 _HOUR_MS = 3_600_000
+_MOST_OWNERS = 20
 _NARROWEST = 40
 _DATE = len("2026-11-21")
 _NEAR = 5
@@ -90,7 +92,9 @@ def explain(run: Run) -> None:
                 f"there is no data from {_time(since, where)} to {_time(until, where)}; the "
                 f"lakehouse has {known} ({chosen.timezone})"
             )
-        until = min(until, log.known_until + 1)
+        if until > log.known_until + 1:
+            until = log.known_until + 1
+            run.say(f"nothing is known after {_time(until, where)} ({chosen.timezone})")
         group = _look_for_group(log, chosen.group or "")
         found = _read(log.lakehouse, group, chosen.partition, since, until)
     happened = events(found, since, until)
@@ -113,7 +117,8 @@ def _log_of(lakehouse: Lakehouse) -> _Log:
             "groups": states.where(OPEN_ROWS).select("group_id").distinct(),
             "health": lakehouse.read(GROUP_HEALTH).agg(F.max("as_of")),
             "lag": lakehouse.read(LAG).agg(F.max("sampled_at")),
-            "coverage": lakehouse.read(COVERAGE).agg(F.max("observed_at")),
+            # Of files nobody knows what came after their newest record.
+            "coverage": lakehouse.read(COVERAGE).where(_IS_LIVE).agg(F.max("observed_at")),
         }
     )
     groups = found.pop("groups")["group_id"].to_pylist()
@@ -224,9 +229,12 @@ def _show(
     said = f"{group}: {_time(since, where)} to {_time(until, where)} {where}"
     out.print(said, markup=False, highlight=False, style="bold")
     width = max(_NARROWEST, out.width - 2)
-    out.print(band(found["states"], since, until, width), markup=False, highlight=False)
+    drawn = band(found["states"], since, until, width)
+    out.print(drawn, markup=False, highlight=False)
     seen = dict.fromkeys(row["state"] for row in found["states"])
-    legend = ", ".join(f"{MARKS.get(state, '?')} {state}" for state in seen)
+    marks = [f"{MARKS[state]} {state}" for state in seen if state in MARKS]
+    marks += ["? unknown"] if UNKNOWN in drawn else []
+    legend = ", ".join(marks)
     out.print(legend or "no state is known of this time", markup=False, style="dim")
     out.print()
     lines = Table.grid(padding=(0, 1))
@@ -236,8 +244,20 @@ def _show(
     if not happened:
         out.print("Nothing happened: no rebalance, no anomaly.")
     out.print()
-    _show_owners(out, found["owners"], window, where)
+    is_whole = run.options.partition is not None
+    _show_owners(out, found["owners"], window, where, is_whole=is_whole)
     _show_offsets(out, found["offsets"])
+    partition = run.options.partition
+    if partition is not None:
+        if not found["owners"] and not found["offsets"]:
+            text = f"{printable(partition)}: no owner and no commit is known of this time"
+            out.print(text, markup=False, highlight=False)
+    elif len(found["owners"]) > _MOST_OWNERS:
+        more = len(found["owners"]) - _MOST_OWNERS
+        text = (
+            f"{more:,} more rows of owners; --partition TOPIC:NUMBER shows those of one partition"
+        )
+        out.print(text, markup=False, highlight=False)
 
 
 def _when(event: Event, where: dt.tzinfo, since: int) -> Text:
@@ -259,7 +279,7 @@ def _sentence(event: Event) -> Text:
 
 
 def _show_owners(
-    out: Console, owners: list[Row], window: tuple[int, int], where: dt.tzinfo
+    out: Console, owners: list[Row], window: tuple[int, int], where: dt.tzinfo, *, is_whole: bool
 ) -> None:
     if not owners:
         return
@@ -268,7 +288,8 @@ def _show_owners(
     is_one_day = _time(since, where)[:_DATE] == _time(until, where)[:_DATE]
     clock = _DATE + 1 if is_one_day else 0
     named = [(row["topic"] or row["topic_id"], row["topic_partition"], row) for row in owners]
-    for topic, partition, row in sorted(named, key=lambda n: (*n[:2], n[2]["valid_from"])):
+    ordered = sorted(named, key=lambda n: (*n[:2], n[2]["valid_from"]))
+    for topic, partition, row in ordered if is_whole else ordered[:_MOST_OWNERS]:
         ends = row["valid_to"]
         host = f" at {row['client_host']}" if row["client_host"] else ""
         table.add_row(

@@ -285,7 +285,11 @@ class Times(Part):
         def millis(text: str | None) -> int | None:
             return None if text is None else times.millis(times.moment(text, now, where))
 
-        return millis(self.since), millis(self.until)
+        since, until = millis(self.since), millis(self.until)
+        is_clock = self.until is not None and times.is_clock(self.until)
+        if is_clock and since is not None and until is not None and until <= since:
+            until += times.DAY_MS  # the first such time after the start
+        return since, until
 
     def check(self) -> None:
         """Refuse what is no time or zone, and an end before its start."""

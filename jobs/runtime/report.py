@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import report_path
-from lakehouse.errors import GroupledgerError
+from lakehouse.errors import GroupledgerError, UsageError
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Selection
 from reporting.page import ingredients, page
@@ -65,6 +65,8 @@ def write_page(run: Run, lakehouse: Lakehouse, path: Path, chosen: Selection) ->
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
             facts = read_facts(lakehouse, int(time.time() * 1000), chosen)
+            if chosen.groups is not None and not facts.group_count:
+                raise UsageError(f"--group {chosen.groups}: no group has such an id")
             text = page(facts, parts.result(), made_of)
         _write(path, text)
     return path

@@ -68,7 +68,8 @@ class Run:
         count = self.summary.get(counted or "")
         line = f"{name}: {taken:.1f} s"
         if counted is not None and isinstance(count, int) and count:
-            line += f", {count:,} {counted.partition('_')[0]} ({count / taken:,.0f}/s)"
+            line += f", {count:,} {counted.partition('_')[0]}"
+            line += f" ({count / taken:,.0f}/s)" if count > taken else ""
         self.say(line)
 
     @contextmanager

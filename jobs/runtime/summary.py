@@ -14,6 +14,7 @@ from rich.table import Table
 
 from detectors.sentences import KINDS
 from jobs.runtime.times import zone
+from lakehouse.errors import UsageError
 from reporting.model import Selection
 from reporting.read import anomalies_of, ask, quality, quality_of, worst_groups
 from schemas.gold import INFO, SEVERITIES
@@ -65,14 +66,18 @@ def _list_anomalies(run: Run) -> None:
         F.count("*").over(Window.partitionBy()).alias("row_count"),
     )
     newest = rows.orderBy(F.desc("started_at"), "group_id", "kind").limit(_MOST_ANOMALIES)
-    found = ask({"anomalies": newest})["anomalies"].to_pylist()
+    answers = ask({"anomalies": newest, "groups": worst_groups(run.lakehouse, 1, chosen)})
+    if chosen.groups is not None and not answers["groups"].num_rows:
+        raise UsageError(f"--group {short_name(chosen.groups)}: no group has such an id")
+    found = answers["anomalies"].to_pylist()
     found.sort(key=lambda row: row["started_at"])
     for row in found:
         at = dt.datetime.fromtimestamp(row["started_at"] / 1000, where)
         run.out.print(_line(row, 0, f"{at:%Y-%m-%d %H:%M:%S}"), soft_wrap=True, highlight=False)
     count = found[0]["row_count"] if found else 0
     cut = "" if count <= len(found) else f", of which the newest {len(found):,} are shown"
-    text = f"{count:,} anomalies{cut}, times are {run.options.timezone}"
+    what = "anomaly" if count == 1 else "anomalies"
+    text = f"{count:,} {what}{cut}, times are {run.options.timezone}"
     run.out.print(
         f"{text}; {ANOMALIES.name} has them all", markup=False, highlight=False, soft_wrap=True
     )

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _LOCAL = Path("/etc/localtime")
 _AGO = re.compile(r"(\d{1,5})\s*([smhd])\s+ago")
+DAY_MS = 86_400_000
 _CLOCK = re.compile(r"\d{1,2}:\d{2}|\d{2}:\d{2}:\d{2}")
 FORMS = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or 2h ago"
 
@@ -35,6 +36,11 @@ def zone(name: str) -> dt.tzinfo:
             return ZoneInfo.from_file(file, key="local")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"{name!r} is no time zone, such as UTC or Europe/Berlin") from error
+
+
+def is_clock(text: str) -> bool:
+    """Return whether a text is a time without a date."""
+    return _CLOCK.fullmatch(text.strip()) is not None
 
 
 def millis(at: dt.datetime) -> int:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import re
 from typing import TYPE_CHECKING
 
-from tests.support.jobs import query, run
+from rich.console import Console
+
+from jobs.runtime.explain import explain as explain_job
+from tests.support.jobs import query, run, run_of
 from tests.support.report import column_of, data_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from tests.support.jobs import Outcome
 
@@ -91,6 +98,33 @@ def test_a_window_without_data_is_answered_by_what_there_is(storm: str) -> None:
     outcome = explain(storm, *options)
     assert outcome.status == 2
     assert "the lakehouse has 2026-11-21 07:00:27 to" in outcome.complaint
+
+
+def test_of_files_nothing_is_known_behind_their_newest_record(storm: str) -> None:
+    options = ("--group", "crash-loop", "--since")
+    later = explain(storm, *options, "2026-11-21 07:05", "--until", "2026-11-21 09:00")
+    assert later.status == 2
+    assert "there is no data from 2026-11-21 07:05:00" in later.complaint
+    partly = explain(storm, *options, "2026-11-21 07:01", "--until", "2026-11-21 09:00")
+    assert partly.status == 0
+    assert "nothing is known after 2026-11-21 07:03" in partly.err
+    assert partly.summary["until"] < 1_795_252_000_000
+
+
+def test_what_is_not_there_is_said(spark: SparkSession, storm: str) -> None:
+    options = ["--group", "orders-storm", "--since", "2026-11-21 07:00:20", "--until"]
+    options += ["2026-11-21 07:03"]
+    given = run_of(spark, storm, "explain", "--cluster", "one", *options)
+    given.out = Console(record=True, width=120, file=io.StringIO())
+    explain_job(given)
+    shown = given.out.export_text()
+    assert "? unknown" in shown
+    assert re.search(r"\d+ more rows of owners; --partition", shown)
+    options += ["--partition", "orders:99"]
+    given = run_of(spark, storm, "explain", "--cluster", "one", *options)
+    given.out = Console(record=True, width=120, file=io.StringIO())
+    explain_job(given)
+    assert "orders:99: no owner and no commit is known of this time" in given.out.export_text()
 
 
 def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:

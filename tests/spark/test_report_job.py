@@ -92,6 +92,9 @@ def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
     )
     assert f"{all_of_it['n']} anomalies, times are UTC; gold.anomalies has them all" in listed
     assert "rebalance_storm" in listed
+    for job in (("anomalies",), ("report", "--output", "x.html")):
+        unknown = run(*job, "--lakehouse", storm, "--cluster", "one", "--group", "order-storm")
+        assert (unknown.status, "no group has such an id" in unknown.err) == (2, True)
     before = run(*line, "--until", "2026-11-21 06:00").out
     assert "0 anomalies, times are UTC; gold.anomalies" in before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -63,8 +64,8 @@ def test_one_file_serves_jobs_without_a_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["tidy"], 'Unknown command "tidy". Available commands: demo, ingest'),
-        (["pipelin"], 'Did you mean "pipeline"?'),
+        (["tidy"], "unknown job 'tidy'; the jobs are demo, ingest"),
+        (["pipelin"], "unknown job 'pipelin' (did you mean pipeline?)"),
         (["--lakehouse", "x", "sql"], "the job comes first, then --lakehouse"),
         (["sql", "select 1"], "SQL goes behind --query"),
         (["ingest", "--bootstrap-server", "a:1"], "Did you mean --bootstrap-servers?"),
@@ -234,6 +235,16 @@ class TestSteps:
         self, line: list[str], words: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert words in refusal(capsys, "pipeline", "--records", "x", *line)
+
+
+def test_an_end_without_a_date_is_the_first_such_time_after_the_start() -> None:
+    now = dt.datetime.now(dt.timezone.utc)
+    since, until = now - dt.timedelta(minutes=10), now + dt.timedelta(minutes=10)
+    line = ["anomalies", "--since", f"{since:%H:%M}", "--until", f"{until:%H:%M}"]
+    first, last = command_line.parse(line).span
+    assert first is not None
+    assert last is not None
+    assert last - first == 20 * 60_000
 
 
 class TestEnvironment:
