@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"
 _REGISTERED = "groupledger.registered"
+_TABLE, _VIEW = "TABLE", "VIEW"
 
 
 def view_texts() -> dict[str, str]:
@@ -40,7 +41,11 @@ def description(text: str) -> str:
 
 
 def register(
-    lakehouse: Lakehouse, query: str | None = None, clusters: Sequence[str] | None = None
+    lakehouse: Lakehouse,
+    query: str | None = None,
+    clusters: Sequence[str] | None = None,
+    *,
+    is_writable: bool = True,
 ) -> None:
     """Let SQL of the session find tables, views and functions.
 
@@ -49,6 +54,7 @@ def register(
         query: those that it names by their last word are registered, and all of them for a SHOW
             statement; None for all of them.
         clusters: the names of clusters whose rows they have; None for those of all.
+        is_writable: whether statements may change tables by these names.
     """
     sql, tables = lakehouse.spark.sql, all_tables()
     views, functions = view_texts(), function_texts()
@@ -56,19 +62,21 @@ def register(
     wanted = _wanted(query, [*tables, *texts])
     for text in [texts[name] for name in texts if name in wanted]:
         wanted |= _named(text)
-    _forget_others(lakehouse, clusters)
+    are_tables = clusters is None and is_writable
+    _forget_others(lakehouse, clusters, are_tables=are_tables)
     for layer in sorted({name.partition(".")[0] for name in wanted}):
         location = sql_literal(f"{lakehouse.root}/{layer}")
         sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
     made = {name for name in wanted & tables.keys() if lakehouse.exists(tables[name])}
     for name in sorted(made):
         path, comment = lakehouse.path(tables[name]), sql_literal(tables[name].grain)
-        if clusters is None:
+        if are_tables:
             made_of = f"USING delta COMMENT {comment} LOCATION {sql_literal(path)}"
             sql(f"CREATE TABLE IF NOT EXISTS {name} {made_of}")
         else:
-            named = ", ".join(map(sql_literal, clusters))
-            rows = f"SELECT * FROM delta.`{path}` WHERE cluster IN ({named})"  # noqa: S608
+            named = ", ".join(map(sql_literal, clusters or ()))
+            chosen = f" WHERE cluster IN ({named})" if clusters is not None else ""
+            rows = f"SELECT * FROM delta.`{path}`{chosen}"  # noqa: S608
             sql(f"CREATE VIEW IF NOT EXISTS {name} COMMENT {comment} AS {rows}")
     for name, text in texts.items():
         if name not in wanted or not _named(text) & tables.keys() <= made:
@@ -88,12 +96,17 @@ def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
     return {name for name in names if is_all or name.partition(".")[2] in (words or ())}
 
 
-def _forget_others(lakehouse: Lakehouse, clusters: Sequence[str] | None) -> None:
+def _forget_others(
+    lakehouse: Lakehouse, clusters: Sequence[str] | None, *, are_tables: bool
+) -> None:
     """Let the session forget other tables of these names, which deletes nothing of them."""
-    spark, mine = lakehouse.spark, f"{','.join(clusters or ())} {lakehouse.root}"
+    spark, mine = (
+        lakehouse.spark,
+        f"{_TABLE if are_tables else _VIEW} {','.join(clusters or ())} {lakehouse.root}",
+    )
     former = spark.conf.get(_REGISTERED, mine) or mine
     if former != mine:
-        kind = "TABLE" if former.startswith(" ") else "VIEW"
+        kind = former.partition(" ")[0]
         for name in all_tables():
             if spark.catalog.tableExists(name):
                 spark.sql(f"DROP {kind} {name}")

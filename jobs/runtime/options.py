@@ -422,7 +422,7 @@ class Query(Part):
     serve: Annotated[bool, _QUERY] = False
     """Listen for JDBC and ODBC clients (Spark Thrift Server) until interrupted."""
     host: Annotated[str, _QUERY] = "127.0.0.1"
-    """Address to listen on; whoever reaches it may read and write, see docs/dashboards.md."""
+    """Address to listen on; whoever reaches it may read all tables, see docs/sql.md."""
     port: Annotated[int, _QUERY] = 10000
     """Port to listen on; 0 for any."""
 

@@ -30,9 +30,9 @@ def serve(run: Run) -> None:
         ServeError: the address cannot be listened on.
     """
     host, port = run.options.host, _free(run.options.host, run.options.port)
-    clusters = chosen_clusters(run)
+    clusters, is_writable = chosen_clusters(run), run.options.write
     with run.step("finding the tables"):
-        register(run.lakehouse, clusters=clusters)
+        register(run.lakehouse, clusters=clusters, is_writable=is_writable)
     # Anybody that connects is somebody that the operating system let do so: there is no login.
     if not _is_loopback(host):
         run.say(f"anybody who reaches {host}:{port} can read and change all tables")
@@ -42,7 +42,7 @@ def serve(run: Run) -> None:
     server = _start(run, host, port)
     run.out.print(f"jdbc:hive2://{host}:{port}/gold - listening, end with Ctrl-C", highlight=False)
     while not stopped.wait(_NEW_TABLES_S):
-        register(run.lakehouse, clusters=clusters)
+        register(run.lakehouse, clusters=clusters, is_writable=is_writable)
     server.stop()
 
 

@@ -85,6 +85,12 @@ def test_it_answers_after_a_client_has_left(served: int, root: str) -> None:
     assert ask(served, text) == ["true"]
 
 
+def test_nothing_is_changed_by_the_name_of_a_table(served: int) -> None:
+    for text in ("DELETE FROM gold.group_states", "INSERT INTO gold.group_states SELECT 1"):
+        with pytest.raises(AssertionError, match=r"(?i)view"):
+            ask(served, text)
+
+
 def test_it_listens_on_this_machine_alone(served: int) -> None:
     own = socket.gethostbyname(socket.gethostname())
     if own.startswith("127."):
