@@ -100,16 +100,14 @@ def _forget_others(
     lakehouse: Lakehouse, clusters: Sequence[str] | None, *, are_tables: bool
 ) -> None:
     """Let the session forget other tables of these names, which deletes nothing of them."""
-    spark, mine = (
-        lakehouse.spark,
-        f"{_TABLE if are_tables else _VIEW} {','.join(clusters or ())} {lakehouse.root}",
-    )
+    spark, kind = lakehouse.spark, _TABLE if are_tables else _VIEW
+    mine = f"{kind} {','.join(clusters or ())} {lakehouse.root}"
     former = spark.conf.get(_REGISTERED, mine) or mine
     if former != mine:
-        kind = former.partition(" ")[0]
+        former_kind = former.partition(" ")[0]
         for name in all_tables():
             if spark.catalog.tableExists(name):
-                spark.sql(f"DROP {kind} {name}")
+                spark.sql(f"DROP {former_kind} {name}")
     spark.conf.set(_REGISTERED, mine)
 
 

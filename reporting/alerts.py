@@ -153,14 +153,14 @@ def _many(count: int, stem: str) -> str:
     return f"{count} {stem}{'y' if count == 1 else 'ies'}"
 
 
-def _one_line(text: str) -> str:
-    """Take line breaks and other control characters out of a text."""
+def one_line(text: str) -> str:
+    """Return a text with blanks instead of line breaks and other control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _summary(alert: Alert) -> str:
     summary = alert.anomaly["summary"]
-    return "It is not found any more." if summary is None else _one_line(summary)
+    return "It is not found any more." if summary is None else one_line(summary)
 
 
 def _what(alert: Alert) -> str:
@@ -355,7 +355,7 @@ def _event(alert: Alert, head: Letterhead) -> Json:
 
 def _passed_on(text: str) -> str:
     """Write a text that others pass on to who knows whom: no mention or link of chat services."""
-    return _one_line(text).replace("<", "\u2039").replace(">", "\u203a")
+    return one_line(text).replace("<", "\u2039").replace(">", "\u203a")
 
 
 # -- Alertmanager ----------------------------------------------------------------------------------

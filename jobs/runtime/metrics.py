@@ -63,12 +63,17 @@ def write_groups(run: Run) -> None:
 
 
 def write_run(
-    options: Options, status: int, seconds: Mapping[str, float], summary: Mapping[str, Any]
+    path: str,
+    options: Options,
+    status: int,
+    seconds: Mapping[str, float],
+    summary: Mapping[str, Any],
 ) -> None:
     """Write what a run was like, beside the figures of the groups that are there.
 
     Args:
-        options: the file, the cluster and the job.
+        path: the file.
+        options: the cluster and the job.
         status: the exit status.
         seconds: how long each step took.
         summary: figures of the run, by name.
@@ -76,8 +81,6 @@ def write_run(
     Raises:
         MetricsError: the file cannot be written, or holds something else.
     """
-    if options.metrics is None or options.dry_run:
-        return
     of_run = {"cluster": options.cluster, "job": options.job}
     steps = [{**of_run, "step": step} for step in seconds]
     families = [
@@ -90,7 +93,7 @@ def write_run(
             if name in summary
         ),
     ]
-    _write(options.metrics, [*_kept(options.metrics), *families])
+    _write(path, [*_kept(path), *families])
 
 
 def _of_groups(lakehouse: Lakehouse, cluster: str) -> list[Metric]:

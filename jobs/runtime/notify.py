@@ -34,6 +34,7 @@ from reporting.alerts import (
     messages,
     parts,
 )
+from reporting.read import time_at
 from schemas.gold import SEVERITIES
 from schemas.tables import ALERTS, ANOMALIES
 
@@ -188,7 +189,7 @@ def _due(outlet: _Outlet, least: int, since: int) -> list[Alert]:
     known = outlet.lakehouse.read(ANOMALIES).withColumn("rank", rank)
     joined = known.join(tried, "anomaly_id", how="full")
     is_open = F.coalesce("is_open", F.lit(False))  # noqa: FBT003 - a column's value
-    is_due = is_open | (F.col("ended_at") >= F.timestamp_millis(F.lit(since)))
+    is_due = is_open | (F.col("ended_at") >= time_at(since))
     is_new = (
         (F.col("rank") >= least)
         & (is_due | F.col("was_tried"))

@@ -43,23 +43,26 @@ def report(run: Run) -> None:
         return
     path = Path(target).absolute()
     run.summary["report"] = str(path)
-    if run.options.job != "report" and _is_made_of(path, _made_of(run.lakehouse)):
+    chosen = Selection(run.options.group, *run.options.span)
+    # Before the tables are read: what comes meanwhile is on the next page.
+    made_of = _made_of(run.lakehouse) if chosen == EVERYTHING else ""
+    if run.options.job != "report" and _is_made_of(path, made_of):
         run.say("report: left as it is, no run has brought anything new since")
         return
-    write_page(run, run.lakehouse, path, Selection(run.options.group, *run.options.span))
+    write_page(run, run.lakehouse, path, chosen, made_of)
     if run.options.job == "report":
         print_page(run)
 
 
-def write_page(run: Run, lakehouse: Lakehouse, path: Path, chosen: Selection) -> Path:
-    """Write the page of a selection, and return its whole path.
+def write_page(
+    run: Run, lakehouse: Lakehouse, path: Path, chosen: Selection, made_of: str = ""
+) -> Path:
+    """Write the page of a selection, with a mark of what it is made of; return its whole path.
 
     Raises:
         ReportError: The file cannot be written.
     """
     path = path.absolute()
-    # Before the tables are read: what comes meanwhile is on the next page.
-    made_of = "" if chosen != EVERYTHING else _made_of(lakehouse)
     with run.step("writing the report"):
         # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:

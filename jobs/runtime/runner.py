@@ -16,7 +16,6 @@ from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended
 from jobs.runtime import command_line, logs
-from jobs.runtime.metrics import MetricsError, write_run
 from jobs.runtime.options import EVERY_CLUSTER, JOBS
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
@@ -81,7 +80,11 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         return run.status
 
     def measure(chosen: Options, status: int) -> None:
-        write_run(chosen, status, seconds, summary)
+        if chosen.metrics is None or chosen.dry_run:
+            return
+        from jobs.runtime.metrics import write_run  # noqa: PLC0415 - its library takes a while
+
+        write_run(chosen.metrics, chosen, status, seconds, summary)
 
     return run_alone(work, argv, measure)
 
@@ -116,7 +119,7 @@ def run_alone(
     if measure is not None:
         try:
             measure(chosen, status)
-        except MetricsError as error:
+        except GroupledgerError as error:
             failed = _report(error, err, verbose=chosen.verbose)
             status = status or failed
     return status

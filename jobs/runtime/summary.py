@@ -15,8 +15,9 @@ from rich.table import Table
 from detectors.sentences import KINDS
 from jobs.runtime.times import zone
 from lakehouse.errors import UsageError
+from reporting.alerts import one_line
 from reporting.model import Selection
-from reporting.read import anomalies_of, ask, quality, quality_of, worst_groups
+from reporting.read import anomalies_of, ask, quality, quality_of, time_at, worst_groups
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
 
@@ -88,7 +89,7 @@ def _of_groups(lakehouse: Lakehouse) -> dict[str, DataFrame]:
     last = lakehouse.runs.last("anomalies")
     if last is None or last.details["as_of"] is None:
         return {}
-    since = F.timestamp_millis(F.lit(last.details["as_of"] - _WINDOW_MS))
+    since = time_at(last.details["as_of"] - _WINDOW_MS)
     of_severity = Window.partitionBy("severity")
     newest = of_severity.orderBy(F.desc("ended_at"), "anomaly_id")
     of_late = lakehouse.read(ANOMALIES).where(F.col("is_open") | (F.col("ended_at") >= since))
@@ -184,7 +185,7 @@ def _lag(row: Row) -> str:
 
 
 def _line(row: Row, more: int, at: str | None = None) -> str:
-    summary = escape("".join(c if c.isprintable() else " " for c in row["summary"]))
+    summary = escape(one_line(row["summary"]))
     severity, at = row["severity"], at or f"{_time(row['started_at']):%H:%M:%S}"
     shown = f"[{_COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
     return shown + (f" (+{more} more)" if more else "")
