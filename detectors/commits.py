@@ -9,6 +9,8 @@ from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from detectors.model import Findings, Row
     from detectors.thresholds import Values
 
@@ -40,6 +42,8 @@ class Membership(NamedTuple):
         partitions: partitions that are assigned; None if that is not known.
         timestamp: time of the record.
         record_partition: its partition.
+        kept_topics: topics of which the coordinator lets no offset expire; see
+            `topics.keeps_offsets`.
     """
 
     offset: int
@@ -47,6 +51,7 @@ class Membership(NamedTuple):
     partitions: int | None
     timestamp: int | None
     record_partition: int = -1
+    kept_topics: Sequence[str] = ()
 
     @property
     def position(self) -> LogPosition:
@@ -209,6 +214,8 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
 def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -> Hit | None:
     """Find offsets that went away though nobody deleted them: they were old."""
     has_members = group is not None and group.members > 0
+    if group is not None and has_members and move["topic"] in group.kept_topics:
+        return None  # the topic was deleted
     since = [move["previous_at"]]
     if group is not None and not has_members:
         since.append(group.timestamp)  # the time that counts begins when the last member is gone

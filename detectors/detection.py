@@ -17,6 +17,7 @@ from detectors.group import (
     OPEN_SESSION,
     OPEN_STATE,
     SESSION,
+    TOPIC,
     GroupDetector,
 )
 from detectors.rows import anomaly_rows
@@ -38,7 +39,7 @@ SORT_RANKS = {
     **dict.fromkeys((OPEN_STATE, LAG), 2),
     GENERATION: 3,
     SESSION: 4,
-    **dict.fromkeys((MOVE, MINUTE), 5),
+    **dict.fromkeys((MOVE, MINUTE, TOPIC), 5),
 }
 """Sort order of the kinds of rows; rows of the same rank are sorted by their positions."""
 
@@ -50,9 +51,10 @@ OUTPUT: tuple[Column, ...] = (
 
 GENERATION_COLUMNS = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
-    *("join_started_at", "join_completed_at", "stable_at", "ended_at"),
+    *("join_started_at", "join_completed_at", "join_completed_at_min", "stable_at", "ended_at"),
     *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
     *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
+    "subscribed_topics",
     *("members_joined", "members_left", "members_replaced", "cause"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
     *("record_partition", "record_offset", "record_timestamp"),
@@ -65,7 +67,8 @@ SESSION_COLUMNS = (
     *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
-LAG_COLUMNS = ("at", "lag")
+LAG_COLUMNS = ("at", "lag", "topics")
+TOPIC_COLUMNS = ("topic", "record_partition", "firsts")
 MOVE_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
     *("committed_offset", "step", "largest_step_before", "rhythm_since"),
@@ -81,6 +84,7 @@ COLUMNS = {
     MOVE: MOVE_COLUMNS,
     MINUTE: MINUTE_COLUMNS,
     LAG: LAG_COLUMNS,
+    TOPIC: TOPIC_COLUMNS,
 }
 """By kind, the columns of its rows that the detectors read."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from detectors import commits, rebalances
+from detectors import commits, rebalances, topics
 from detectors.commits import Membership, Memberships
 from detectors.model import Episode, Findings
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE = "open_state"
-MOVE, MINUTE, LAG = "move", "minute", "lag"
+MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
 
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
-_SOURCES = ("generations", "sessions", "moves", "minutes")
+_SOURCES = ("generations", "sessions", "moves", "minutes", "topics")
 
 
 class GroupDetector:
@@ -30,7 +30,8 @@ class GroupDetector:
 
     Each source (generations, sessions, moves of offsets, minutes of commits) has its memory and its
     findings, since each comes in the order of the log, but not with the others: a generation is
-    settled only when the next one is known.
+    settled only when the next one is known. What is wrong with topics is found in generations and
+    moves together, when all have come.
 
     Args:
         limits: the thresholds of the group.
@@ -44,6 +45,7 @@ class GroupDetector:
         self._findings = {s: Findings(kept.get("episodes", {}).get(s)) for s in _SOURCES}
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
+        self._news = topics.News()
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -56,6 +58,7 @@ class GroupDetector:
         if kind in self._open:
             self._open[kind].append(row)
         elif kind == GENERATION:
+            self._news.generations.append(row)
             self._memberships.append(_membership(row))
             rebalances.examine(
                 self._memory["generations"], limits, findings["generations"], row, None
@@ -63,9 +66,15 @@ class GroupDetector:
         elif kind == SESSION:
             commits.take_session(self._memory["sessions"], limits, findings["sessions"], row)
         elif kind == LAG:
+            self._news.lags.append(row)
             commits.take_lag(self._memory["minutes"], row)
+        elif kind == TOPIC:
+            self._news.events += topics.first_commits(row)
         elif kind == MOVE:
             self._last_commit = (row["record_partition"], row["record_offset"])
+            event = topics.event_of(row)
+            if event is not None:
+                self._news.events.append(event)
             commits.take_move(
                 self._memory["moves"], limits, findings["moves"], row, self._memberships_now()
             )
@@ -82,7 +91,15 @@ class GroupDetector:
         return self._order
 
     def settled(self) -> list[Episode]:
-        """Return the episodes that no later row can change."""
+        """Return the episodes that no later row can change; call it when all rows were taken."""
+        topics.settle(
+            self._memory["topics"],
+            self._limits,
+            self._findings["topics"],
+            self._news,
+            self._open[OPEN_GENERATION],
+        )
+        self._news = topics.News()
         found = [
             episode
             for source in _SOURCES
@@ -108,6 +125,9 @@ class GroupDetector:
         for row in self._open[OPEN_GENERATION]:
             newest = now if row["ended_at"] is None else None
             rebalances.examine(memory["generations"], limits, findings["generations"], row, newest)
+        topics.look_ahead(
+            memory["topics"], limits, findings["topics"], self._open[OPEN_GENERATION], now
+        )
         for row in self._open[OPEN_STATE]:
             hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
             for hit in hits:
@@ -142,7 +162,11 @@ class GroupDetector:
     def _is_reported(self, episode: Episode) -> bool:
         # A condition that is shorter than that is normal while members join or leave.
         least = self._limits.get(episode.kind, {}).get("least_ms")
-        if least is not None and episode.ended_at - episode.started_at < least:
+        if (
+            least is not None
+            and episode.label != topics.DELETED
+            and episode.ended_at - episode.started_at < least
+        ):
             return False
         if episode.kind == "offset_reset" and episode.label == "forward":
             return bool(episode.evidence["partitions"] > 1)
@@ -173,4 +197,5 @@ def _membership(row: Row) -> Membership:
         row.get("assigned_partitions"),
         row.get("record_timestamp"),
         row["record_partition"],
+        (row.get("subscribed_topics") or ()) if topics.keeps_offsets(row) else (),
     )

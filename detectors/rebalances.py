@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detectors.model import Findings, Row
     from detectors.thresholds import Values
 
-_CONDITIONS = ("idle_members", "orphan_topic", "assignment_skew", "mixed_subscriptions")
+_CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions")
 # Causes without a change of members: each is normal once an hour; a burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
@@ -478,8 +478,6 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
             last_values={"partitions": generation.get("assigned_partitions")},
             lists={"members": list(idle)},
         )
-    for topic in generation.get("unassigned_topics") or ():
-        yield holds("orphan_topic", topic, WARNING, maxima={"member_count": members})
     limit = limits["assignment_skew"]
     most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
     if most and total and members > 1:

@@ -171,6 +171,18 @@ def _idle(e: Row) -> str:
 
 
 def _orphan(e: Row) -> str:
+    if e["label"] == "deleted":
+        went = f"; {count(e['partitions'], 'offset')} went with it" if e.get("partitions") else ""
+        return (
+            f"{name(e['subject'])} was deleted while {e['of']} subscribed to it, and it did so for"
+            f" {duration(e['ms'])} more ({e['when']}){went}."
+        )
+    if e["label"] == "abandoned":
+        lag = f", {count(e['lag'], 'record')} behind" if e.get("lag") else ""
+        return (
+            f"{e['of']} holds {count(e.get('partitions', 0), 'offset')} of {name(e['subject'])}"
+            f"{lag}, but no member subscribed to it for {duration(e['ms'])} ({e['when']})."
+        )
     return (
         f"{e['of']} subscribes to {name(e['subject'])}, but no member was assigned a partition of"
         f" it for {duration(e['ms'])} ({e['when']})."

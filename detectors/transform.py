@@ -19,6 +19,7 @@ from detectors.group import (
     OPEN_SESSION,
     OPEN_STATE,
     SESSION,
+    TOPIC,
 )
 from detectors.model import MINUTE_MS
 from schemas.placement import HOME
@@ -116,10 +117,9 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, MINUTE, position="first_offset")
+        yield _part(_topics(sources.commits), TOPIC)
     if sources.lag is not None:
-        of_run = sources.lag.groupBy("group_id", "lag_run")
-        lags = of_run.agg(F.max("sampled_at").alias("at"), F.sum("lag").alias("lag"))
-        yield _part(lags, LAG, position="at")
+        yield _part(_lags(sources.lag), LAG, position="at")
     if sources.checkpoints is not None:
         yield _part(sources.checkpoints, CHECKPOINT)
 
@@ -183,3 +183,27 @@ def _minutes(commits: DataFrame) -> DataFrame:
         F.max("record_offset").alias("last_offset"),
     )
     return minutes.withColumn("partitions", F.size("keys"))
+
+
+def _topics(commits: DataFrame) -> DataFrame:
+    """Give the first commit of each partition, by group, partition of the log and topic."""
+    log = ("group_id", "record_partition", "topic")
+    firsts = (
+        commits.where("NOT is_tombstone")
+        .groupBy(*log, "topic_partition")
+        .agg(F.min("record_offset").alias("record_offset"))
+    )
+    first = F.struct("topic_partition", "record_offset")
+    return firsts.groupBy(*log).agg(F.sort_array(F.collect_list(first)).alias("firsts"))
+
+
+def _lags(lag: DataFrame) -> DataFrame:
+    """Sum up the lag of each run, by group, and by topic in it."""
+    of_topics = lag.groupBy("group_id", "lag_run", "topic").agg(
+        F.max("sampled_at").alias("sampled_at"), F.sum("lag").alias("lag")
+    )
+    return of_topics.groupBy("group_id", "lag_run").agg(
+        F.max("sampled_at").alias("at"),
+        F.sum("lag").alias("lag"),
+        F.sort_array(F.collect_list(F.struct("topic", "lag"))).alias("topics"),
+    )

@@ -121,6 +121,11 @@ GROUP_GENERATIONS = (
     column("rebalance_timeout_ms", "bigint", "The longest that a member has; null if unknown."),
     column("session_timeout_ms", "bigint", "The longest that a member has; null if unknown."),
     column("subscriptions", "int", "Different sets of topics that members subscribe to."),
+    Column(
+        "subscribed_topics",
+        ArrayOf(Primitive("string")),
+        "Topics that members subscribe to; null if that is not known, or without members.",
+    ),
     Column("members_joined", ArrayOf(StructOf(_IN_GENERATION)), "Members that are new."),
     Column("members_left", ArrayOf(StructOf(_IN_GENERATION)), "Members that are gone."),
     Column(

@@ -67,6 +67,7 @@ def begin(
         "rebalance_timeout_ms": None,
         "session_timeout_ms": None,
         "subscriptions": None,
+        "subscribed_topics": None,
         "members_joined": [],
         "members_left": [],
         "members_replaced": [],
@@ -103,6 +104,7 @@ def fill_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["session_timeout_ms"] = _longest(session for _, session in timeouts)
     subscriptions = {m.subscription for m in members.values()} - {None}
     row["subscriptions"] = len(subscriptions) or None
+    row["subscribed_topics"] = subscribed_topics(members)
     row["members_joined"] = [brief(m) for m in changes.joined]
     row["members_left"] = [brief(m) for m in changes.left]
     row["members_replaced"] = replacements(changes)
@@ -185,12 +187,20 @@ def fill_moves(row: Row, moved: Moves) -> None:
     row["stickiness"] = moved.kept / comparable if comparable else None
 
 
-def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
-    """Return subscribed topics of which no partition is assigned; None if that cannot be read."""
+def subscribed_topics(members: dict[str, Member]) -> list[str] | None:
+    """Return what the members subscribe to; None if that cannot be read, or there are none."""
     # Of all members there are few subscriptions and few lists of topics.
     subscriptions = {m.subscription for m in members.values()}
-    if None in subscriptions:
+    if None in subscriptions or not subscriptions:
         return None
-    subscribed = {topic for topics in subscriptions for topic in topics or ()}
+    return sorted({topic for topics in subscriptions for topic in topics or ()})
+
+
+def unassigned_topics(members: dict[str, Member]) -> list[str] | None:
+    """Return subscribed topics of which no partition is assigned; None if that cannot be read."""
+    subscribed = subscribed_topics(members)
+    if subscribed is None:
+        return None
     owned = {m.assigned_topics for m in members.values()}
-    return sorted(subscribed - {topic for topics in owned for topic in topics})
+    assigned = {topic for topics in owned for topic in topics}
+    return [topic for topic in subscribed if topic not in assigned]

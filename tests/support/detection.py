@@ -15,6 +15,7 @@ from detectors.group import (
     OPEN_SESSION,
     OPEN_STATE,
     SESSION,
+    TOPIC,
     GroupDetector,
 )
 from detectors.rows import anomaly_row
@@ -53,17 +54,16 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     now = max(t for t in times if t is not None)
     rows = []
     for group, tables in tables_of.items():
-        by_kind = _by_kind(tables, commits.get(group, []))
-        rows += _detect(group, by_kind, limits, now, runs)
+        rows += _detect(group, _by_kind(tables), commits.get(group, []), limits, (now, runs))
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
 def detected_history(tables_of: dict[str, list[Row]], now: int) -> list[Row]:
     """Return the rows of gold.anomalies of a group's history, its commits left aside."""
-    return _detect("g", _by_kind(tables_of, []), default_thresholds(), now, 1)
+    return _detect("g", _by_kind(tables_of), [], default_thresholds(), (now, 1))
 
 
-def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list[Row]]:
+def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(tables[GENERATIONS], key=lambda r: r["record_offset"]):
         by_kind[OPEN_GENERATION if row["ended_at"] is None else GENERATION].append(row)
@@ -72,28 +72,45 @@ def _by_kind(tables: dict[str, list[Row]], commits: list[Row]) -> dict[str, list
         ended, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"])
     )
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
-    for row in (*_moves(commits), *_minutes(commits)):
-        by_kind[MOVE if "move" in row else MINUTE].append(row)
     return by_kind
 
 
 def _detect(
-    group: str, by_kind: dict[str, list[Row]], limits: Thresholds, now: int, runs: int
+    group: str,
+    by_kind: dict[str, list[Row]],
+    commits: list[Row],
+    limits: Thresholds,
+    now_and_runs: tuple[int, int],
 ) -> list[Row]:
-    checkpoint, rows = None, []
+    checkpoint, rows, (now, runs) = None, [], now_and_runs
+    generations, moves, done = by_kind[GENERATION], _moves(commits), -1
     for run in range(runs):
         detector = GroupDetector(limits.of(group), checkpoint)
         is_last = run == runs - 1
         for kind in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE):
             for row in by_kind[kind] if is_last else ():
                 detector.take(kind, row)
+        settled = len(generations) * (run + 1) // runs
+        until = None
+        if not is_last:
+            # The next generation is known, but not its end, and half of the commits in it.
+            following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
+            for row in following[:1]:
+                detector.take(OPEN_GENERATION, {**row, "ended_at": None})
+            until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         for kind in (GENERATION, SESSION):
             for row in _part(by_kind[kind], run, runs):
                 detector.take(kind, row)
+        new = _between(commits, done, until)
         # Commits know who was there only once the generations are known.
-        for kind in (MOVE, MINUTE) if is_last else ():
-            for row in by_kind[kind]:
+        for kind, of_kind in (
+            (MOVE, _between(moves, done, until)),
+            (MINUTE, _minutes(new)),
+            (TOPIC, _topics(new)),
+        ):
+            for row in of_kind:
                 detector.take(kind, row)
+        done = done if until is None else max(done, until)
         found = [(episode, True) for episode in detector.settled()]
         found += [(episode, False) for episode in detector.still_open(now)] if is_last else []
         rows += [
@@ -102,6 +119,14 @@ def _detect(
         ]
         checkpoint = detector.to_json()
     return rows
+
+
+def _between(rows: list[Row], after: int, until: int | None) -> list[Row]:
+    return [
+        row
+        for row in rows
+        if row["record_offset"] > after and (until is None or row["record_offset"] <= until)
+    ]
 
 
 def _part(rows: list[Row], run: int, runs: int) -> list[Row]:
@@ -175,4 +200,21 @@ def _minutes(commits: list[Row]) -> list[Row]:
             "last_offset": rows[-1]["record_offset"],
         }
         for minute, rows in sorted(of_minute.items())
+    ]
+
+
+def _topics(commits: list[Row]) -> list[Row]:
+    """Do what `detectors.transform._topics` does."""
+    first: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
+    for commit in commits:
+        if not commit["is_tombstone"]:
+            of_topic = first[commit["record_partition"], commit["topic"]]
+            of_topic.setdefault(commit["topic_partition"], commit["record_offset"])
+    return [
+        {
+            "topic": topic,
+            "record_partition": partition,
+            "firsts": [{"topic_partition": p, "record_offset": o} for p, o in of_topic.items()],
+        }
+        for (partition, topic), of_topic in first.items()
     ]

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from detectors import sentences
-from detectors.group import GENERATION, LAG, MINUTE, MOVE, OPEN_GENERATION, GroupDetector
+from detectors.group import (
+    GENERATION,
+    LAG,
+    MINUTE,
+    MOVE,
+    OPEN_GENERATION,
+    TOPIC,
+    GroupDetector,
+)
 from detectors.log import misplaced
 from detectors.members import follow
 from detectors.model import anomaly_id
@@ -236,6 +244,184 @@ def test_conditions_last_from_stable_till_the_next_generation() -> None:
     assert not row["is_open"]
     # The last generation's has not lasted a minute; now it has.
     assert [r["is_open"] for r in story.found(lasts=300)] == [False, True]
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+def reading(*topics: str, assigned: tuple[str, ...] | None = None) -> dict[str, object]:
+    """Return what a generation has of the topics that its members subscribe to."""
+    owned = topics if assigned is None else assigned
+    return {
+        "subscribed_topics": sorted(topics),
+        "unassigned_topics": sorted({*topics} - {*owned}),
+        "join_completed_at_min": None,
+    }
+
+
+def first_commits(topic: str, *partitions: int, at: float) -> tuple[str, Row]:
+    """Return first commits of partitions, at a place in the log between two generations."""
+    firsts = [{"topic_partition": p, "record_offset": at} for p in partitions]
+    return TOPIC, {"topic": topic, "record_partition": 0, "firsts": firsts}
+
+
+def offset_move(  # noqa: PLR0917
+    move: str, topic: str, partition: int, offset: float, at: float, idle: float = 5
+) -> tuple[str, Row]:
+    """Return a deleted or a returned offset: where in the log, and when, in seconds."""
+    row = {
+        "topic": topic,
+        "topic_partition": partition,
+        "move": move,
+        "at": round(at * SECOND),
+        "previous_offset": 7,
+        "previous_at": round((at - idle) * SECOND),
+        "committed_offset": None if move == "deleted" else 1,
+        "step": None,
+        "largest_step_before": None,
+        "rhythm_since": None,
+        "record_partition": 0,
+        "record_offset": offset,
+        "record_timestamp": round(at * SECOND),
+    }
+    return MOVE, row
+
+
+def orphans(rows: list[Row]) -> list[tuple[object, ...]]:
+    return [
+        (r["subject"], r["label"], r["severity"], r["started_at"], r["ended_at"], r["is_open"])
+        for r in rows
+        if r["kind"] == "orphan_topic"
+    ]
+
+
+GONE = [first_commits("gone", 0, 1, at=1.1), first_commits("kept", 0, at=1.1)]
+DELETED = [offset_move("deleted", "gone", p, 1.5 + p / 10, 100) for p in (0, 1)]
+
+
+def test_a_topic_that_is_deleted_under_a_group_is_an_orphan_until_the_group_reads_it_no_more() -> (
+    None
+):
+    story = started("a")
+    story.generations[0] |= reading("gone", "kept")
+    still = [("gone", "deleted", "warning", 100 * SECOND, 3600 * SECOND, True)]
+    assert orphans(story.found(*GONE, *DELETED)) == still
+    story.then(110, "topic_deleted", **reading("gone", "kept", assigned=("kept",)))
+    assert orphans(story.found(*GONE, *DELETED))[0][:4] == still[0][:4]
+    story.then(90, "subscription_changed", **reading("kept"))
+    found = story.found(*GONE, *DELETED)
+    assert orphans(found) == [("gone", "deleted", "warning", 100_000, 200_000, False)]
+    (row,) = found
+    assert row["summary"] == (
+        "gone was deleted while g subscribed to it, and it did so for 100.0 s more"
+        " (00:01:40 to 00:03:20 UTC); 2 offsets went with it."
+    )
+    assert json.loads(row["evidence"])["offsets"] == ["gone/0: 7", "gone/1: 7"]
+
+
+def test_members_that_join_without_a_deleted_topic_at_once_were_orphans_for_a_moment() -> None:
+    for joined in (100.4, 99.8):  # before and after the coordinator deletes its offsets
+        story = started("a")
+        story.generations[0] |= reading("gone", "kept")
+        story.then(joined - SECOND / 1000, "subscription_changed", **reading("kept"))
+        place = 1.5 if joined > 100 else 2.5
+        tombstones = [offset_move("deleted", "gone", p, place + p / 10, 100) for p in (0, 1)]
+        (found,) = orphans(story.found(*GONE, *tombstones))
+        assert found[:4] == ("gone", "deleted", "warning", 100 * SECOND)
+        assert found[4] <= 100_400
+        assert not found[5]
+
+
+def test_a_deleted_topic_that_comes_back_is_an_orphan_until_then() -> None:
+    story = started("a")
+    story.generations[0] |= reading("gone", "kept")
+    back = offset_move("returned", "gone", 0, 1.8, 130)
+    assert orphans(story.found(*GONE, *DELETED, back)) == [
+        ("gone", "deleted", "warning", 100 * SECOND, 130 * SECOND, False)
+    ]
+
+
+def test_offsets_that_go_in_another_way_are_no_deleted_topic() -> None:
+    def found(*moves: tuple[str, Row], topics: tuple[str, ...] = ("gone", "kept")) -> list[object]:
+        story = started("a")
+        story.generations[0] |= reading(*topics)
+        return [row[1] for row in orphans(story.found(*GONE, *moves))]
+
+    assert found(*DELETED) == ["deleted"]
+    assert not found(DELETED[0])  # the other partition has its offset still
+    late = offset_move("deleted", "gone", 1, 1.7, 160)
+    assert not found(DELETED[0], late)  # one by one, as they expire
+    old = [offset_move("deleted", "gone", p, 1.5 + p, 100, idle=2 * 86_400) for p in (0, 1)]
+    assert not found(*old)  # a broker before 2.1 lets them expire
+    assert not found(*DELETED, topics=("kept",))  # an admin may delete them
+
+
+def test_brokers_from_2_1_on_let_no_offset_expire_that_members_subscribe_to() -> None:
+    story = started("a")
+    modern = {"join_completed_at_min": story.generations[0]["join_completed_at"]}
+    story.generations[0] |= reading("gone", "kept") | modern
+    old = [offset_move("deleted", "gone", p, 1.5 + p / 10, 100, idle=9 * 86_400) for p in (0, 1)]
+    found = story.found(*GONE, *old)
+    assert [row[1] for row in orphans(found)] == ["deleted"]
+    assert "offsets_expired" not in kinds(found)
+
+
+def test_a_topic_that_a_new_coordinator_assigns_no_more_is_deleted() -> None:
+    story = started("a")
+    story.generations[0] |= reading("gone", "kept") | {"group_type": "consumer"}
+    lost = reading("gone", "kept", assigned=("kept",)) | {"group_type": "consumer"}
+    story.then(100, "partitions_changed", **lost)
+    story.then(2, "subscription_changed", **reading("kept"), group_type="consumer")
+    assert orphans(story.found()) == [
+        ("gone", "deleted", "warning", 101 * SECOND, 102 * SECOND, False)
+    ]
+    # Which the leader of a classic group may do for other reasons.
+    for row in story.generations:
+        row["group_type"] = "classic"
+    assert not orphans(story.found())
+
+
+def test_a_topic_that_the_group_has_moved_on_from_is_abandoned() -> None:
+    story = started("a")
+    story.generations[0] |= reading("gone", "kept")
+    story.then(200, "subscription_changed", **reading("kept"))
+    abandoned = ("gone", "abandoned", "info", 201 * SECOND)
+    found = story.found(*GONE)
+    assert orphans(found) == [(*abandoned, 3800 * SECOND, True)]
+    assert found[0]["summary"] == (
+        "g holds 2 offsets of gone, but no member subscribed to it for 60 min"
+        " (00:03:21 to 01:03:20 UTC)."
+    )
+    # Until its offsets are gone, as a whole ...
+    went = [offset_move("deleted", "gone", p, 2.5 + p / 10, 900 + p) for p in (0, 1)]
+    assert orphans(story.found(*GONE, went[0])) == [(*abandoned, 3800 * SECOND, True)]
+    assert orphans(story.found(*GONE, *went)) == [(*abandoned, 901 * SECOND, False)]
+    # ... or somebody subscribes to it again.
+    story.then(300, "subscription_changed", **reading("gone", "kept"))
+    assert orphans(story.found(*GONE)) == [(*abandoned, 500 * SECOND, False)]
+
+
+def test_lag_that_grows_makes_an_abandoned_topic_a_warning() -> None:
+    def severity(*lags: int) -> object:
+        story = started("a")
+        story.generations[0] |= reading("gone", "kept")
+        story.then(200, "subscription_changed", **reading("kept"))
+        samples = [
+            (LAG, {"at": (300 + n) * SECOND, "lag": lag, "topics": [{"topic": "gone", "lag": lag}]})
+            for n, lag in enumerate(lags)
+        ]
+        ((_, _, found, *_),) = orphans(story.found(*samples, *GONE))
+        return found
+
+    assert severity(5, 5, 5) == severity(5) == "info"
+    assert severity(5, 5, 6) == "warning"
+
+
+@pytest.mark.parametrize(("cause", "is_found"), [("group_created", False), ("unknown", True)])
+def test_offsets_of_before_the_first_generation(cause: str, is_found: bool) -> None:  # noqa: FBT001
+    # Of a consumer that was assigned its partitions; or of members of whom the log tells no more.
+    story = Story().then(0, cause, joined=["a"], **reading("kept"))
+    assert bool(orphans(story.found(first_commits("former", 0, at=0.5)))) == is_found
 
 
 @pytest.mark.parametrize(("subscriptions", "is_found"), [(1, False), (2, True)])

@@ -1,0 +1,430 @@
+"""What is wrong with the topics of a group: those that it subscribes to, and those it commits.
+
+Three conditions are of the kind orphan_topic. They begin and end by records of the group, its
+generations and its tombstones, so that both are followed together, in the order of the log:
+
+- no label: members subscribe to a topic of which nothing is assigned;
+- deleted: the offsets of all partitions of a topic went at one moment while members subscribed to
+  it. A coordinator does that when the topic is deleted (handleDeletedPartitions of
+  GroupMetadataManager, onPartitionsDeleted of the new coordinator), and refuses to delete such
+  offsets for an admin (GROUP_SUBSCRIBED_TO_TOPIC). In the new protocols the coordinator itself
+  assigns every partition there is: a topic of which it assigns nothing any more is gone, too;
+- abandoned: the group has offsets of a topic that no member subscribes to any more.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from detectors.model import MINUTE_MS, Hit, Position
+from schemas.gold import INFO, WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from detectors.model import Findings, Row
+    from detectors.thresholds import Values
+
+KIND = "orphan_topic"
+DELETED, ABANDONED = "deleted", "abandoned"
+FIRST = "first"
+"""Name of the event of the first commit of a partition, beside those of moves."""
+_GAP_MS = 10 * MINUTE_MS
+# The tombstones of a topic's partitions are one write; of a broker with ZooKeeper, some writes.
+_AT_ONCE_MS = 10_000
+# A member may see that a topic is gone, and join without it, before the coordinator does.
+_SOONER_MS = 5_000
+_EVENTS = ("deleted", "returned", FIRST)
+
+
+def event_of(move: Row) -> Row | None:
+    """Return what a row of offset_moves means here; None if nothing."""
+    if move["move"] not in _EVENTS:
+        return None
+    names = ("topic", "topic_partition", "move", "at", "previous_offset", "previous_at")
+    return {n: move[n] for n in (*names, "record_partition", "record_offset")}
+
+
+def first_commits(row: Row) -> Iterable[Row]:
+    """Return the events of the partitions that were committed.
+
+    Args:
+        row: topic, record_partition, and firsts: of each partition that was committed, its number
+            and the position of the first of the commits.
+    """
+    for first in row["firsts"]:
+        yield {
+            "topic": row["topic"],
+            "topic_partition": first["topic_partition"],
+            "move": FIRST,
+            "record_partition": row["record_partition"],
+            "record_offset": first["record_offset"],
+        }
+
+
+def keeps_offsets(generation: Row) -> bool:
+    """Return whether the coordinator is one that lets no offset expire that members subscribe to.
+
+    Brokers from 2.1 on do. They are those that write when a classic group began to wait for its
+    leader, so that the end of the join phase is exact.
+    """
+    return generation["group_type"] != "classic" or (
+        generation.get("join_completed_at") is not None
+        and generation.get("join_completed_at") == generation.get("join_completed_at_min")
+    )
+
+
+class News:
+    """What became known of the topics of a group.
+
+    Attributes:
+        generations: the settled rows of group_generations, in order, their times in epoch
+            milliseconds.
+        events: what `event_of` and `first_commits` give.
+        lags: samples of the lag, with `at`, and `topics`: of each topic its name and lag.
+    """
+
+    def __init__(self) -> None:
+        self.generations: list[Row] = []
+        self.events: list[Row] = []
+        self.lags: list[Row] = []
+
+
+def settle(
+    memory: Row, limits: Values, findings: Findings, news: News, changing: list[Row]
+) -> None:
+    """Take what is new of a group, up to the generations that may still change.
+
+    Args:
+        memory: what is kept of the topics; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        news: what is new.
+        changing: the rows of group_generations that are not settled, in order.
+    """
+    follower = _Follower(memory, limits, findings)
+    follower.sample(news.lags)
+    for generation in (*news.generations, *changing):
+        follower.place(generation["record_partition"])
+    waiting = sorted([*memory.pop("pending", []), *news.events], key=follower.position)
+    followers = [*news.generations[1:], next(iter(changing), None)]
+    for generation, following in zip(news.generations, followers, strict=False):
+        waiting = follower.pass_by(waiting, generation)
+        waiting = follower.follow(generation, generation["ended_at"], waiting, following)
+        memory["clock"] = max(generation["ended_at"] or 0, memory.get("clock", 0))
+    waiting = follower.pass_by(waiting, next(iter(changing), None))
+    if waiting:
+        memory["pending"] = waiting
+    follower.forget_samples(changing[-1] if changing else None)
+
+
+def look_ahead(
+    memory: Row, limits: Values, findings: Findings, generations: list[Row], now: int
+) -> None:
+    """Take the generations that may still change, as of now; call it after `settle`.
+
+    Args:
+        memory: what `settle` keeps; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        generations: the rows of group_generations that are not settled, in order.
+        now: time of the log in epoch milliseconds.
+    """
+    follower = _Follower(memory, limits, findings)
+    waiting = memory.pop("pending", [])
+    for generation, following in zip_longest(generations, generations[1:]):
+        end = now if generation["ended_at"] is None else generation["ended_at"]
+        waiting = follower.follow(generation, end, waiting, following)
+
+
+class _Orphan(NamedTuple):
+    """A topic that is an orphan while a generation is in force.
+
+    Attributes:
+        label: why, see above.
+        since: since when, in epoch milliseconds.
+        record: the record that shows it.
+        members: how many the group has.
+    """
+
+    label: str | None
+    since: int
+    record: Position
+    members: int
+
+
+class _Follower:
+    """Follows the topics of a group from generation to generation.
+
+    What is kept: `topics` by name, with the partitions that have an offset (`held`), those whose
+    offset is gone (`gone`), the tombstones of those that went last, whether members ever subscribed
+    to it (`was_subscribed`), and the first and last lag since nobody does (`lag`); `missing`, the
+    topics that were deleted; `assigned` and `subscribed`, the topics of the generation before;
+    `partitions` of the log, in the order in which the group's records were in them; `is_partial`,
+    whether generations before the first one are not known; `samples` of the lag that belong to the
+    newest generation.
+    """
+
+    def __init__(self, memory: Row, limits: Values, findings: Findings) -> None:
+        self._memory, self._limits, self._findings = memory, limits, findings
+        self._topics: dict[str, Row] = memory.setdefault("topics", {})
+        self._missing: list[str] = memory.setdefault("missing", [])
+        self._samples: dict[str, list[list[int]]] = memory.setdefault("samples", {})
+        self._partitions: list[int] = memory.setdefault("partitions", [])
+
+    # -- order -------------------------------------------------------------------------------------
+
+    def place(self, partition: int) -> None:
+        """Note that the group's records are in a partition of the log from now on."""
+        if partition not in self._partitions:
+            self._partitions.append(partition)
+
+    def position(self, row: Row) -> tuple[int, int]:
+        """Return where a record is in the group's history."""
+        partition, known = row["record_partition"], self._partitions
+        return known.index(partition) if partition in known else -1, row["record_offset"]
+
+    def pass_by(self, events: list[Row], until: Row | None) -> list[Row]:
+        """Take the events before a generation that belong to none; return the others."""
+        end = None if until is None else self.position(until)
+        for number, event in enumerate(events):
+            if end is not None and self.position(event) >= end:
+                return events[number:]
+            self._note(event)
+        return []
+
+    # -- lag ---------------------------------------------------------------------------------------
+
+    def sample(self, lags: Iterable[Row]) -> None:
+        """Take samples of the lag, which come in their order."""
+        for row in lags:
+            for of_topic in row.get("topics") or ():
+                if of_topic["lag"] is not None:
+                    seen = self._samples.setdefault(of_topic["topic"], [])
+                    seen.append([row["at"], of_topic["lag"]])
+
+    def _samples_until(self, end: int, orphans: Mapping[str, _Orphan]) -> None:
+        """Hand the samples up to a time to the topics that are abandoned, and forget them."""
+        for topic, samples in list(self._samples.items()):
+            orphan = orphans.get(topic)
+            if orphan is not None and orphan.label == ABANDONED:
+                taken = [s for s in samples if s[0] <= end]
+                self._topics[topic]["lag"][1:] = taken[-1:] if self._topics[topic]["lag"] else taken
+            self._samples[topic] = [s for s in samples if s[0] > end]
+
+    def forget_samples(self, newest: Row | None) -> None:
+        """Keep the first and the last sample of topics that nobody subscribes to now."""
+        subscribed = None if newest is None else newest.get("subscribed_topics")
+        for topic, samples in list(self._samples.items()):
+            if subscribed is None or topic in subscribed or topic not in self._topics:
+                del self._samples[topic]
+            else:
+                del samples[1:-1]
+
+    # -- a generation ------------------------------------------------------------------------------
+
+    def follow(
+        self, generation: Row, end: int | None, events: list[Row], following: Row | None
+    ) -> list[Row]:
+        """Take a generation and the events while it is in force; return those behind it."""
+        start, members = generation.get("stable_at"), generation.get("member_count")
+        if members and (start is None or end is None):
+            return self.pass_by(events, following)  # not known yet: what is open stays open
+        orphans: dict[str, _Orphan] = {}
+        if members:
+            orphans = self._begin(generation, int(start or 0))
+        until, rest = None if following is None else self.position(following), 0
+        for event in events:
+            if until is not None and self.position(event) >= until:
+                break
+            rest += 1
+            tombstones = self._note(event)
+            if members and event.get("at") is not None:
+                self._take(event, generation, tombstones, orphans)
+        if end is not None:
+            self._samples_until(end, orphans)
+            for topic, orphan in orphans.items():
+                self._found(topic, orphan, max(orphan.since, end))
+        self._findings.end_others({KIND: set(orphans)})
+        self._missing[:] = [topic for topic, found in orphans.items() if found.label == DELETED]
+        subscribed, unassigned = (
+            generation.get(n) for n in ("subscribed_topics", "unassigned_topics")
+        )
+        self._memory["subscribed"] = subscribed or []
+        self._memory["assigned"] = (
+            [] if unassigned is None else [t for t in subscribed or () if t not in unassigned]
+        )
+        return events[rest:]
+
+    def _begin(self, generation: Row, start: int) -> dict[str, _Orphan]:
+        """Return the topics that are orphans from the start of a generation on."""
+        memory, subscribed = self._memory, generation.get("subscribed_topics")
+        memory.setdefault("is_partial", generation["cause"] == "unknown")
+        names = ("record_partition", "record_offset", "record_timestamp")
+        record, members = Position(*(generation[n] for n in names)), generation["member_count"]
+        # There the coordinator itself assigns all partitions that there are.
+        by_coordinator = generation["group_type"] in ("consumer", "share")
+        before = memory.get("assigned", ()) if by_coordinator else ()
+        orphans = {}
+        for topic in generation.get("unassigned_topics") or ():
+            label = DELETED if topic in self._missing or topic in before else None
+            orphans[topic] = _Orphan(label, start, record, members)
+        if subscribed is None:
+            return orphans
+        for topic in subscribed:
+            self._topic(topic).update(was_subscribed=True, lag=[])
+        for topic, known in self._topics.items():
+            is_former = known["was_subscribed"] or memory["is_partial"]
+            if known["held"] and is_former and topic not in subscribed:
+                orphans[topic] = _Orphan(ABANDONED, start, record, members)
+        return orphans
+
+    def _take(
+        self,
+        event: Row,
+        generation: Row,
+        tombstones: list[Row],
+        orphans: dict[str, _Orphan],
+    ) -> None:
+        """Take what happens to the offsets of a topic while members are there.
+
+        Args:
+            event: what happens.
+            generation: the generation in force.
+            tombstones: those that the topic's last offsets went with; none if it has offsets still.
+            orphans: the topics that are orphans by now; changed.
+        """
+        topic, at = event["topic"], event["at"]
+        orphan = orphans.get(topic)
+        if event["move"] == "returned" and orphan is not None and orphan.label == DELETED:
+            self._over(topic, orphans, at)
+        elif not tombstones:
+            return
+        elif self._is_read(event, generation, tombstones):
+            self._deleted(topic, generation, tombstones, orphans)
+        elif self._was_read_just_now(event, generation):
+            orphans.pop(topic, None)
+            self._deleted(topic, generation, tombstones, orphans)
+            self._over(topic, orphans, at)
+        elif orphan is not None and orphan.label == ABANDONED:
+            self._over(topic, orphans, at)
+
+    def _is_read(self, event: Row, generation: Row, tombstones: list[Row]) -> bool:
+        """Return whether members subscribe to a topic whose offsets did not expire."""
+        if event["topic"] not in (generation.get("subscribed_topics") or ()):
+            return False
+        if keeps_offsets(generation):
+            return True
+        # Offsets that expire go one after the other, long after their last commit.
+        before, limit = event["previous_at"], self._limits["offsets_expired"]["in_use_idle_ms"]
+        is_young = before is not None and event["at"] - before < limit
+        return is_young and len(tombstones) == len(self._topics[event["topic"]]["gone"])
+
+    def _was_read_just_now(self, event: Row, generation: Row) -> bool:
+        """Return whether members subscribed to a topic till this generation, which just began."""
+        return (
+            event["topic"] in self._memory.get("subscribed", ())
+            and event["topic"] not in (generation.get("subscribed_topics") or (event["topic"],))
+            and event["at"] - generation["stable_at"] <= _SOONER_MS
+        )
+
+    def _deleted(
+        self,
+        topic: str,
+        generation: Row,
+        tombstones: list[Row],
+        orphans: dict[str, _Orphan],
+    ) -> None:
+        """Tell from the tombstones of all partitions that a topic was deleted."""
+        first, known = tombstones[0], orphans.get(topic)
+        if known is None or known.label != DELETED:
+            if known is not None:
+                self._found(topic, known, max(known.since, first["at"]))
+            record = Position(first["record_partition"], first["record_offset"], first["at"])
+            known = _Orphan(DELETED, first["at"], record, generation["member_count"])
+            orphans[topic] = known
+        offsets = [f"{topic}/{t['topic_partition']}: {t['previous_offset']}" for t in tombstones]
+        self._found(topic, known, tombstones[-1]["at"], offsets)
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def _topic(self, topic: str) -> Row:
+        return self._topics.setdefault(
+            topic, {"held": [], "gone": [], "tombstones": [], "was_subscribed": False, "lag": []}
+        )
+
+    def _note(self, event: Row) -> list[Row]:
+        """Note which partitions of a topic have an offset.
+
+        Returns:
+            The tombstones of all its offsets, if they went at once, and this was the last of them.
+        """
+        known, partition, at = (
+            self._topic(event["topic"]),
+            event["topic_partition"],
+            event.get("at"),
+        )
+        held, gone, tombstones = known["held"], known["gone"], known["tombstones"]
+        if event["move"] != "deleted":
+            if partition not in held and (event["move"] == "returned" or partition not in gone):
+                held.append(partition)
+            if partition in held and partition in gone:
+                gone.remove(partition)
+            tombstones.clear()
+            return []
+        if partition in held:
+            held.remove(partition)
+        if partition not in gone:
+            gone.append(partition)
+        if at is None:
+            return []
+        if tombstones and at - tombstones[0]["at"] > _AT_ONCE_MS:
+            tombstones.clear()
+        tombstones.append(event)
+        if held:
+            return []
+        known["tombstones"] = []
+        return list(tombstones)
+
+    # -- findings ----------------------------------------------------------------------------------
+
+    def _over(self, topic: str, orphans: dict[str, _Orphan], at: int) -> None:
+        """Let what is wrong with a topic end."""
+        orphan = orphans.pop(topic)
+        self._found(topic, orphan, max(orphan.since, at))
+        self._findings.current[KIND, topic].is_over = True
+
+    def _found(
+        self, topic: str, orphan: _Orphan, end: int, offsets: list[str] | None = None
+    ) -> None:
+        """Add a finding; `offsets`, those that went with a deletion."""
+        current = self._findings.current.get((KIND, topic))
+        is_abandoned = orphan.label == ABANDONED
+        if current is not None and (current.label == ABANDONED) != is_abandoned:
+            current.is_over = True
+        severity, last_values = WARNING, {}
+        if is_abandoned:
+            known = self._topics[topic]
+            lags = [lag for _, lag in known["lag"]]
+            severity = WARNING if lags and lags[-1] > lags[0] else INFO
+            last_values = {"lag": lags[-1]} if lags else {}
+            if known["held"]:
+                last_values["partitions"] = len(known["held"])
+        self._findings.add(
+            Hit(
+                KIND,
+                topic,
+                severity,
+                orphan.since,
+                end,
+                orphan.record,
+                orphan.record,
+                _GAP_MS,
+                label=orphan.label,
+                sums={"partitions": len(offsets)} if offsets else {},
+                maxima={"member_count": orphan.members},
+                last_values=last_values,
+                lists={"offsets": offsets} if offsets else {},
+            )
+        )
