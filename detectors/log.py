@@ -321,37 +321,66 @@ def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
         )
 
 
-def no_progress(hours: str, thresholds: Thresholds) -> Question:
-    """Ask for partitions that a group commits at one offset, though there is more in them.
-
-    That another group was further all the hour shows it.
+def unchanged(hours: str, thresholds: Thresholds) -> str:
+    """Return SQL for partitions that a group commits at one offset, though there may be more.
 
     Args:
         hours: the condition of rows of gold.offset_progress.
         thresholds: the thresholds in force.
+
+    Returns:
+        SQL for group_id, topic, topic_partition, hour, and the columns of offset_progress on the
+        time without progress.
     """
-    return Question(
-        f"""
-SELECT hour, group_id, topic, topic_partition, commits, other_offset, last_committed_offset,
-  record_partition, record_offset, unix_millis(first_commit_at) AS first_at,
-  unix_millis(last_commit_at) AS last_at
+    least_ms, commits = (thresholds.least("no_progress", n) for n in ("least_ms", "least_commits"))
+    return f"""
+SELECT group_id, topic, topic_partition, hour, unchanged_since, unchanged_until, unchanged_commits,
+  unchanged_offset, record_partition, record_offset
 FROM (
-  SELECT *, max(first_committed_offset) OVER (
-    PARTITION BY topic, topic_partition, hour) AS other_offset
+  SELECT *, max(last_committed_offset) OVER (PARTITION BY topic, topic_partition, hour) AS furthest
   FROM gold.offset_progress WHERE {hours}
 )
-WHERE progressed_offsets = 0 AND rewinds = 0 AND commits > 1
-  AND other_offset > last_committed_offset""",
+WHERE unchanged_commits >= {commits} AND furthest > unchanged_offset
+  AND unix_millis(unchanged_until) - unix_millis(unchanged_since) >= {least_ms}"""
+
+
+def overtaken(stuck: str, rows: Iterable[Row], thresholds: Thresholds) -> Question:
+    """Ask which of these partitions another group has committed further meanwhile, and since when.
+
+    Args:
+        stuck: what `unchanged` gives.
+        rows: its rows, of which there is one at least.
+        thresholds: the thresholds in force.
+    """
+    times = [row[name] for row in rows for name in ("unchanged_since", "unchanged_until")]
+    return Question(
+        f"""
+SELECT stuck.*, unix_millis(unchanged_since) AS since, unix_millis(unchanged_until) AS until,
+  other.passed_at, other.other_offset
+FROM ({stuck}) AS stuck JOIN (
+  SELECT stuck.group_id, stuck.topic, stuck.topic_partition, stuck.hour,
+    unix_millis(min(coalesce(record_timestamp, commit_timestamp))) AS passed_at,
+    max(committed_offset) AS other_offset
+  FROM ({stuck}) AS stuck JOIN silver.offset_commits AS commits
+  ON commits.topic = stuck.topic AND commits.topic_partition = stuck.topic_partition
+    AND commits.group_id <> stuck.group_id AND committed_offset > unchanged_offset
+    AND coalesce(record_timestamp, commit_timestamp) BETWEEN unchanged_since AND unchanged_until
+  WHERE NOT is_tombstone AND (record_timestamp IS NULL
+    OR record_timestamp BETWEEN timestamp'{min(times)}Z' AND timestamp'{max(times)}Z')
+  GROUP BY ALL
+) AS other USING (group_id, topic, topic_partition, hour)""",
         ("hour", "group_id", "topic", "topic_partition"),
-        lambda rows: _no_progress(rows, thresholds),
+        lambda found: _no_progress(found, thresholds),
     )
 
 
 def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
     for row in rows:
-        if row["commits"] < thresholds.of(row["group_id"])["no_progress"]["least_commits"]:
+        limit = thresholds.of(row["group_id"])["no_progress"]
+        # As long as nobody was further there was nothing to read.
+        first, last = max(row["since"], row["passed_at"]), row["until"]
+        if last - first < limit["least_ms"] or row["unchanged_commits"] < limit["least_commits"]:
             continue
-        first, last = row["first_at"] or 0, row["last_at"] or 0
         record = Position(row["record_partition"], row["record_offset"], last)
         yield Finding(
             row["group_id"],
@@ -364,8 +393,11 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
                 record,
                 record,
                 HOUR_MS,
-                maxima={"commits": row["commits"], "other_offset": row["other_offset"]},
-                last_values={"committed_offset": row["last_committed_offset"]},
+                maxima={
+                    "commits": row["unchanged_commits"],
+                    "other_offset": row["other_offset"],
+                },
+                last_values={"committed_offset": row["unchanged_offset"]},
             ),
         )
 

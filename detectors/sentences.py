@@ -173,9 +173,10 @@ def _idle(e: Row) -> str:
 def _orphan(e: Row) -> str:
     if e["label"] == "deleted":
         went = f"; {count(e['partitions'], 'offset')} went with it" if e.get("partitions") else ""
+        more = f", and it did so for {duration(e['ms'])} more" if e["ms"] >= _SECOND else ""
         return (
-            f"{name(e['subject'])} was deleted while {e['of']} subscribed to it, and it did so for"
-            f" {duration(e['ms'])} more ({e['when']}){went}."
+            f"{name(e['subject'])} was deleted while {e['of']} subscribed to it{more}"
+            f" ({e['when']}){went}."
         )
     if e["label"] == "abandoned":
         lag = f", {count(e['lag'], 'record')} behind" if e.get("lag") else ""

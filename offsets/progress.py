@@ -68,6 +68,8 @@ _SUMS = (
     *("rewound_offsets", "progressed_offsets", "log_bytes"),
 )
 _OF_HOURS = (*_SUMS, "first_committed_offset", "first_commit_at", "last_commit_at", "largest_step")
+# Of the longest time without progress.
+_UNCHANGED = ("unchanged_since", "unchanged_until", "unchanged_commits", "unchanged_offset")
 _TIME = pa.timestamp("us", "UTC")
 _HOUR_US = 3_600_000_000
 _MOST = 2**63 - 1
@@ -209,6 +211,10 @@ def _joined(
     first = _bound(Numbers(np.arange(len(keys)), committed.known), np.minimum, starts)
     index = np.where(first.known, first.values, -1)
     given["first_committed_offset"] = committed.at(index).arrow(pa.int64())
+    since, until = (_numbers(both, name) for name in _UNCHANGED[:2])
+    lasted = np.where(since.known, np.maximum(until.values - since.values, 0), -1)
+    longest = both.take(pa.array(_longest(lasted, starts)))
+    given |= {name: longest[name] for name in _UNCHANGED}
     joined = _table(HOURS, both.take(pa.array(ends - 1)), given)
     rest = later.filter(pa.array(~begun)).cast(schema)
     return (
@@ -307,6 +313,7 @@ class _Steps:
         step = _difference(self._committed.values, self._previous.values)
         step = np.where(has_step, step, 0)
         self._step = Numbers(step, has_step)
+        self._of_row = of_row
         largest = _numbers(former, "largest_step").at(of_row)
         ahead = np.where(step > 0, step, 0)
         so_far = _running_most(ahead, keys)
@@ -363,6 +370,22 @@ class _Steps:
         kept = pa.table({"at": lists.values.field("committed_at")})
         return _either(own, _numbers(kept, "at").at(np.where(is_kept, of_former, -1)))
 
+    def _unchanged(self) -> tuple[Numbers, Numbers]:
+        """Return since when each commit and those before it were of one offset, and how many."""
+        index = np.arange(len(self._keys))
+        goes_on = self._step.known & (self._step.values == 0)
+        first = np.maximum.accumulate(np.where(goes_on & ~self._is_first, -1, index))
+        is_former = goes_on[first]
+        row = np.where(is_former, self._of_row, -1)
+        since, count = (
+            _numbers(self._former, name).at(row)
+            for name in ("unchanged_since", "unchanged_commits")
+        )
+        own = self._at.at(first)
+        own = Numbers(own.values, own.known & ~is_former & ~self._deleted)
+        number = index - first + 1 + np.where(count.known, count.values, 0)
+        return _either(own, since), Numbers(number, ~self._deleted)
+
     def hours(self) -> tuple[np.ndarray, pa.Table]:
         """Sum up the commits of each partition by the hour; return its number, too."""
         hour = np.where(self._at.known, self._at.values // _HOUR_US, -(2**40))
@@ -384,6 +407,11 @@ class _Steps:
         first = _bound(Numbers(np.arange(len(order)), is_commit), np.minimum, starts)
         first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
         ahead = Numbers(step.values, step.known & (step.values > 0))
+        since, number = self._unchanged()
+        is_repeated = since.known & self._at.known & (number.values > 1)
+        lasted = np.where(is_repeated, np.maximum(self._at.values - since.values, 0), -1)[order]
+        longest = order[_longest(lasted, starts)]
+        longest = np.where(is_repeated[longest], longest, -1)
         rows = self._commits.take(pa.array(last))
         start = Numbers(hour[last] * _HOUR_US, self._at.known[last])
         given = {
@@ -402,6 +430,10 @@ class _Steps:
             "progressed_offsets": total(np.where(step.values > 0, step.values, 0)),
             "largest_step": _bound(ahead, np.maximum, starts).arrow(pa.int64()),
             "log_bytes": total(_log_bytes(self._commits)[order]),
+            "unchanged_since": since.at(longest).arrow(_TIME),
+            "unchanged_until": self._at.at(longest).arrow(_TIME),
+            "unchanged_commits": number.at(longest).arrow(pa.int64()),
+            "unchanged_offset": self._committed.at(longest).arrow(pa.int64()),
         }
         return self._keys[last], _table(HOURS, rows, given)
 
@@ -409,9 +441,12 @@ class _Steps:
         """Return the last commit of each partition, new or known before, and its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
+        since, number = self._unchanged()
         given = {
             "committed_at": self._committed_at.at(last).arrow(_TIME),
             "is_deleted": rows["is_tombstone"],
+            "unchanged_since": since.at(last).arrow(_TIME),
+            "unchanged_commits": number.at(last).arrow(pa.int64()),
             "largest_step": self._largest.at(last).arrow(pa.int64()),
             "recent_commits": self._recent(),
         }
@@ -466,6 +501,14 @@ def _bound(numbers: Numbers, most: np.ufunc, starts: np.ndarray) -> Numbers:
     worst = _MOST if most is np.minimum else -_MOST
     best = most.reduceat(np.where(numbers.known, numbers.values, worst), starts)
     return Numbers(best, np.logical_or.reduceat(numbers.known, starts))
+
+
+def _longest(lasted: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the index of the greatest number of each run of rows, of equal ones the last."""
+    run = np.zeros(len(lasted), np.int64)
+    run[starts[1:]] = 1
+    order = np.lexsort((lasted, np.cumsum(run)))
+    return np.asarray(order[np.append(starts[1:], len(lasted)) - 1])
 
 
 def _difference(values: np.ndarray, others: np.ndarray) -> np.ndarray:

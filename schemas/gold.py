@@ -215,6 +215,15 @@ OFFSET_PROGRESS = (
     column("progressed_offsets", "bigint", "Offsets that the other commits went on, together."),
     column("largest_step", "bigint", "Most offsets that one commit went on."),
     column("log_bytes", "bigint", "Bytes of keys and values that the records take in the log."),
+    column(
+        "unchanged_since",
+        "timestamp",
+        "Of the longest time, up to a commit of this hour, in which each commit was of one offset:"
+        " time of the first of them; null without two such commits.",
+    ),
+    column("unchanged_until", "timestamp", "Time of the last of them in this hour."),
+    column("unchanged_commits", "bigint", "How many they are, up to then."),
+    column("unchanged_offset", "bigint", "The offset that they commit."),
     *_record("is the hour's last"),
 )
 
@@ -253,6 +262,8 @@ COMMITTED_OFFSETS = (
     column("topic_id", "string", "Topic id of that commit; null before 4.1."),
     column("committed_at", "timestamp", "Time of that commit, by the broker that handled it."),
     column("is_deleted", "boolean", "The offset was deleted: expired, deleted, topic gone."),
+    column("unchanged_since", "timestamp", "Time since which each commit was of that offset."),
+    column("unchanged_commits", "bigint", "How many they are."),
     column("largest_step", "bigint", "Most offsets that one commit of the partition went on."),
     *_record("is the partition's last"),
     Column(

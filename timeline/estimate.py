@@ -28,7 +28,11 @@ _HEARTBEAT_MS = 3_000
 _SHORT_SESSION_MS = 3 * _HEARTBEAT_MS
 _HEARTBEATS_A_SESSION = 5.5
 # How many rebalances back the time that members took to learn of one is remembered.
-_CYCLES = 5
+_CYCLES = 8
+# A cycle lasts some heartbeats; it takes a client so much longer to send one, and to join.
+_SLOWER_MS = 200
+# So many cycles show by which heartbeats the members learn of a rebalance.
+_SHOWN = 3
 # A pause this much longer than the group usually makes between two commits is not its rhythm.
 _UNUSUAL_PAUSE = 1.25
 # Commits of one moment are one round, and a rhythm shows from the third.
@@ -99,6 +103,9 @@ def rejoin(
             # Where somebody joined as well, either may have come first.
             lasted = max(lasted, farewell) if joined else farewell
         lasted = max(lasted, _silence(state, end, heartbeat))
+    if missing and left and not joined:
+        # A leader that never assigned: its session ended the generation that was given up.
+        lasted = max(lasted, _session_of_gone(state, end, members, heartbeat))
     return _within(state, end - lasted, earliest, end)
 
 
@@ -111,16 +118,32 @@ def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
     if began is None or state.members.keys() == members.keys():
         return
     if state.members.keys() & members.keys():
-        state.cycles = [*state.cycles, min(end - began, _HEARTBEAT_MS)][-_CYCLES:]
+        state.cycles = [*state.cycles, end - began][-_CYCLES:]
 
 
 def _heartbeat(state: GroupState, members: Iterable[Member]) -> int:
     """Return the heartbeat interval of the members, as far as it can be guessed."""
     session = max((m.session_timeout_ms or 0 for m in members), default=0) or _SHORT_SESSION_MS
     usual = _HEARTBEAT_MS if session >= _SHORT_SESSION_MS else session / _HEARTBEATS_A_SESSION
+    if session > _HEARTBEAT_MS and _are_of(_HEARTBEAT_MS, state.cycles):
+        return _HEARTBEAT_MS
     # The shortest but one: one alone may be chance.
     seen = sorted(state.cycles)[:2]
     return min(int(usual), seen[-1]) if seen else int(usual)
+
+
+def _are_of(heartbeat: int, cycles: list[int]) -> bool:
+    """Return whether most cycles ended with a heartbeat.
+
+    A member sends them at equal distances, the first one after it was given its assignment. What
+    is a cycle by chance is so once in ten times.
+    """
+    fitting = [
+        -_SLOWER_MS / 2 <= c - round(c / heartbeat) * heartbeat <= _SLOWER_MS
+        for c in cycles
+        if c >= heartbeat - _SLOWER_MS
+    ]
+    return len(fitting) >= _SHOWN and sum(fitting) > len(cycles) / 2
 
 
 def _wait(state: GroupState) -> int:
@@ -144,6 +167,19 @@ def _farewell(
     if not last or end - min(last) > heartbeat * _UNUSUAL_PAUSE:
         return None
     return end - min(last)
+
+
+def _session_of_gone(
+    state: GroupState, end: int, members: dict[str, Member], heartbeat: int
+) -> int:
+    """Return how long a rebalance lasts in which the session of a member that is gone ends.
+
+    It is 0 if the state before began too late for that.
+    """
+    sessions = (m.session_timeout_ms or 0 for k, m in state.members.items() if k not in members)
+    lasted = max(sessions, default=0) + heartbeat
+    since = None if state.interval is None else state.interval["started_at"]
+    return lasted if since is not None and since <= end - lasted + heartbeat else 0
 
 
 def _silence(state: GroupState, end: int, heartbeat: int) -> int:

@@ -430,8 +430,14 @@ def _log_findings(
 ) -> Iterator[Finding]:
     decoded = between("decode_run", *changes.decode_runs)
     questions = _questions(now, changes, decoded, limits)
-    answered = answers(lakehouse, [question.sql for question in questions])
-    for question, rows in zip(questions, answered, strict=True):
+    stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
+    asked = [question.sql for question in questions]
+    answered = answers(lakehouse, asked if stuck is None else [*asked, stuck])
+    for question, rows in zip(questions, answered, strict=False):
+        yield from question.found(rows)
+    if stuck is not None and answered[-1]:
+        question = log.overtaken(stuck, answered[-1], limits)
+        (rows,) = answers(lakehouse, [question.sql])
         yield from question.found(rows)
     yield from log.misplaced(changes.misplaced)
     yield from log.stale_groups(kept.groups, limits, now)
@@ -449,5 +455,4 @@ def _questions(now: int, changes: Changes, decoded: str, limits: Thresholds) -> 
         if changes.since < now - limits.values["cleaner_stalled"]["age_ms"]:
             questions.append(log.cleaner_stalled(decoded, limits.values, now))
         questions.append(log.hot_partitions(changes.hours, limits.values))
-        questions.append(log.no_progress(changes.hours, limits))
     return questions

@@ -24,7 +24,7 @@ from tests.support.jobs import succeed, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from tests.support.broker import Broker
 
@@ -37,7 +37,7 @@ slow_rebalance = {sync_ms = 2000}
 leader_rejoin_loop = {rejoins_an_hour = 2}
 commit_stall = {pause_ms = 4000}
 commit_storm = {a_partition_and_minute = 100, least_ms = 0}
-no_progress = {least_commits = 10}
+no_progress = {least_ms = 1, least_commits = 10}
 hot_partition = {least_records = 100, share = 0.4}
 stale_group = {idle_ms = 5000}
 offsets_expired = {least_idle_ms = 600000}
@@ -53,9 +53,9 @@ class Found(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def found(
-    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
-) -> set[Found]:
+def rows(
+    spark: SparkSession, broker: Broker, java: str, tmp_path_factory: pytest.TempPathFactory
+) -> list[Row]:
     """Let it all happen, and give what was found of it."""
     at = broker.bootstrap
     for topic, partitions in (("one", 1), ("two", 2), *((f"skewed-{n}", 1) for n in range(6))):
@@ -65,12 +65,18 @@ def found(
     _conditions(at)
     _offsets(at, one, other)
     _groups(at)
+    _topics(at, java)
     folder = tmp_path_factory.mktemp("anomalies")
     own = folder / "own.toml"
     own.write_text(THRESHOLDS)
     root = str(folder / "lakehouse")
     succeed("pipeline", "--bootstrap-servers", at, "--lakehouse", root, "--thresholds", own)
-    rows = table(spark, root, ANOMALIES.name).collect()
+    return table(spark, root, ANOMALIES.name).collect()
+
+
+@pytest.fixture(scope="module")
+def found(rows: list[Row]) -> set[Found]:
+    """Give what is compared."""
     return {Found(r.kind, r.group_id, r.subject) for r in rows}
 
 
@@ -146,6 +152,32 @@ def _groups(at: str) -> None:
         wait_stable(slow)
 
 
+def _topics(at: str, java: str) -> None:
+    """A topic that is deleted under its groups, and one that a group has moved on from."""
+    clients.create_topic(at, "gone", partitions=2)
+    gone = [TopicPartition("gone", n) for n in range(2)]
+    with GroupMember(at, "left", ["one", "gone"]) as left:
+        wait_stable(left)
+        left.commit(dict.fromkeys(gone, 1))
+    with (
+        GroupMember(at, "loses", ["one", "gone"], metadata_max_age_ms=500) as loses,
+        clients.NewProtocolMember(java, at, "loses-all", "gone") as loses_all,
+        GroupMember(at, "moves-on", ["one", "two"]) as moves_on,
+    ):
+        clients.wait_until(lambda: loses_all.partitions == [0, 1], what="the new member reads")
+        wait_stable(loses)
+        loses.commit(dict.fromkeys(gone, 1))
+        generation = wait_stable(moves_on)
+        moves_on.commit({TopicPartition("one", 0): 1, TopicPartition("two", 0): 1})
+        moves_on.call(lambda consumer: consumer.subscribe(["two"]))
+        wait_stable(moves_on, after=generation)
+        clients.delete_topic(at, "gone")
+        clients.wait_until(lambda: not loses_all.partitions, what="the new member reads nothing")
+        kept = {TopicPartition("one", 0), TopicPartition("two", 0)}
+        clients.wait_until(lambda: not clients.list_group_offsets(at, "loses").keys() - kept)
+        time.sleep(2)
+
+
 class _Slow(RangePartitionAssignor):
     """A leader that takes its time."""
 
@@ -181,6 +213,20 @@ def test_what_happened_is_found_and_what_looks_like_it_is_not(
 ) -> None:
     assert happened in found
     assert looks_like_it not in {f.group for f in found if f.kind == happened.kind}
+
+
+def test_topics_that_are_gone_or_left_behind(rows: list[Row]) -> None:
+    orphans = {
+        (r.group_id, r.subject): (r.label, r.severity) for r in rows if r.kind == "orphan_topic"
+    }
+    assert orphans == {
+        ("orphan", "not-there"): (None, "warning"),
+        ("loses", "gone"): ("deleted", "warning"),
+        ("loses-all", "gone"): ("deleted", "warning"),
+        ("moves-on", "one"): ("abandoned", "info"),
+    }
+    of_gone = ("loses", "loses-all", "left")
+    assert not [r for r in rows if r.kind == "offsets_expired" and r.group_id in of_gone]
 
 
 def test_no_group_of_these_is_a_storm(found: set[Found]) -> None:

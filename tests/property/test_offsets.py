@@ -19,6 +19,7 @@ Row = dict[str, Any]
 
 START = datetime(2026, 1, 1, 23, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
+NO_TIME = timedelta(0)
 FIELDS = [
     *(arrow_schema(decoded_columns("offset_commits")).field(n) for n in offsets.COMMIT_COLUMNS),
     pa.field(offsets.KIND, pa.int32()),
@@ -33,7 +34,10 @@ SUMS = (
 )
 # Small steps and great ones, and what a client may commit by mistake.
 OFFSETS = st.one_of(
-    st.integers(0, 50), st.integers(0, 100_000), st.sampled_from([-1, 2**62, 2**63 - 1])
+    st.integers(0, 1),
+    st.integers(0, 50),
+    st.integers(0, 100_000),
+    st.sampled_from([-1, 2**62, 2**63 - 1]),
 )
 
 
@@ -102,6 +106,8 @@ class Model:
         self.recent: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         self.moves: list[tuple[object, ...]] = []
         self.hours: dict[tuple[object, ...], Row] = {}
+        # Of the commits of one offset: time of the first, and how many.
+        self.unchanged: dict[tuple[object, ...], tuple[datetime | None, int]] = {}
 
     def take(self, row: Row) -> None:
         of = key(row)
@@ -116,6 +122,8 @@ class Model:
             is_full = len(recent) == offsets.RHYTHM_COMMITS
             since = recent[0]["committed_at"] if is_full else None
             self.moves.append((*of, row["record_offset"], move, step, largest, since))
+        since, count = self.unchanged.get(of, (at, 0)) if step == 0 else (at, 0)
+        self.unchanged[of] = (None, 0) if row["is_tombstone"] else (since, count + 1)
         self._sum_up(row, at, step, largest)
         if step is not None and step > 0:
             self.largest[of] = max(step, largest or 0)
@@ -143,7 +151,8 @@ class Model:
         hour = hour_of(row)
         sums = self.hours.setdefault(
             (*key(row), hour),
-            dict.fromkeys(SUMS, 0) | {"first": None, "largest": None, "times": []},
+            dict.fromkeys(SUMS, 0)
+            | {"first": None, "largest": None, "times": [], "unchanged": (None, None, None, None)},
         )
         sums["log_bytes"] += log_bytes(row)
         sums["last"] = row["committed_offset"]
@@ -155,6 +164,11 @@ class Model:
         sums["commits"] += 1
         sums["times"] += [] if at is None else [at]
         sums["distinct_offsets"] += step != 0
+        since, count = self.unchanged[key(row)]
+        if since is not None and at is not None and count > 1:
+            best = sums["unchanged"]
+            if best[0] is None or max(at - since, NO_TIME) >= max(best[1] - best[0], NO_TIME):
+                sums["unchanged"] = (since, at, count, row["committed_offset"])
         if step is None:
             return
         sums["no_progress_commits"] += step == 0
@@ -228,6 +242,9 @@ def test_moves_and_last_commits_whatever_the_runs(
     for of, row in latest.items():
         assert row["record_offset"] == model.last[of]["record_offset"]
         assert row["committed_offset"] == model.last[of]["committed_offset"]
+        is_deleted = model.last[of]["is_tombstone"]
+        since, count = (None, None) if is_deleted else model.unchanged[of]
+        assert (row["unchanged_since"], row["unchanged_commits"]) == (since, count)
         assert row["is_deleted"] == model.last[of]["is_tombstone"]
         assert row["largest_step"] == model.largest.get(of)
 
@@ -248,3 +265,5 @@ def test_hours(rows: list[Row], cuts: list[int], size: int, all_hours: bool) -> 
         assert row["largest_step"] == sums["largest"]
         assert row["first_commit_at"] == min(sums["times"], default=None)
         assert row["last_commit_at"] == max(sums["times"], default=None)
+        names = ("since", "until", "commits", "offset")
+        assert tuple(row[f"unchanged_{name}"] for name in names) == sums["unchanged"]

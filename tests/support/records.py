@@ -62,6 +62,7 @@ class Records:
         took: int = 10,
         topics: tuple[str, ...] = ("t",),
         instance: str | None = None,
+        session_timeout_ms: int = 45_000,
     ) -> Records:
         """Write a generation with the partitions of each member, or one without members.
 
@@ -72,8 +73,11 @@ class Records:
             took: for how long the group was in the state before the record was written.
             topics: what all of them subscribe to.
             instance: the group instance id of its only member.
+            session_timeout_ms: the session timeout of all of them.
         """
         fields = [classic_member(name, owned, topics) for name, owned in (members or {}).items()]
+        for field in fields:
+            field["session_timeout_ms"] = session_timeout_ms
         if instance is not None:
             fields[0]["group_instance_id"] = instance
         payload = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Truth:
     Attributes:
         stabilized: by group, its generations that reached Stable.
         states: by group, when it entered which state; groups that were converted are left out.
+        given_up: by group, the generations that all had joined, and that got no assignment.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,6 +50,7 @@ class Truth:
                 events[event["group"]].append(event)
         self.stabilized: dict[str, list[Stabilized]] = {}
         self.states: dict[str, list[tuple[int, str]]] = {}
+        self.given_up: dict[str, set[int]] = {}
         for group, of_group in events.items():
             of_group.sort(key=lambda e: e["ts"])  # type: ignore[arg-type, return-value]
             self._read(group, of_group)
@@ -80,19 +82,21 @@ class Truth:
                 states.append((at, "Stable"))
                 started, completed, aborted = None, None, 0
         self.stabilized[group] = found
+        joined = {int(str(e["generation"])) for e in events if e["event"] == "stabilized"}
+        self.given_up[group] = joined - {known.generation for known in found}
         self.states[group] = states
 
 
-def agreement(truth: list[tuple[int, str]], ours: list[tuple[int, str]]) -> tuple[int, int]:
-    """Return for how many milliseconds two timelines agree, and out of how many."""
+def confusion(
+    truth: list[tuple[int, str]], ours: list[tuple[int, str]]
+) -> Counter[tuple[str | None, str | None]]:
+    """Return for how many milliseconds one timeline has a state, and the other which."""
     first, last = truth[0][0], truth[-1][0]
     marks = sorted({t for t, _ in truth} | {t for t, _ in ours if first <= t <= last})
-    agreed = sum(
-        end - start
-        for start, end in itertools.pairwise(marks)
-        if _state_at(truth, start) == _state_at(ours, start)
-    )
-    return agreed, last - first
+    told: Counter[tuple[str | None, str | None]] = Counter()
+    for start, end in itertools.pairwise(marks):
+        told[_state_at(truth, start), _state_at(ours, start)] += end - start
+    return told
 
 
 def _state_at(timeline: list[tuple[int, str]], at: int) -> str | None:

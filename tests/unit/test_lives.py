@@ -497,3 +497,33 @@ def test_sessions_end_when_the_group_is_somewhere_else() -> None:
     assert states(tables)[-1] == ("classic", "Stable")
     assert ("classic", "Dead") in states(tables)
     assert as_text(tables[STATES])
+
+
+# -- when a rebalance began ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cycles", "join_ms"),
+    [
+        # Half of heartbeat.interval.ms, where that is 3 seconds, and where it is not known.
+        ([6_060, 3_050, 12_100, 6_040], 1_500),
+        ([5_200, 4_400, 7_700, 8_300], 545),
+    ],
+)
+def test_cycles_show_the_heartbeats_of_members_with_a_short_session(
+    cycles: list[int], join_ms: int
+) -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0, 1]}, session_timeout_ms=6_000)
+    for number, cycle in enumerate(cycles):
+        members = {"a": [0, 1]} if number % 2 else {"a": [0], f"b{number}": [1]}
+        log.wait(cycle + 10).classic(number + 2, members, session_timeout_ms=6_000)
+    assert generations(whole_and_cut(log.log()))[-1]["join_ms"] == join_ms
+
+
+def test_a_leader_that_never_assigns_holds_a_rebalance_for_its_session() -> None:
+    log = Records().created().wait(SECOND).classic(1, {"a": [0]}, session_timeout_ms=8_000)
+    log.wait(5 * SECOND).classic(2, {"a": [0], "b": [1]}, session_timeout_ms=8_000)
+    log.wait(20 * SECOND).classic(4, {"b": [0, 1]}, session_timeout_ms=8_000)
+    last = generations(whole_and_cut(log.log()))[-1]
+    assert last["aborted_generations"] == 1
+    assert 8 * SECOND < last["join_ms"] < 10 * SECOND
