@@ -7,6 +7,7 @@ compared with in the tests, record by record. It shares the declarations with it
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -272,7 +273,9 @@ class _Reading:
             return content.decode()
         except UnicodeDecodeError:
             self.note(f"{declared.path} is not valid UTF-8")
-            return content.decode(errors="replace")
+            # Java counts a half of a surrogate pair as one fault, Python each of its bytes.
+            whole = re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", b"\xff", content)
+            return whole.decode(errors="replace")
 
     def payload(self, declared: Field, *, nullable: bool) -> bytes | None:
         is_string = declared.kind == "string"

@@ -288,6 +288,12 @@ def test_remarks_on_many_members_come_once() -> None:
     assert row["decode_notes"] == ["members[].clientId is not valid UTF-8"]
 
 
+def test_half_a_surrogate_pair_is_one_fault_as_to_java() -> None:
+    halves = b"\xed\xa0\xbd and \xed\xb8\x80, \xed\xa0, \xed\xa0"
+    row = decode_one(offset_commit(metadata=halves))
+    assert row["metadata"] == "\ufffd and \ufffd, \ufffd, \ufffd"
+
+
 # -- times ------------------------------------------------------------------------------------
 
 
