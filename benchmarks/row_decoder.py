@@ -7,6 +7,7 @@ compared with in the tests, record by record. It shares the declarations with it
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -17,6 +18,8 @@ from schemas.messages import record_types
 from schemas.silver import decoded_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from schemas.messages import Embed, Field, Message, RecordType, Struct
 
 _FORMATS = {"bool": ">b", "int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "int64": ">q"}
@@ -45,19 +48,27 @@ class Rejected:
     error: str
 
 
-def decode_record(key: bytes | None, value: bytes | None) -> DecodedRow | Rejected:
-    """Decode a record; without a value it is a tombstone."""
+def decode_record(
+    key: bytes | None, value: bytes | None, types: Mapping[int, RecordType] | None = None
+) -> DecodedRow | Rejected:
+    """Decode a record; without a value it is a tombstone.
+
+    Args:
+        key: its key.
+        value: its value.
+        types: what is known of record types, if not what is declared.
+    """
     if key is None:
         return Rejected(None, None, "key is null")
     number = _leading_int16(key)
     if number is None:
         error = f"key: needs 2 bytes for the record type, has {len(key)}"
         return Rejected(None, None, error)
-    record_type = record_types().get(number)
+    record_type = (record_types() if types is None else types).get(number)
     if record_type is None:
         return Rejected(number, None, f"unknown record type {number}")
     try:
-        keys, notes = _read(record_type.key, key, 0)
+        keys, notes, _ = _read(record_type.key, key, 0)
     except _Refusal as refusal:
         return Rejected(number, None, f"key.{refusal}")
     if value is None:
@@ -76,17 +87,22 @@ def _decode_value(
         known = record_type.value.valid
         error = f"value version {version} of {record_type.name} is not known (known: {known})"
         return Rejected(record_type.id, version, error)
-    errors = []
+    with_rest: DecodedRow | None = None
+    error = ""
     for layout in record_type.value_layouts:
+        is_former = layout.layout is not None
         try:
-            values, remarks = _read(layout, value, version)
+            values, remarks, left = _read(layout, value, version)
         except _Refusal as refusal:
-            errors.append(f"value.{refusal}")
+            error = error if is_former else f"value.{refusal}"
             continue
-        if layout.layout is not None:
+        if is_former:
             remarks.insert(0, f"layout: {layout.layout}")
-        return _row(record_type, {**keys, **values}, version, notes + remarks)
-    return Rejected(record_type.id, version, errors[0])
+        row = _row(record_type, {**keys, **values}, version, notes + remarks)
+        if not left:
+            return row
+        with_rest = with_rest if is_former else row
+    return with_rest or Rejected(record_type.id, version, error)
 
 
 def _row(
@@ -113,11 +129,13 @@ def _leading_int16(octets: bytes) -> int | None:
     return int.from_bytes(octets[:width], "big", signed=True) if len(octets) >= width else None
 
 
-def _read(message: Message, octets: bytes, version: int) -> tuple[dict[str, object], list[str]]:
-    """Read a message that stands behind an int16, up to the last byte.
+def _read(
+    message: Message, octets: bytes, version: int
+) -> tuple[dict[str, object], list[str], int]:
+    """Read a message that stands behind an int16.
 
     Returns:
-        Its columns and the remarks on it.
+        Its columns, the remarks on it, and how many bytes are left behind it.
 
     Raises:
         _Refusal: the bytes are not this message.
@@ -125,8 +143,8 @@ def _read(message: Message, octets: bytes, version: int) -> tuple[dict[str, obje
     reading = _Reading(octets, version, flexible=version in message.flexible, pos=2)
     columns = reading.fields(message.root)
     if reading.left:
-        raise reading.refusal(message.name, f"{reading.left} bytes left over after the last field")
-    return columns, reading.notes
+        reading.note(f"trailing_bytes: {reading.left} after {message.name}")
+    return columns, reading.notes, reading.left
 
 
 class _Refusal(Exception):  # noqa: N818 - not an error: the answer to what the bytes are
@@ -272,7 +290,9 @@ class _Reading:
             return content.decode()
         except UnicodeDecodeError:
             self.note(f"{declared.path} is not valid UTF-8")
-            return content.decode(errors="replace")
+            # Java counts a half of a surrogate pair as one fault, Python each of its bytes.
+            whole = re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", b"\xff", content)
+            return whole.decode(errors="replace")
 
     def payload(self, declared: Field, *, nullable: bool) -> bytes | None:
         is_string = declared.kind == "string"

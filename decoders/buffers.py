@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,6 +35,10 @@ _BASE64_URL = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8
 )
 _UUID_TEXT = 22
+# A half of a surrogate pair, which UTF-8 does not write: to Java it is one fault, whole or cut
+# short, and one U+FFFD; to Python each of its bytes is one.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_NO_UTF8 = b"\xff"
 
 if sys.byteorder != "little":  # pragma: no cover
     msg = "groupledger reads Arrow's little-endian buffers: this machine is big-endian"
@@ -111,8 +116,7 @@ class Buffer:
     def replaced_strings(self, start: Ints, length: Ints, valid: Mask | None) -> pa.Array:
         """Make a string column as Java does: U+FFFD stands for what is not UTF-8."""
         raw = self.slices(start, length, valid, text=False).to_pylist()
-        texts = [None if b is None else b.decode("utf-8", "replace") for b in raw]
-        return pa.array(texts, pa.string())
+        return pa.array([None if b is None else _replaced(b) for b in raw], pa.string())
 
     def uuids(self, pos: Ints) -> pa.Array:
         """Make a string column of ids as Kafka prints them: 22 characters of URL-safe base64."""
@@ -166,6 +170,10 @@ def spread(array: pa.Array, index: Ints, count: int) -> pa.Array:
     source[index] = np.arange(index.size)
     absent[index] = False
     return array.take(pa.array(source, mask=absent))
+
+
+def _replaced(octets: bytes) -> str:
+    return _SURROGATE.sub(_NO_UTF8, octets).decode("utf-8", "replace")
 
 
 def _validity(valid: Mask | None) -> pa.Buffer | None:

@@ -49,7 +49,8 @@ class Reader:
 
     Attributes:
         failures: what is wrong with which record.
-        notes: by record, remarks that do not condemn it (bad UTF-8, unknown tagged fields).
+        notes: by record, remarks that do not condemn it (bad UTF-8, unknown tagged fields, bytes
+            behind the message).
     """
 
     def __init__(self, buffer: Buffer, start: Ints, *, flexible: bool) -> None:
@@ -61,22 +62,21 @@ class Reader:
         self._context: dict[str, pa.Array] = {}
 
     def message(self, message: Message, slots: Slots) -> Columns:
-        """Read `message` from each slot, to the very end of its bytes.
+        """Read `message` from each slot, and move the slot behind it.
 
         Returns:
             The columns of the message. A failed record's values are well-formed but meaningless.
         """
         if message.missing_tail == "refused":
-            columns = self._struct(message.root, slots)
-        else:
-            columns = self._tolerant_struct(message, slots)
-        surplus = slots.pos < slots.end
-        if message.has_version_header:
-            # A version newer than known may append fields; older ones must fit.
-            surplus &= slots.version <= message.valid.high
-        if surplus.any():
-            self._fail(slots, surplus, Reason.TRAILING, message.name)
-        return columns
+            return self._struct(message.root, slots)
+        return self._tolerant_struct(message, slots)
+
+    def note_left(self, message: Message, slots: Slots) -> Ints:
+        """Remark how many bytes are left behind a record's message, and give the numbers."""
+        left = np.where(self.failures.mask, 0, slots.end - slots.pos)
+        for row in np.flatnonzero(left):
+            self._note(int(row), f"trailing_bytes: {left[row]} after {message.name}")
+        return left
 
     # -- structs ------------------------------------------------------------------------------
 
@@ -233,6 +233,10 @@ class Reader:
         # A newer version is read as the newest known: fields are only ever appended.
         inner_slots.version = np.maximum(version, message.valid.low).astype(np.int64)
         columns = inner.message(message, inner_slots)
+        # A version newer than known may append fields; older ones must fit.
+        surplus = (inner_slots.pos < inner_slots.end) & (inner_slots.version <= message.valid.high)
+        if surplus.any():
+            inner._fail(inner_slots, surplus, Reason.TRAILING, message.name)
         columns["version"] = pa.array(version, pa.int16())
         array = _struct_array(message.root, columns, index.size, version=True)
         refused = inner.failures.mask & (inner.failures.reason != Reason.TRAILING)

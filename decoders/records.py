@@ -17,7 +17,8 @@ from schemas.silver import decoded_columns, quarantine_columns
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from schemas.messages import RecordType
+    from decoders.failures import Failures
+    from schemas.messages import Message, RecordType
 
     Ints = NDArray[np.int64]
 
@@ -107,6 +108,7 @@ class _Batch:
         reader = Reader(self._keys, start, flexible=False)
         slots = Slots(np.arange(rows.size), start + 2, self._key_end[rows], 0)
         keys = _Part(rows, reader.message(record_type.key, slots), reader.notes)
+        reader.note_left(record_type.key, slots)
         if not reader.failures.any:
             return keys
         failed = np.flatnonzero(reader.failures.mask)
@@ -128,39 +130,52 @@ class _Batch:
         self._quarantine(rows, errors, record_type=record_type.id, version=version)
 
     def _decode_layouts(self, record_type: RecordType, keys: _Part, version: int) -> None:
-        """Decode values by today's layout, and what does not fit it by the former ones."""
-        errors: dict[int, str] = {}
-        for layout in record_type.value_layouts:
-            if not keys.rows.size:
+        """Decode values by today's layout, and what does not fit it by the former ones.
+
+        A former layout has to fit to the last byte. It then is better than today's with bytes left.
+        """
+        today = self._values_of(record_type.value, keys, version)
+        settled = today.fits if record_type.former_values else ~today.failures.mask
+        self._emit_values(record_type, today, np.flatnonzero(settled), version)
+        rest = np.flatnonzero(~settled)
+        for layout in record_type.former_values:
+            if not rest.size:
                 return
-            start = self._value_start[keys.rows]
-            reader = Reader(self._values, start, flexible=version in layout.flexible)
-            slots = Slots(np.arange(keys.rows.size), start + 2, self._value_end[keys.rows], version)
-            columns = reader.message(layout, slots)
-            failed = reader.failures.mask
-            notes = reader.notes
-            if layout.layout is not None:
-                for row in np.flatnonzero(~failed):
-                    notes.setdefault(int(row), []).insert(0, f"layout: {layout.layout}")
-            if not failed.any():
-                self._emit(record_type, keys, columns, version, notes)
-                return
-            if layout is record_type.value:
-                errors = {
-                    int(keys.rows[row]): f"value.{reader.failures.text(int(row))}"
-                    for row in np.flatnonzero(failed)
-                }
-            good = np.flatnonzero(~failed)
-            if good.size:
-                part = _Part(np.arange(failed.size), columns, notes).take(good)
-                self._emit(record_type, keys.take(good), part.columns, version, part.notes)
-            keys = keys.take(np.flatnonzero(failed))
-        self._quarantine(
-            keys.rows,
-            [errors[int(row)] for row in keys.rows],
-            record_type=record_type.id,
-            version=np.full(keys.rows.size, version),
-        )
+            former = self._values_of(layout, keys.take(rest), version)
+            fits = np.flatnonzero(former.fits)
+            for row in fits:
+                former.part.notes.setdefault(int(row), []).insert(0, f"layout: {layout.layout}")
+            self._emit_values(record_type, former, fits, version)
+            rest = rest[~former.fits]
+        failed = today.failures.mask[rest]
+        self._emit_values(record_type, today, rest[~failed], version)
+        refused = rest[failed]
+        if refused.size:
+            self._quarantine(
+                keys.rows[refused],
+                [f"value.{today.failures.text(int(row))}" for row in refused],
+                record_type=record_type.id,
+                version=np.full(refused.size, version),
+            )
+
+    def _values_of(self, layout: Message, keys: _Part, version: int) -> _Values:
+        """Read values in one layout."""
+        count = keys.rows.size
+        start = self._value_start[keys.rows]
+        reader = Reader(self._values, start, flexible=version in layout.flexible)
+        slots = Slots(np.arange(count), start + 2, self._value_end[keys.rows], version)
+        columns = reader.message(layout, slots)
+        left = reader.note_left(layout, slots)
+        part = _Part(np.arange(count), columns, reader.notes)
+        return _Values(keys, part, reader.failures, ~reader.failures.mask & (left == 0))
+
+    def _emit_values(
+        self, record_type: RecordType, values: _Values, index: Ints, version: int
+    ) -> None:
+        """Add the records at `index` as one layout reads them."""
+        if index.size:
+            part = values.part.take(index)
+            self._emit(record_type, values.keys.take(index), part.columns, version, part.notes)
 
     def _emit(
         self,
@@ -240,6 +255,16 @@ class _Part:
                     notes[new] = self.notes[int(old)]
         columns = {name: array.take(indices) for name, array in self.columns.items()}
         return _Part(self.rows[index], columns, notes)
+
+
+@dataclass
+class _Values:
+    """What one layout makes of values: which it `fits`, to the last byte."""
+
+    keys: _Part
+    part: _Part
+    failures: Failures
+    fits: NDArray[np.bool_]
 
 
 def _not_null(array: pa.Array) -> NDArray[np.bool_]:

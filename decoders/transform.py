@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 
-DECODER_RELEASE = 1
+DECODER_RELEASE = 2
 """Counts up whenever the code, not a declaration, learns to read what it refused before."""
 
 

@@ -29,8 +29,8 @@ _IS_TOMBSTONE = column("is_tombstone", "boolean", "The record deletes its key: i
 _NOTES = Column(
     "decode_notes",
     ArrayOf(Primitive("string")),
-    "Remarks of the decoder: former layout used, text that is not UTF-8, unknown tagged fields;"
-    " null without any.",
+    "Remarks of the decoder: former layout used, text that is not UTF-8, unknown tagged fields,"
+    " bytes behind the key or the value; null without any.",
 )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from jobs.runtime import jars, launch
 from tests.support.broker import Broker, Credentials
 from tests.support.clients import OFFSETS_TOPIC, allow, create_offsets_topic
 from tests.support.cluster import FEW_TASKS, standalone
+from tests.support.kafka_classes import KafkaClasses, NoJdkError, jdk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,14 +107,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def java() -> str:
     """Find a Java that runs a program from its source."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None:
-        pytest.skip("java is not installed")
-    listed = subprocess.run([found, "--list-modules"], capture_output=True, text=True, check=True)
-    if "jdk.compiler@" not in listed.stdout:
-        pytest.skip("java is a JRE: running Kafka's own classes takes a JDK, which compiles")
-    return found
+    try:
+        return jdk()
+    except NoJdkError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka_classes(java: str) -> Iterator[KafkaClasses]:
+    with KafkaClasses(java) as classes:
+        yield classes
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ import org.apache.kafka.coordinator.group.generated.GroupMetadataValue;
 /**
  * Decodes records of __consumer_offsets as a broker does when it loads them.
  *
- * <p>Reads from stdin a count, then each record's key and value, a length before each, -1 for null.
- * Writes a line of JSON for each record: what was read and how many bytes were left, or why it was
- * refused.
+ * <p>Reads batches from stdin until it ends: a count, then each record's key and value, a length
+ * before each, -1 for null. Writes a line of JSON for each record: what was read and how many bytes
+ * were left, or why it was refused.
  */
 public final class KafkaDecoder {
     private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
@@ -37,10 +37,17 @@ public final class KafkaDecoder {
     public static void main(String[] arguments) throws IOException {
         DataInputStream in = new DataInputStream(new BufferedInputStream(System.in));
         PrintStream out = new PrintStream(new BufferedOutputStream(System.out), false, UTF_8);
-        for (int count = in.readInt(); count > 0; count--) {
-            out.println(decoded(bytes(in), bytes(in)));
+        for (byte[] head = in.readNBytes(4); head.length == 4; head = in.readNBytes(4)) {
+            // All of a batch is read before anything is written: neither side waits for the other.
+            ByteBuffer[] parts = new ByteBuffer[2 * ByteBuffer.wrap(head).getInt()];
+            for (int part = 0; part < parts.length; part++) {
+                parts[part] = bytes(in);
+            }
+            for (int part = 0; part < parts.length; part += 2) {
+                out.println(decoded(parts[part], parts[part + 1]));
+            }
+            out.flush();
         }
-        out.flush();
     }
 
     private static ByteBuffer bytes(DataInputStream in) throws IOException {
@@ -53,7 +60,8 @@ public final class KafkaDecoder {
             CoordinatorRecord found = SERDE.deserialize(key, value);
             ObjectNode line = JSON.objectNode();
             line.set("key", CoordinatorRecordJsonConverters.writeRecordKeyAsJson(found.key()));
-            line.put("left", key.remaining() + (value == null ? 0 : value.remaining()));
+            line.put("keyLeft", key.remaining());
+            line.put("valueLeft", value == null ? 0 : value.remaining());
             if (found.value() != null) {
                 short version = found.value().version();
                 line.set("value", CoordinatorRecordJsonConverters.writeRecordValueAsJson(
@@ -61,12 +69,12 @@ public final class KafkaDecoder {
                 line.set("embedded", embedded(found.value().message()));
             }
             return line;
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | OutOfMemoryError error) {
             return refused(error);
         }
     }
 
-    private static ObjectNode refused(RuntimeException error) {
+    private static ObjectNode refused(Throwable error) {
         return JSON.objectNode().put("refused", error.toString());
     }
 
@@ -99,7 +107,7 @@ public final class KafkaDecoder {
             JsonNode fields = ConsumerProtocolSubscriptionJsonConverter.write(
                     found, ConsumerProtocolSubscription.HIGHEST_SUPPORTED_VERSION);
             return read(fields, buffer);
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | OutOfMemoryError error) {
             return refused(error);
         }
     }
@@ -112,7 +120,7 @@ public final class KafkaDecoder {
             JsonNode fields = ConsumerProtocolAssignmentJsonConverter.write(
                     found, ConsumerProtocolAssignment.HIGHEST_SUPPORTED_VERSION);
             return read(fields, buffer);
-        } catch (RuntimeException error) {
+        } catch (RuntimeException | OutOfMemoryError error) {
             return refused(error);
         }
     }
