@@ -19,6 +19,7 @@ from airflow.sdk import DAG
 
 HOME = os.environ.get("GROUPLEDGER_HOME", "/opt/groupledger")
 CONFIG = os.environ.get("GROUPLEDGER_CONFIG", "/etc/groupledger.toml")
+QUIET = f"-Dlog4j2.configurationFile=file:{HOME}/conf/log4j2.properties"
 SCHEDULES = {
     "pipeline": ("*/15 * * * *", ["--config", CONFIG, "--strict"]),
     "maintain": ("40 3 * * *", ["--config", CONFIG]),
@@ -78,7 +79,7 @@ for job, (schedule, arguments) in SCHEDULES.items():
             jars="{{ jars() }}",
             properties_file=f"{HOME}/conf/spark-defaults.conf",
             conf={
-                "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+                "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {QUIET}",
                 "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
                 **{f"spark.executorEnv.{name}": value for name, value in EVERYWHERE.items()},
             },
