@@ -21,8 +21,9 @@ def environment(name: str) -> Path:
     done = folder / "complete"
     if not done.is_file():
         venv.create(folder, with_pip=True, clear=True)
-        install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        line = [*install, "--require-hashes", "-r", str(lock)]
+        python = str(folder / "bin" / "python")
+        line = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes"]
+        line += ["-r", str(lock)]
         subprocess.run(line, check=True, stdout=sys.stderr)
         done.touch()
     return folder
