@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+SPARKS = "4.0, 4.1 or 4.2"
+"""The versions of Spark that jobs run on: tests/e2e/test_matrix.py tries each."""
+_LISTS = {"4.0": "jars-spark4.0.xml", "4.1": "jars.xml", "4.2": "jars-spark4.2.xml"}
+_SCALA = "2.13"
+_SPARK_CORE = re.compile(r"spark-core_(?P<scala>[\d.]+)-(?P<version>(?P<minor>\d+\.\d+)\..+)\.jar")
 
 
 class JarsError(Exception):
@@ -58,9 +65,28 @@ class JarSet:
         return f"{self.name}-{hashlib.sha256(self.key).hexdigest()[:16]}"
 
 
-def spark_jars() -> JarSet:
-    """Returns the JARs that Spark needs beside its own, as `conf/jars.xml` lists them."""
-    return JarSet.from_file(CHECKOUT / "conf" / "jars.xml")
+def spark_jars(home: Path | None = None) -> JarSet:
+    """Returns the JARs that Spark needs beside its own, as `conf/jars.xml` lists them.
+
+    Args:
+        home: The Spark that the user chose, which may be of another version and have another list.
+
+    Raises:
+        JarsError: There is no Spark, or one that is not supported.
+    """
+    if home is None:
+        return JarSet.from_file(CHECKOUT / "conf" / "jars.xml")
+    names = (_SPARK_CORE.fullmatch(path.name) for path in home.glob("jars/spark-core_*.jar"))
+    found = next(filter(None, names), None)
+    if found is None:
+        raise JarsError(f"{home} has no Spark; set SPARK_HOME to a Spark {SPARKS}, or unset it")
+    file = _LISTS.get(found["minor"])
+    if file is None or found["scala"] != _SCALA:
+        raise JarsError(
+            f"{home} is Spark {found['version']} for Scala {found['scala']}; "
+            f"set SPARK_HOME to a Spark {SPARKS} for Scala {_SCALA}, or unset it"
+        )
+    return JarSet.from_file(CHECKOUT / "conf" / file)
 
 
 def store_jars(uris: Iterable[str | None]) -> list[JarSet]:

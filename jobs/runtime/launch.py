@@ -118,7 +118,7 @@ def job_process(
     script = [str(jars.CHECKOUT / "jobs" / f"{chosen.job}.py"), *argv[1:]]
     # Another Spark has its own connectors.
     stores = [] if target.spark_home else jars.store_jars([chosen.lakehouse, chosen.records])
-    needed = [jars.spark_jars(), *stores]
+    needed = [jars.spark_jars(target.spark_home), *stores]
     # The check says what is missing, and so does without what is not there.
     find = jars.present if chosen.job == "check" and target.sees_checkout else jars.fetch
     found_jars = [path for each in needed for path in find(each)]
@@ -130,8 +130,6 @@ def job_process(
     archive = build_archive(jars.cache_folder())
     arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive)
     submit = target.home / "bin" / "spark-submit"
-    if not submit.is_file():
-        raise FileNotFoundError(f"no {submit}; set SPARK_HOME to a Spark 4.1, or unset it")
     return [str(submit), *arguments, *script], env
 
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
-import sys
 import urllib.request
-import venv
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from jobs.runtime.jars import cache_folder
 from tests.support.broker import free_ports
 from tests.support.cluster import wait_for
+from tests.support.environments import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 HOST = "127.0.0.1"
 BUCKET = "lake"
-_LOCK = Path(__file__).with_name("s3-server.lock")
 # The server looks for a signature, and not at it.
 _SIGNED = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, Signature=any"
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
@@ -78,7 +74,8 @@ def s3_server() -> Iterator[Store]:
         TimeoutError: it did not come up.
     """
     (port,) = free_ports(1)
-    command = [str(_python()), "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    python = environment("s3-server") / "bin" / "python"
+    command = [str(python), "-m", "moto.server", "-H", HOST, "-p", str(port)]
     quiet = subprocess.DEVNULL
     address = f"http://{HOST}:{port}"
     with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
@@ -94,20 +91,6 @@ def s3_server() -> Iterator[Store]:
             )
         finally:
             process.terminate()
-
-
-def _python() -> Path:
-    """Return the Python of the server's environment, which is made the first time."""
-    key = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
-    folder = cache_folder() / f"s3-server-{key}"
-    python = folder / "bin" / "python"
-    done = folder / "complete"
-    if not done.is_file():
-        venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--require-hashes"]
-        subprocess.run([*install, "-r", str(_LOCK)], check=True, stdout=sys.stderr)
-        done.touch()
-    return python
 
 
 def _answer(url: str, method: str = "GET", content: bytes | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""The image: its file has no finding, and what it is made of is there."""
+"""The images: their files have no finding, and what they are made of is there."""
 
 from __future__ import annotations
 
@@ -11,32 +11,37 @@ from pathlib import Path
 
 import pytest
 
+from jobs.runtime.jars import pyspark_home
+from tests.support.cluster import FEW_TASKS
+
 ROOT = Path(__file__).parents[2]
 FOLDER = "/opt/groupledger"
+HERE = ROOT / "Dockerfile"
+ON_KUBERNETES = ROOT / "examples" / "scheduling" / "kubernetes" / "Dockerfile"
+EACH = pytest.mark.parametrize("file", [HERE, ON_KUBERNETES], ids=["plain", "kubernetes"])
 
 
-def instructions() -> list[tuple[str, str]]:
-    """Return the instructions of the Dockerfile, each with what it is told."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+def instructions(file: Path) -> list[tuple[str, str]]:
+    """Return the instructions of a Dockerfile, each with what it is told."""
+    text = re.sub(r"^#.*\n", "", file.read_text("utf-8"), flags=re.MULTILINE)
     lines = re.sub(r"\\\n", "", text).splitlines()
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines if line.strip()]
 
 
-def test_hadolint_finds_nothing() -> None:
+@EACH
+def test_hadolint_finds_nothing(file: Path) -> None:
     hadolint = Path(sys.prefix, "bin", "hadolint")
-    done = subprocess.run(
-        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([hadolint, file], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_image_runs_as_nobody_in_particular_and_is_pinned() -> None:
-    said = instructions()
+@EACH
+def test_the_image_runs_as_nobody_in_particular_and_is_pinned(file: Path) -> None:
+    said = instructions(file)
     assert re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*", dict(said)["FROM"])
     assert re.fullmatch(r"[1-9]\d+", dict(said)["USER"])
-    assert [name for name, _ in said].index("USER") > max(
-        at for at, (name, _) in enumerate(said) if name == "RUN"
-    )
+    names = [name for name, _ in said]
+    assert "RUN" not in names[len(names) - 1 - names[::-1].index("USER") :]
 
 
 def copied(target: Path) -> None:
@@ -56,26 +61,66 @@ def copied(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1_200)
-def test_its_steps_in_an_empty_folder(tmp_path: Path) -> None:
-    """All but those that only root of a Debian can do; what they make is used without network."""
+def build(file: Path, tmp_path: Path, places: dict[str, Path], env: dict[str, str]) -> Path:
+    """Do the steps of a Dockerfile but those that only root of a Debian can do.
+
+    Args:
+        file: the Dockerfile.
+        tmp_path: a folder for all of it.
+        places: where folders of the image are, beside that of the application.
+        env: the environment of what it begins with; has that of the image afterwards.
+
+    Returns:
+        The folder of the application.
+    """
     home = tmp_path / "groupledger"
     home.mkdir()
     copied(home)
-    env = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME", "TZ"}}
-    for name, told in instructions():
-        words = told.replace(FOLDER, str(home)).replace("/tmp/", f"{tmp_path}/")  # noqa: S108
+    places = {FOLDER: home, "/tmp": tmp_path, **places}  # noqa: S108
+    for name, told in instructions(file):
+        words = re.sub("|".join(places), lambda found: str(places[found[0]]), told)
         if name == "ENV":
             variable, _, value = words.partition("=")
             env[variable] = value
         elif name == "RUN" and not re.match("apt-get|useradd", told):
             subprocess.run(["/bin/sh", "-ec", words], cwd=home, env=env, check=True)
-    nowhere = "http://127.0.0.1:9"
-    env |= dict.fromkeys(("http_proxy", "https_proxy", "PIP_INDEX_URL"), nowhere)
+    # What it has made is used without network.
+    env |= dict.fromkeys(("http_proxy", "https_proxy", "PIP_INDEX_URL"), "http://127.0.0.1:9")
+    return home
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_its_steps_in_an_empty_folder(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME", "TZ"}}
+    home = build(HERE, tmp_path, {}, env)
     lakehouse = tmp_path / "data"
     done = subprocess.run(
         [home / "spark-submit.sh", "demo", "--lakehouse", lakehouse],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (lakehouse / "report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_the_steps_of_the_one_for_kubernetes(tmp_path: Path) -> None:
+    """The Spark of the image it begins with is that of pip; executors are processes beside it."""
+    spark = shutil.copytree(pyspark_home(), tmp_path / "spark")
+    env = {k: v for k, v in os.environ.items() if "PYTHON" not in k and k != "TZ"}
+    env["SPARK_HOME"] = str(spark)
+    home = build(ON_KUBERNETES, tmp_path, {"/opt/spark": spark}, env)
+    assert list(spark.glob("jars/delta-spark_*.jar"))
+    assert list(spark.glob("jars/hadoop-aws-*.jar"))
+    lakehouse = tmp_path / "data"
+    master = ("--master", "local-cluster[2,1,1024]", "--conf", FEW_TASKS)
+    done = subprocess.run(
+        [home / "spark-submit.sh", "demo", "--lakehouse", lakehouse, *master],
         cwd=tmp_path,
         env=env,
         capture_output=True,

@@ -6,10 +6,11 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from jobs.runtime import command_line, launch
+from jobs.runtime import command_line, jars, launch
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,59 @@ def test_a_shuffle_has_a_task_for_each_core(master: str, cores: int | None) -> N
     own = {"spark.sql.shuffle.partitions": "7"}
     line = launch.spark_arguments(launch.Target(master, None), own, [], None)
     assert "spark.sql.shuffle.partitions=7" in line
+
+
+def _spark(home: Path, core: str) -> Path:
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / f"spark-core_{core}.jar").touch()
+    return home
+
+
+@pytest.mark.parametrize(
+    ("core", "said"),
+    [
+        (None, "has no Spark; set SPARK_HOME to a Spark 4.0, 4.1 or 4.2, or unset it"),
+        (
+            "2.12-3.5.9",
+            "is Spark 3.5.9 for Scala 2.12; set SPARK_HOME to a Spark 4.0, 4.1 or 4.2 for",
+        ),
+        (
+            "2.13-4.3.0",
+            "is Spark 4.3.0 for Scala 2.13; set SPARK_HOME to a Spark 4.0, 4.1 or 4.2 for",
+        ),
+        (
+            "3-4.1.1",
+            "is Spark 4.1.1 for Scala 3; set SPARK_HOME to a Spark 4.0, 4.1 or 4.2 for Scala",
+        ),
+    ],
+)
+def test_a_spark_that_does_not_fit_is_refused_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core: str | None, said: str
+) -> None:
+    home = tmp_path if core is None else _spark(tmp_path, core)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    with pytest.raises(SystemExit) as refused:
+        launch.main(["sql", "--query", "SELECT 1"])
+    assert str(refused.value).startswith(f"groupledger: cannot start sql: {home} {said}")
+    assert "\n" not in str(refused.value)
+
+
+def _versions(listed: jars.JarSet) -> dict[str, str]:
+    tree = ET.fromstring(listed.key)  # noqa: S314 - our own file
+    return {d.get("name", ""): d.get("rev", "") for d in tree.iter("dependency")}
+
+
+@pytest.mark.parametrize("core", ["2.13-4.0.5", "2.13-4.1.4", "2.13-4.2.1"])
+def test_each_spark_has_jars_of_its_own_and_of_one_delta_and_kafka(
+    tmp_path: Path, core: str
+) -> None:
+    minor = re.sub(r".*-(\d+\.\d+)\..*", r"\1", core)
+    ours = _versions(jars.spark_jars())
+    theirs = _versions(jars.spark_jars(_spark(tmp_path, core)))
+    of_spark = [name for name in theirs if name.startswith("spark-")]
+    assert theirs["spark-sql-kafka-0-10_2.13"].startswith(f"{minor}.")
+    assert {
+        name.replace(f"_{minor}_", "_4.1_"): version
+        for name, version in theirs.items()
+        if name not in of_spark
+    } == {name: version for name, version in ours.items() if name not in of_spark}

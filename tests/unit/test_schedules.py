@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +17,11 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from examples.scheduling import own_spark
+from examples.scheduling.databricks import own_spark
 from jobs.runtime import jars
 from jobs.runtime.command_line import parse
 from jobs.runtime.launch import CONF, read_properties
+from tests.support.environments import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 SCHEDULES = EXAMPLES / "scheduling"
+FILES = sorted(path for path in SCHEDULES.rglob("*") if path.is_file() and path.suffix != ".pyc")
 CRON = re.compile(r"(?P<when>(?:\S+ ){4}\S+) (?P<command>.+)")
 
 
@@ -52,26 +56,99 @@ def job_of(command: str) -> list[str]:
     return words[words.index("/opt/groupledger/spark-submit.sh") + 1 :]
 
 
+def load(name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    """Read a file of JSON, or the first document of one of YAML."""
+    text = (SCHEDULES / name).read_text("utf-8")
+    return json.loads(text) if name.endswith(".json") else next(iter(yaml.safe_load_all(text)))
+
+
+# -- versions --------------------------------------------------------------------------------------
+
+
+def declared(name: str) -> str:
+    """Return the version of a package that pyproject.toml asks for, or of groupledger itself."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    pattern = '^version = "(.+)"$' if name == "groupledger" else f'^    "{name}==([^"]+)"'
+    (version,) = re.findall(pattern, text, re.MULTILINE)
+    return str(version)
+
+
 def jar_versions() -> dict[str, str]:
-    listed = ET.parse(CONF / "jars.xml").getroot().iter("dependency")  # noqa: S314 - our own file
+    """Return the version of each JAR that the launcher fetches for its own Spark."""
+    files = (CONF / "jars.xml", CONF / "jars-s3a.xml")
+    listed = (d for file in files for d in ET.parse(file).getroot().iter("dependency"))  # noqa: S314
     return {f"{d.get('org')}:{d.get('name')}": d.get("rev", "") for d in listed}
 
 
-def load(name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    text = (SCHEDULES / name).read_text("utf-8")
-    return json.loads(text) if name.endswith(".json") else yaml.safe_load(text)
+JAR = re.compile(r"\b((?:org|io|com|software)\.[\w.]+:[\w.-]+):(\d[\w.-]*\w)")
+VERSIONS = {
+    # What names a version, and which one it has to be.
+    r"\bapache/spark:([\d.]+)": declared("pyspark"),
+    r"\bsparkVersion: \"?([\d.]+)": declared("pyspark"),
+    r"\bpyspark==([\d.]+)": declared("pyspark"),
+    r"\bdelta-spark==([\d.]+)": declared("delta-spark"),
+    r"[-_ ]scala_?(\d+\.\d+)": "2.13",
+    r"\bscalaVersion: \"?([\d.]+)": "2.13",
+    r"_(2\.1[23])[:\"]": "2.13",
+    r"/groupledger:([\d.]+)": declared("groupledger"),
+}
 
 
-def names_in(module: ast.Module) -> dict[str, Any]:
-    """Return the values of constants that a module sets."""
-    found = {}
-    for node in module.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            try:
-                found[node.targets[0].id] = ast.literal_eval(node.value)
-            except ValueError:
-                continue
+def other_versions(text: str) -> list[str]:
+    """Name what a text pins otherwise than conf/jars.xml and pyproject.toml do."""
+    known = jar_versions()
+    found = [f"{jar}:{rev}" for jar, rev in JAR.findall(text) if known.get(jar) != rev]
+    for pattern, version in VERSIONS.items():
+        found += [f"{pattern} {other}" for other in re.findall(pattern, text) if other != version]
     return found
+
+
+def test_what_is_declared_fits_together() -> None:
+    known = jar_versions()
+    minor = declared("pyspark").rpartition(".")[0]
+    assert known[f"io.delta:delta-spark_{minor}_2.13"] == declared("delta-spark")
+    assert known["org.apache.spark:spark-sql-kafka-0-10_2.13"] == declared("pyspark")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*FILES, *ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "Dockerfile"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_examples_and_pages_have_the_versions_that_are_tested(path: Path) -> None:
+    assert other_versions(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "io.delta:delta-spark_4.0_2.13:4.4.0",
+        "- org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2",
+        "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.4.1",
+        "FROM apache/spark:4.0.0-scala2.13-java17-python3-ubuntu",
+        "FROM apache/spark:4.1.1-scala2.12-java17-python3-ubuntu",
+        "sparkVersion: 4.2.0",
+        '"spark_version": "17.3.x-scala2.12"',
+        "image: registry.example.com/groupledger:0.0.9",
+    ],
+)
+def test_another_version_is_found(text: str) -> None:
+    assert len(other_versions(text)) == 1
+
+
+@pytest.mark.slow
+def test_schemas_allow_what_the_files_have() -> None:
+    """The CronJob by Kubernetes' schema, Databricks' by its SDK's types, EMR's by the API's model.
+
+    Those of the operators are a megabyte each, and in no package: docs/operations.md says when the
+    files were last held to them.
+    """
+    python = environment("schedulers") / "bin" / "python"
+    checked = [*SCHEDULES.glob("*/*.json"), *SCHEDULES.glob("kubernetes/[cs]*.yaml")]
+    assert len(checked) == 6
+    line = [python, ROOT / "tests" / "support" / "schedulers.py", *checked]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # -- cron ------------------------------------------------------------------------------------------
@@ -122,22 +199,79 @@ def test_two_runs_of_cron_do_not_meet(
 
 
 def test_cron_says_how_a_run_failed(cron: Callable[[int], subprocess.Popen[str]]) -> None:
-    assert "exit status 3" in cron(3).communicate(timeout=20)[0]
+    run = cron(3)
+    assert "exit status 3" in run.communicate(timeout=20)[0]
+    assert run.returncode == 3
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_lines_of_the_crontab_run_the_front_door(tmp_path: Path, number: int) -> None:
+    command = crontab()[number][1].replace("/opt/groupledger", str(ROOT))
+    command = re.sub(r"(?<=spark-submit.sh )[^>]+", "--version ", command)
+    for path in ("/var/lock", "/var/log"):
+        command = command.replace(path, str(tmp_path))
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "groupledger.log").read_text().startswith("groupledger ")
+
+
+# -- systemd ---------------------------------------------------------------------------------------
+
+UNITS = {"groupledger": "pipeline", "groupledger-maintain": "maintain"}
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(SCHEDULES / "systemd" / name)
+    return parser
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_run_jobs_as_cron_does(name: str) -> None:
+    words = shlex.split(unit(f"{name}.service")["Service"]["ExecStart"])
+    job = accepted(words[words.index("/opt/groupledger/spark-submit.sh") + 1 :])
+    assert job.job == UNITS[name]
+    assert job.strict == (job.job == "pipeline")
+    assert unit(f"{name}.timer")["Timer"]["Persistent"] == "yes"
+
+
+def test_units_of_systemd_are_valid(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    units = []
+    for path in (SCHEDULES / "systemd").iterdir():
+        # Not there, on this machine: the program, and the user.
+        text = path.read_text("utf-8").replace("/opt/groupledger", str(ROOT))
+        units.append(tmp_path / path.name)
+        units[-1].write_text(text.replace("User=groupledger\n", ""))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    when = [unit(f"{name}.timer")["Timer"]["OnCalendar"] for name in UNITS]
+    subprocess.run([analyze, "calendar", *when], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_unit_ends_as_its_job_does(tmp_path: Path) -> None:
+    script = tmp_path / "spark-submit.sh"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o755)
+    line = unit("groupledger.service")["Service"]["ExecStart"]
+    for path in ("/opt/groupledger", "/var/lib/groupledger"):
+        line = line.replace(path, str(tmp_path))
+    assert subprocess.run(shlex.split(line), check=False).returncode == 3
 
 
 # -- Airflow ---------------------------------------------------------------------------------------
 
 
-def test_the_dags_run_jobs_with_our_jars() -> None:
+def test_the_dags_run_jobs() -> None:
     text = (SCHEDULES / "airflow_dag.py").read_text("utf-8")
-    module = ast.parse(text)
-    versions = jar_versions()
-    for package in names_in(module)["PACKAGES"]:
-        name, _, version = package.rpartition(":")
-        assert versions[name] == version
     (schedules,) = (
         node.value
-        for node in module.body
+        for node in ast.parse(text).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SCHEDULES"
     )
     config = str(EXAMPLES / "groupledger.toml")
@@ -150,50 +284,66 @@ def test_the_dags_run_jobs_with_our_jars() -> None:
 # -- Kubernetes ------------------------------------------------------------------------------------
 
 
-def test_the_spark_application_runs_the_pipeline_with_our_settings() -> None:
-    template = load("kubernetes.yaml")["spec"]["template"]
-    script = Path(template["mainApplicationFile"])
-    job = accepted([script.stem, *template["arguments"]])
+HOME = "local:///opt/groupledger/"
+
+
+def test_the_cron_job_runs_the_pipeline() -> None:
+    job = load("kubernetes/cronjob.yaml")["spec"]["jobTemplate"]["spec"]
+    (driver,) = job["template"]["spec"]["containers"]
+    assert driver["command"] == ["/opt/groupledger/spark-submit.sh"]
+    chosen = accepted(driver["args"])
+    assert (chosen.job, chosen.strict) == ("pipeline", True)
+    assert (chosen.master or "").startswith("k8s://https://")
+    assert chosen.spark_conf["spark.kubernetes.container.image"] == driver["image"]
+    known = {each["name"] for each in driver["env"]}
+    assert set(re.findall(r"\$\((\w+)\)", " ".join(driver["args"]))) <= known
+    # A try that failed is not made again: the next run is.
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+
+
+@pytest.mark.parametrize("operator", ["apache", "kubeflow"])
+def test_applications_of_operators_run_the_pipeline_with_our_settings(operator: str) -> None:
+    if operator == "apache":
+        spec = load("kubernetes/spark-operator.yaml")["spec"]
+        script, arguments = spec["pyFiles"], spec["driverArgs"]
+    else:
+        spec = load("kubernetes/kubeflow-operator.yaml")["spec"]["template"]
+        script, arguments = spec["mainApplicationFile"], spec["arguments"]
+    job = accepted([Path(script).stem, *arguments])
     assert (job.job, job.lakehouse) == ("pipeline", "s3a://example-bucket/groups")
-    ours = read_properties(CONF / "spark-defaults.conf")
-    assert ours.items() <= template["sparkConf"].items()
-    versions = jar_versions()
-    packages = [package.rpartition(":") for package in template["deps"]["packages"]]
-    known = {name: version for name, _, version in packages if name in versions}
-    assert len(known) == 2
-    assert known.items() <= versions.items()
-    home = "local:///opt/groupledger/"
-    assert (ROOT / template["mainApplicationFile"].removeprefix(home)).is_file()
+    assert read_properties(CONF / "spark-defaults.conf").items() <= spec["sparkConf"].items()
+    assert (ROOT / script.removeprefix(HOME)).is_file()
 
 
 # -- Databricks and EMR ----------------------------------------------------------------------------
 
 
 def test_the_job_of_databricks_runs_the_pipeline() -> None:
-    (task,) = load("databricks-job.json")["tasks"]
+    (task,) = load("databricks/job.json")["tasks"]
     arguments = task["spark_python_task"]["parameters"]
-    assert accepted(arguments).spark_conf["spark.jars.packages"].startswith("org.apache.hadoop:")
-    script = Path(task["spark_python_task"]["python_file"]).name
-    (init,) = load("databricks-cluster.json")["init_scripts"]
-    for name in (script, Path(init["workspace"]["destination"]).name):
-        assert (SCHEDULES / name).is_file()
+    assert accepted(arguments).job == "pipeline"
+    assert Path(task["spark_python_task"]["python_file"]).name == Path(own_spark.__file__).name
+    (init,) = load("databricks/cluster.json")["init_scripts"]
+    assert (SCHEDULES / Path(init["workspace"]["destination"]).name).is_file()
 
 
 def test_the_step_of_emr_runs_the_pipeline() -> None:
-    (step,) = load("emr-step.json")["Steps"]
+    (step,) = load("emr/step.json")["Steps"]
     words = step["HadoopJarStep"]["Args"]
     assert accepted(words[words.index("/opt/groupledger/spark-submit.sh") + 1 :]).job == "pipeline"
-    (action,) = load("emr-cluster.json")["BootstrapActions"]
+    (action,) = load("emr/cluster.json")["BootstrapActions"]
     assert (SCHEDULES / Path(action["ScriptBootstrapAction"]["Path"]).name).is_file()
 
 
-def test_packages_for_object_stores_fit_the_hadoop_of_spark() -> None:
+def test_connectors_of_object_stores_fit_the_hadoop_of_spark() -> None:
     (jar,) = (jars.pyspark_home() / "jars").glob("hadoop-client-api-*.jar")
-    wanted = jar.stem.removeprefix("hadoop-client-api-")
-    for path in SCHEDULES.iterdir():
-        if path.is_file():
-            found = re.findall(r"hadoop-aws:([\d.]+)", path.read_text("utf-8"))
-            assert set(found) <= {wanted}, path.name
+    hadoop = jar.stem.removeprefix("hadoop-client-api-")
+    assert jar_versions()["org.apache.hadoop:hadoop-aws"] == hadoop
+
+
+@pytest.mark.parametrize("platform", ["databricks", "emr"])
+def test_what_was_not_run_says_so(platform: str) -> None:
+    assert "**Not run by us.**" in (SCHEDULES / platform / "README.md").read_text("utf-8")
 
 
 def test_its_own_spark_is_all_that_a_job_sees(
