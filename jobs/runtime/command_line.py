@@ -7,9 +7,11 @@ for --vacuum-hours), else of the TOML file that --config names, else the default
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import sys
 from dataclasses import fields
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote, urlsplit
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from cyclopts import ArgumentCollection
 
+_SCRIPT, _COMMAND = "./spark-submit.sh", "groupledger"
 _COMPLETION = "completion"
 # Which source of values comes before which; files are last.
 _ENV = "env"
@@ -42,10 +45,15 @@ Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an exp
 """What is below each help."""
 
 
+def program() -> str:
+    """Return what the user has called: the script of a checkout, or the command of a wheel."""
+    return _COMMAND if Path(sys.argv[0]).name == _COMMAND else _SCRIPT
+
+
 def application() -> App:
     """Return the command line of all jobs."""
     app = App(
-        name="./spark-submit.sh",
+        name=program(),
         help=_HELP,
         help_format="markdown",
         help_epilogue=EPILOGUE,
@@ -68,7 +76,8 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
     )
     for order, (name, options) in enumerate(JOBS.items()):
-        app.command(options, name=name, sort_key=order)
+        text = inspect.cleandoc(options.__doc__ or "").replace(_SCRIPT, program())
+        app.command(options, name=name, help=text, sort_key=order)
     app.command(_completion, name=_COMPLETION, sort_key=len(JOBS))
     return app
 
@@ -141,9 +150,11 @@ def _completion(shell: Literal["bash", "zsh"], /) -> None:
 
 
 def _version() -> str:
-    """Read the version where it is declared; what runs is always a checkout."""
-    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
-    found = re.search(r'^version = "(.+)"$', declared, re.MULTILINE)
+    """Read the version where it is declared; a wheel has it in what pip knows of it."""
+    file = Path(__file__).parents[2] / "pyproject.toml"
+    if not file.is_file():
+        return f"groupledger {metadata.version('groupledger')}"
+    found = re.search(r'^version = "(.+)"$', file.read_text("utf-8"), re.MULTILINE)
     return f"groupledger {found.group(1) if found else 'unknown'}"
 
 

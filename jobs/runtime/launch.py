@@ -1,4 +1,4 @@
-"""Turns `./spark-submit.sh JOB [options]` into the process that runs the job.
+"""Turns `./spark-submit.sh JOB [options]`, or `groupledger`, into the process that runs the job.
 
 Starts no JVM before the options are known to be right, and ends by becoming that process, so that
 signals and the exit status are the job's own:
@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 CONF = jars.CHECKOUT / "conf"
 
 # Top-level packages that no job needs.
-NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "tests"})
+NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "groupledger", "tests"})
 
 # Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
 LOCAL_DRIVER_MEMORY = "4g"
@@ -89,6 +90,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         SystemExit: 0 after help, 2 after wrong usage, 1 when the job cannot be started.
     """
     chosen = command_line.parse(list(argv))
+    os.environ["JAVA_HOME"] = java_home()
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
         command, env = job_process(target, argv, chosen)
@@ -98,6 +100,20 @@ def main(argv: Sequence[str]) -> NoReturn:
         os.execve(command[0], command, env)  # noqa: S606 - the module says why
     except (jars.JarsError, OSError) as error:
         sys.exit(f"groupledger: cannot start {chosen.job}: {error}")
+
+
+def java_home() -> str:
+    """Returns the home of a Java that Spark runs on, as the script of a checkout finds it.
+
+    Raises:
+        SystemExit: there is none; a line has said so.
+    """
+    find = 'source "$0" && find_java && printf %s "$JAVA_HOME"'
+    line = ["bash", "-c", find, str(CONF / "bootstrap.sh")]
+    found = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+    if found.returncode:
+        raise SystemExit(1)
+    return found.stdout
 
 
 def job_process(

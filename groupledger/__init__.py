@@ -1,0 +1,1 @@
+"""The full history of every Kafka consumer group, as Delta tables: what pip installs."""
