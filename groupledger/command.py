@@ -13,4 +13,4 @@ def main() -> NoReturn:
     put_on_path()
     from jobs.runtime.launch import main as launch  # noqa: PLC0415 - it is on the path now
 
-    launch(sys.argv[1:])
+    launch(sys.argv[1:], is_installed=True)

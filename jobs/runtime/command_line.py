@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
 
 _SCRIPT, _COMMAND = "./spark-submit.sh", "groupledger"
-_COMPLETION = "completion"
+_COMPLETION, _PACKAGE = "completion", "package"
 # Which source of values comes before which; files are last.
 _ENV = "env"
 _ORDER = {"cli": 0, _ENV: 1}
@@ -78,7 +78,9 @@ def application() -> App:
     for order, (name, options) in enumerate(JOBS.items()):
         text = inspect.cleandoc(options.__doc__ or "").replace(_SCRIPT, program())
         app.command(options, name=name, help=text, sort_key=order)
-    app.command(_completion, name=_COMPLETION, sort_key=len(JOBS))
+    text = inspect.cleandoc(_package.__doc__ or "").replace(_SCRIPT, program())
+    app.command(_package, name=_PACKAGE, help=text, sort_key=len(JOBS))
+    app.command(_completion, name=_COMPLETION, sort_key=len(JOBS) + 1)
     return app
 
 
@@ -96,7 +98,7 @@ def parse(argv: list[str]) -> Options:
     job = argv[0]
     if job.startswith("-") and job not in {"-h", "--help", "--version"}:
         _fail(f"the job comes first, then {job}; the jobs are {', '.join(JOBS)}")
-    if not job.startswith("-") and job not in {*JOBS, _COMPLETION}:
+    if not job.startswith("-") and job not in {*JOBS, _COMPLETION, _PACKAGE}:
         _fail(f"unknown job {job!r}{_nearest(job, JOBS)}; the jobs are {', '.join(JOBS)}")
     chosen = _checked(app, argv)
     if chosen is None:  # help, version and completion have been printed
@@ -132,6 +134,27 @@ def _checked(app: App, argv: list[str]) -> Common | None:
     except ValueError as error:
         _fail(str(error))
     return chosen
+
+
+def _package(*, out: str = "./groupledger-cluster", lakehouse: str = "/data/groups") -> None:
+    """Write what a Spark cluster needs to run the jobs, and print the command that runs them there.
+
+    ```console
+    ./spark-submit.sh package --out /data/groupledger --lakehouse s3a://bucket/groups
+    ```
+
+    Args:
+        out: Folder to write to.
+        lakehouse: Where the tables will be; the JARs of its object store are written, too.
+    """
+    from jobs.runtime.jars import JarsError  # noqa: PLC0415 - only here
+    from jobs.runtime.packaging import PackageError, package  # noqa: PLC0415
+
+    try:
+        print(package(out, lakehouse))
+    except (PackageError, JarsError) as error:
+        sys.stderr.write(f"groupledger: {error}\n")
+        raise SystemExit(1) from error
 
 
 def _completion(shell: Literal["bash", "zsh"], /) -> None:

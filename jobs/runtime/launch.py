@@ -70,9 +70,7 @@ class Target:
     @property
     def sees_checkout(self) -> bool:
         """Whether the job runs in one process, by our own Spark, and so needs no code shipped."""
-        # A local-cluster has executors in processes of their own, as Spark's own tests do.
-        in_one_process = self.is_this_machine and not self.master.startswith("local-cluster")
-        return in_one_process and self.spark_home is None
+        return options.is_one_process(self.master) and self.spark_home is None
 
     @property
     def home(self) -> Path:
@@ -80,17 +78,19 @@ class Target:
         return self.spark_home or jars.pyspark_home()
 
 
-def main(argv: Sequence[str]) -> NoReturn:
+def main(argv: Sequence[str], *, is_installed: bool = False) -> NoReturn:
     """Becomes the job or its spark-submit.
 
     Args:
         argv: The job and its options, as the user wrote them.
+        is_installed: Whether pip has made the command. The script of a checkout has found a Java.
 
     Raises:
         SystemExit: 0 after help, 2 after wrong usage, 1 when the job cannot be started.
     """
     chosen = command_line.parse(list(argv))
-    os.environ["JAVA_HOME"] = java_home()
+    if is_installed:
+        os.environ["JAVA_HOME"] = java_home()
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
         command, env = job_process(target, argv, chosen)
@@ -133,7 +133,11 @@ def job_process(
     env = environment(target, os.environ)
     script = [str(jars.CHECKOUT / "jobs" / f"{chosen.job}.py"), *argv[1:]]
     # Another Spark has its own connectors.
-    stores = [] if target.spark_home else jars.store_jars([chosen.lakehouse, chosen.records])
+    stores = (
+        []
+        if target.spark_home
+        else jars.store_jars([chosen.lakehouse, chosen.records])
+    )
     needed = [jars.spark_jars(), *stores]
     # The check says what is missing, and so does without what is not there.
     find = jars.present if chosen.job == "check" and target.sees_checkout else jars.fetch
@@ -209,6 +213,8 @@ def spark_arguments(
         own_options.append(f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}")
     conf["spark.driver.extraJavaOptions"] = " ".join([*own_options, user_options]).strip()
 
+    if "spark.pyspark.python" in conf:  # of executors; it would be the driver's, too
+        conf.setdefault("spark.pyspark.driver.python", sys.executable)
     conf.pop("spark.master", None)
     arguments = ["--master", target.master]
     every_jar = [str(path) for path in found_jars]

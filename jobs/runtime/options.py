@@ -699,6 +699,12 @@ def local_path(text: str) -> str | None:
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) else text
 
 
+def is_one_process(master: str) -> bool:
+    """Returns whether a Spark master stands for one process on this machine."""
+    # A local-cluster has executors in processes of their own, as Spark's own tests do.
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,12 @@ def test_a_shuffle_has_a_task_for_each_core(master: str, cores: int | None) -> N
     own = {"spark.sql.shuffle.partitions": "7"}
     line = launch.spark_arguments(launch.Target(master, None), own, [], None)
     assert "spark.sql.shuffle.partitions=7" in line
+
+
+def test_a_python_of_executors_is_not_that_of_the_driver() -> None:
+    cluster = launch.Target("spark://somewhere:7077", None)
+    line = launch.spark_arguments(cluster, {"spark.pyspark.python": "./env/bin/python"}, [], None)
+    assert f"spark.pyspark.driver.python={sys.executable}" in line
+    assert not any(
+        "driver.python" in word for word in launch.spark_arguments(cluster, {}, [], None)
+    )
