@@ -136,7 +136,7 @@ def job_process(
     stores = (
         []
         if target.spark_home
-        else jars.store_jars([chosen.lakehouse, chosen.records])
+        else jars.store_jars([chosen.lakehouse, chosen.records, chosen.output])
     )
     needed = [jars.spark_jars(), *stores]
     # The check says what is missing, and so does without what is not there.
