@@ -12,12 +12,15 @@ from schemas.tables import all_tables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyspark.sql import SparkSession
+
     from lakehouse.tables import Lakehouse
 
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"
-_REGISTERED = "groupledger.registered"
 _TABLE, _VIEW = "TABLE", "VIEW"
+# How the comment begins of the databases that `register` makes.
+_OURS = "groupledger:"
 
 
 def view_texts() -> dict[str, str]:
@@ -28,6 +31,11 @@ def view_texts() -> dict[str, str]:
 def function_texts() -> dict[str, str]:
     """Return the SQL that makes each table function, by its name."""
     return _texts("functions")
+
+
+def layers() -> list[str]:
+    """Return the names of the layers, which are databases where SQL has the tables."""
+    return sorted({name.partition(".")[0] for name in all_tables()})
 
 
 def description(text: str) -> str:
@@ -63,10 +71,14 @@ def register(
     for text in [texts[name] for name in texts if name in wanted]:
         wanted |= _named(text)
     are_tables = clusters is None and is_writable
-    _forget_others(lakehouse, clusters, are_tables=are_tables)
+    kind = _TABLE if are_tables else _VIEW
+    mine = f"{_OURS} {kind} {','.join(clusters or ())} {lakehouse.root}"
     for layer in sorted({name.partition(".")[0] for name in wanted}):
-        location = sql_literal(f"{lakehouse.root}/{layer}")
-        sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {location}")
+        # A database takes its folder with it when it is dropped, which only who may write does.
+        folder = sql_literal(f"{lakehouse.root}/{layer}")
+        location = f" LOCATION {folder}" if are_tables else ""
+        sql(f"CREATE DATABASE IF NOT EXISTS {layer} COMMENT {sql_literal(mine)}{location}")
+    _forget_others(lakehouse.spark, mine)
     made = {name for name in wanted & tables.keys() if lakehouse.exists(tables[name])}
     for name in sorted(made):
         path, comment = lakehouse.path(tables[name]), sql_literal(tables[name].grain)
@@ -90,25 +102,34 @@ def register(
         lakehouse.spark.catalog.setCurrentDatabase(_LAYER_OF_VIEWS)
 
 
+def foreign_layers(spark: SparkSession) -> list[str]:
+    """Name the layers of whose name the session's catalogue has a database that is not ours."""
+    return [name for name, comment in _databases(spark) if not comment.startswith(_OURS)]
+
+
+def _databases(spark: SparkSession) -> list[tuple[str, str]]:
+    """Return the layers that are databases of the catalogue, each with its comment."""
+    catalog = spark.catalog
+    found = [layer for layer in layers() if catalog.databaseExists(layer)]
+    return [(layer, catalog.getDatabase(layer).description or "") for layer in found]
+
+
 def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
     words = None if query is None else set(re.findall(r"\w+", query.lower()))
     is_all = words is None or "show" in words
     return {name for name in names if is_all or name.partition(".")[2] in (words or ())}
 
 
-def _forget_others(
-    lakehouse: Lakehouse, clusters: Sequence[str] | None, *, are_tables: bool
-) -> None:
-    """Let the session forget other tables of these names, which deletes nothing of them."""
-    spark, kind = lakehouse.spark, _TABLE if are_tables else _VIEW
-    mine = f"{kind} {','.join(clusters or ())} {lakehouse.root}"
-    former = spark.conf.get(_REGISTERED, mine) or mine
-    if former != mine:
-        former_kind = former.partition(" ")[0]
+def _forget_others(spark: SparkSession, mine: str) -> None:
+    """Let the catalogue forget other tables of these names, which deletes nothing of them."""
+    for layer, former in _databases(spark):
+        if former == mine:
+            continue
+        kind = former.split()[1]
         for name in all_tables():
-            if spark.catalog.tableExists(name):
-                spark.sql(f"DROP {former_kind} {name}")
-    spark.conf.set(_REGISTERED, mine)
+            if name.startswith(f"{layer}.") and spark.catalog.tableExists(name):
+                spark.sql(f"DROP {kind} {name}")
+        spark.sql(f"COMMENT ON DATABASE {layer} IS {sql_literal(mine)}")
 
 
 def _texts(folder: str) -> dict[str, str]:

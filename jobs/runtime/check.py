@@ -15,15 +15,14 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.text import Text
 
 from detectors.sentences import count
-from jobs.runtime import jars
+from jobs.runtime import hadoop, jars
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,
@@ -213,21 +212,12 @@ def _space(folder: Path, records: int | None) -> Iterator[Finding]:
 
 def _store(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
     """Look at a lakehouse in another store; that it may be written shows only a write."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Hadoop is a Java library
-    path = jvm.org.apache.hadoop.fs.Path(chosen.lakehouse)
-    system = path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
-    try:
-        # To ask whether it is there would tell the same of a bucket that is not.
-        is_there = system.listStatusIterator(path).hasNext()
-    except Py4JJavaError as error:
-        if error.java_exception.getClass().getSimpleName() != "FileNotFoundException":
-            raise
-        is_there = False
+    has_none = hadoop.is_empty(spark, chosen.lakehouse)
     yield warn(
         "lakehouse",
         f"{chosen.lakehouse} is reachable; that it may be written shows the first run",
     )
-    if is_there:
+    if not has_none:
         yield from _tables(chosen, spark)
 
 

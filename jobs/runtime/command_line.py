@@ -7,9 +7,11 @@ for --vacuum-hours), else of the TOML file that --config names, else the default
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import sys
 from dataclasses import fields
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote, urlsplit
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
     from cyclopts import ArgumentCollection
 
-_COMPLETION = "completion"
+_SCRIPT, _COMMAND = "./spark-submit.sh", "groupledger"
+_COMPLETION, _PACKAGE = "completion", "package"
 # Which source of values comes before which; files are last.
 _ENV = "env"
 _ORDER = {"cli": 0, _ENV: 1}
@@ -42,10 +45,15 @@ Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an exp
 """What is below each help."""
 
 
+def program() -> str:
+    """Return what the user has called: the script of a checkout, or the command of a wheel."""
+    return _COMMAND if Path(sys.argv[0]).name == _COMMAND else _SCRIPT
+
+
 def application() -> App:
     """Return the command line of all jobs."""
     app = App(
-        name="./spark-submit.sh",
+        name=program(),
         help=_HELP,
         help_format="markdown",
         help_epilogue=EPILOGUE,
@@ -68,8 +76,11 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
     )
     for order, (name, options) in enumerate(JOBS.items()):
-        app.command(options, name=name, sort_key=order)
-    app.command(_completion, name=_COMPLETION, sort_key=len(JOBS))
+        text = inspect.cleandoc(options.__doc__ or "").replace(_SCRIPT, program())
+        app.command(options, name=name, help=text, sort_key=order)
+    text = inspect.cleandoc(_package.__doc__ or "").replace(_SCRIPT, program())
+    app.command(_package, name=_PACKAGE, help=text, sort_key=len(JOBS))
+    app.command(_completion, name=_COMPLETION, sort_key=len(JOBS) + 1)
     return app
 
 
@@ -87,7 +98,7 @@ def parse(argv: list[str]) -> Options:
     job = argv[0]
     if job.startswith("-") and job not in {"-h", "--help", "--version"}:
         _fail(f"the job comes first, then {job}; the jobs are {', '.join(JOBS)}")
-    if not job.startswith("-") and job not in {*JOBS, _COMPLETION}:
+    if not job.startswith("-") and job not in {*JOBS, _COMPLETION, _PACKAGE}:
         _fail(f"unknown job {job!r}{_nearest(job, JOBS)}; the jobs are {', '.join(JOBS)}")
     chosen = _checked(app, argv)
     if chosen is None:  # help, version and completion have been printed
@@ -125,6 +136,27 @@ def _checked(app: App, argv: list[str]) -> Common | None:
     return chosen
 
 
+def _package(*, out: str = "./groupledger-cluster", lakehouse: str = "/data/groups") -> None:
+    """Write what a Spark cluster needs to run the jobs, and print the command that runs them there.
+
+    ```console
+    ./spark-submit.sh package --out /data/groupledger --lakehouse s3a://bucket/groups
+    ```
+
+    Args:
+        out: Folder to write to.
+        lakehouse: Where the tables will be; the JARs of its object store are written, too.
+    """
+    from jobs.runtime.jars import JarsError  # noqa: PLC0415 - only here
+    from jobs.runtime.packaging import PackageError, package  # noqa: PLC0415
+
+    try:
+        print(package(out, lakehouse))
+    except (PackageError, JarsError) as error:
+        sys.stderr.write(f"groupledger: {error}\n")
+        raise SystemExit(1) from error
+
+
 def _completion(shell: Literal["bash", "zsh"], /) -> None:
     """Print what lets a shell complete jobs and options.
 
@@ -141,9 +173,11 @@ def _completion(shell: Literal["bash", "zsh"], /) -> None:
 
 
 def _version() -> str:
-    """Read the version where it is declared; what runs is always a checkout."""
-    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
-    found = re.search(r'^version = "(.+)"$', declared, re.MULTILINE)
+    """Read the version where it is declared; a wheel has it in what pip knows of it."""
+    file = Path(__file__).parents[2] / "pyproject.toml"
+    if not file.is_file():
+        return f"groupledger {metadata.version('groupledger')}"
+    found = re.search(r'^version = "(.+)"$', file.read_text("utf-8"), re.MULTILINE)
     return f"groupledger {found.group(1) if found else 'unknown'}"
 
 

@@ -104,7 +104,8 @@ def explain(run: Run) -> None:
         _show(run, (since, until), where, happened, found)
     if chosen.html is not None:
         only = Selection(quoted(group), since, until, group)
-        run.summary["report"] = str(write_page(run, log.lakehouse, Path(chosen.html), only))
+        run.summary["report"] = path = str(Path(chosen.html).absolute())
+        write_page(run, log.lakehouse, path, only)
         if not chosen.json:
             print_page(run)
 

@@ -1,4 +1,4 @@
-"""Turns `./spark-submit.sh JOB [options]` into the process that runs the job.
+"""Turns `./spark-submit.sh JOB [options]`, or `groupledger`, into the process that runs the job.
 
 Starts no JVM before the options are known to be right, and ends by becoming that process, so that
 signals and the exit status are the job's own:
@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 CONF = jars.CHECKOUT / "conf"
 
 # Top-level packages that no job needs.
-NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "tests"})
+NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "groupledger", "tests"})
 
 # Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
 LOCAL_DRIVER_MEMORY = "4g"
@@ -69,9 +70,7 @@ class Target:
     @property
     def sees_checkout(self) -> bool:
         """Whether the job runs in one process, by our own Spark, and so needs no code shipped."""
-        # A local-cluster has executors in processes of their own, as Spark's own tests do.
-        in_one_process = self.is_this_machine and not self.master.startswith("local-cluster")
-        return in_one_process and self.spark_home is None
+        return options.is_one_process(self.master) and self.spark_home is None
 
     @property
     def home(self) -> Path:
@@ -79,16 +78,19 @@ class Target:
         return self.spark_home or jars.pyspark_home()
 
 
-def main(argv: Sequence[str]) -> NoReturn:
+def main(argv: Sequence[str], *, is_installed: bool = False) -> NoReturn:
     """Becomes the job or its spark-submit.
 
     Args:
         argv: The job and its options, as the user wrote them.
+        is_installed: Whether pip has made the command. The script of a checkout has found a Java.
 
     Raises:
         SystemExit: 0 after help, 2 after wrong usage, 1 when the job cannot be started.
     """
     chosen = command_line.parse(list(argv))
+    if is_installed:
+        os.environ["JAVA_HOME"] = java_home()
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
         command, env = job_process(target, argv, chosen)
@@ -98,6 +100,20 @@ def main(argv: Sequence[str]) -> NoReturn:
         os.execve(command[0], command, env)  # noqa: S606 - the module says why
     except (jars.JarsError, OSError) as error:
         sys.exit(f"groupledger: cannot start {chosen.job}: {error}")
+
+
+def java_home() -> str:
+    """Returns the home of a Java that Spark runs on, as the script of a checkout finds it.
+
+    Raises:
+        SystemExit: there is none; a line has said so.
+    """
+    find = 'source "$0" && find_java && printf %s "$JAVA_HOME"'
+    line = ["bash", "-c", find, str(CONF / "bootstrap.sh")]
+    found = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+    if found.returncode:
+        raise SystemExit(1)
+    return found.stdout
 
 
 def job_process(
@@ -117,7 +133,11 @@ def job_process(
     env = environment(target, os.environ)
     script = [str(jars.CHECKOUT / "jobs" / f"{chosen.job}.py"), *argv[1:]]
     # Another Spark has its own connectors.
-    stores = [] if target.spark_home else jars.store_jars([chosen.lakehouse, chosen.records])
+    stores = (
+        []
+        if target.spark_home
+        else jars.store_jars([chosen.lakehouse, chosen.records, chosen.output])
+    )
     needed = [jars.spark_jars(target.spark_home), *stores]
     # The check says what is missing, and so does without what is not there.
     find = jars.present if chosen.job == "check" and target.sees_checkout else jars.fetch
@@ -191,6 +211,8 @@ def spark_arguments(
         own_options.append(f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}")
     conf["spark.driver.extraJavaOptions"] = " ".join([*own_options, user_options]).strip()
 
+    if "spark.pyspark.python" in conf:  # of executors; it would be the driver's, too
+        conf.setdefault("spark.pyspark.driver.python", sys.executable)
     conf.pop("spark.master", None)
     arguments = ["--master", target.master]
     every_jar = [str(path) for path in found_jars]

@@ -29,9 +29,16 @@ CONTINUED = RunId("continued", 0)
 
 def follow(run: Run) -> None:
     """Have a run work at the last log of its cluster, and know those before."""
-    while (name := _continued_as(run.lakehouse)) is not None:
-        run.former.append(run.lakehouse)
-        run.lakehouse = run.lakehouse.of(name)
+    *former, run.lakehouse = logs_of(run.lakehouse)
+    run.former += former
+
+
+def logs_of(lakehouse: Lakehouse) -> list[Lakehouse]:
+    """Return the tables as each log of a cluster has them, the first log first."""
+    found = [lakehouse]
+    while (name := _continued_as(found[-1])) is not None:
+        found.append(found[-1].of(name))
+    return found
 
 
 def _continued_as(lakehouse: Lakehouse) -> str | None:

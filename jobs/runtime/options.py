@@ -246,7 +246,7 @@ class Output(Common):
     """Where the report goes."""
 
     output: str | None = None
-    """HTML file that the report goes to (default: report.html in a lakehouse on this machine)."""
+    """HTML file that the report goes to: path or URI (default: report.html in the lakehouse)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -571,10 +571,6 @@ class Report(Selected, Output):
         """Refuse to write nowhere, and a part of the page where all look for the whole."""
         if self.is_narrowed and self.output is None:
             raise ValueError("report: a page of some groups or times needs --output FILE")
-        if report_path(self) is None:
-            raise ValueError(
-                "report: the lakehouse is not on this machine; say where to write: --output FILE"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -680,13 +676,11 @@ JOBS: dict[str, type[Common]] = {
 """The options of each job, by its name."""
 
 
-def report_path(options: Output) -> str | None:
-    """Return where the report goes; None if the lakehouse is elsewhere and no file was named."""
+def report_path(options: Output) -> str:
+    """Return where the report goes: a path of this machine, or a URI of a file elsewhere."""
     if options.output is not None:
         return options.output
-    root = local_path(options.lakehouse)
-    if root is None:
-        return None
+    root = local_path(options.lakehouse) or options.lakehouse
     # A lakehouse holds many clusters.
     name = "report" if options.cluster == _DEFAULT_CLUSTER else f"report-{options.cluster}"
     return f"{root.rstrip('/')}/{name}.html"
@@ -697,6 +691,12 @@ def local_path(text: str) -> str | None:
     if text.startswith("file:"):
         return text.removeprefix("file:")
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) else text
+
+
+def is_one_process(master: str) -> bool:
+    """Returns whether a Spark master stands for one process on this machine."""
+    # A local-cluster has executors in processes of their own, as Spark's own tests do.
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _pair(text: str) -> tuple[str, str]:

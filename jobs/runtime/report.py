@@ -11,8 +11,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+
+from jobs.runtime import hadoop
 from jobs.runtime.jars import cache_folder
-from jobs.runtime.options import report_path
+from jobs.runtime.options import local_path, report_path
 from lakehouse.errors import GroupledgerError, UsageError
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Selection
@@ -38,31 +41,35 @@ def report(run: Run) -> None:
     The pipeline leaves a page as it is that was made of the same runs, by the same code.
     """
     target = report_path(run.options)
-    if target is None:
-        run.say("report: left out, the lakehouse is not on this machine (--output FILE)")
-        return
-    path = Path(target).absolute()
-    run.summary["report"] = str(path)
+    if local_path(target) is not None:
+        target = str(Path(local_path(target) or "").absolute())
+    run.summary["report"] = target
     chosen = Selection(run.options.group, *run.options.span)
     # Before the tables are read: what comes meanwhile is on the next page.
     made_of = _made_of(run.lakehouse) if chosen == EVERYTHING else ""
-    if run.options.job != "report" and _is_made_of(path, made_of):
+    if run.options.job != "report" and _is_made_of(run, target, made_of):
         run.say("report: left as it is, no run has brought anything new since")
         return
-    write_page(run, run.lakehouse, path, chosen, made_of)
+    write_page(run, run.lakehouse, target, chosen, made_of)
     if run.options.job == "report":
         print_page(run)
 
 
 def write_page(
-    run: Run, lakehouse: Lakehouse, path: Path, chosen: Selection, made_of: str = ""
-) -> Path:
-    """Write the page of a selection, with a mark of what it is made of; return its whole path.
+    run: Run, lakehouse: Lakehouse, target: str, chosen: Selection, made_of: str = ""
+) -> None:
+    """Write the page of a selection, with a mark of what it is made of.
+
+    Args:
+        run: what it is for.
+        lakehouse: the tables that it tells of.
+        target: a path of this machine, or a URI of a file elsewhere.
+        chosen: what it is narrowed to.
+        made_of: the mark.
 
     Raises:
         ReportError: The file cannot be written.
     """
-    path = path.absolute()
     with run.step("writing the report"):
         # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
@@ -71,8 +78,7 @@ def write_page(
             if chosen.groups is not None and not facts.group_count:
                 raise UsageError(f"--group {chosen.groups}: no group has such an id")
             text = page(facts, parts.result(), made_of)
-        _write(path, text)
-    return path
+        _write(run, target, text)
 
 
 def print_page(run: Run) -> None:
@@ -92,9 +98,11 @@ def _made_of(lakehouse: Lakehouse) -> str:
     return _digest(repr((lakehouse.root, lakehouse.cluster, runs, code, MADE_OF)))
 
 
-def _is_made_of(path: Path, made_of: str) -> bool:
+def _is_made_of(run: Run, target: str, made_of: str) -> bool:
+    if local_path(target) is None:
+        return f'"{made_of}"' in hadoop.head(run.spark, target, _HEAD)
     try:
-        with path.open(encoding="utf-8") as file:
+        with Path(target).open(encoding="utf-8") as file:
             return f'"{made_of}"' in file.read(_HEAD)
     except (OSError, UnicodeDecodeError):
         return False
@@ -131,12 +139,20 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write(path: Path, text: str) -> None:
+def _write(run: Run, target: str, text: str) -> None:
     try:
-        _replace(path, text)
+        if local_path(target) is None:
+            hadoop.write(run.spark, target, text)
+        else:
+            _replace(Path(target), text)
+    except Py4JJavaError as error:
+        reason = error.java_exception.getMessage() or error.java_exception.getClass().getName()
+        raise ReportError(
+            f"the report {target} cannot be written: {' '.join(reason.split())}"
+        ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ReportError(f"the report {path} cannot be written: {reason}") from error
+        raise ReportError(f"the report {target} cannot be written: {reason}") from error
 
 
 def _replace(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended
-from jobs.runtime import command_line, logs
+from jobs.runtime import command_line, executors, logs, writers
 from jobs.runtime.options import EVERY_CLUSTER, JOBS
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
@@ -53,6 +53,8 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
         with session(chosen) as spark:
+            if chosen.job in executors.JOBS:
+                executors.look_at_executors(spark)
             run = Run(
                 spark=spark,
                 options=chosen,
@@ -72,8 +74,9 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                     f"cluster {chosen.cluster} goes on as {run.lakehouse.cluster}: its topic was "
                     "recreated, or lost its end"
                 )
-            run.seconds["start"] = round(time.monotonic() - started, 3)
-            job(run)
+            with writers.announced(run):
+                run.seconds["start"] = round(time.monotonic() - started, 3)
+                job(run)
         if chosen.json:
             figures = {**summary, "seconds": seconds}
             print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **figures}))

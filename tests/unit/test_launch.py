@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -125,3 +126,12 @@ def test_each_spark_has_jars_of_its_own_and_of_one_delta_and_kafka(
         for name, version in theirs.items()
         if name not in of_spark
     } == {name: version for name, version in ours.items() if name not in of_spark}
+
+
+def test_a_python_of_executors_is_not_that_of_the_driver() -> None:
+    cluster = launch.Target("spark://somewhere:7077", None)
+    line = launch.spark_arguments(cluster, {"spark.pyspark.python": "./env/bin/python"}, [], None)
+    assert f"spark.pyspark.driver.python={sys.executable}" in line
+    assert not any(
+        "driver.python" in word for word in launch.spark_arguments(cluster, {}, [], None)
+    )

@@ -170,22 +170,14 @@ def test_no_chart_names_an_address() -> None:
         (["--lakehouse", "/data/groups"], "/data/groups/report.html"),
         (["--lakehouse", "/data/groups/", "--cluster", "eu"], "/data/groups/report-eu.html"),
         (["--lakehouse", "file:///data/my%20groups"], "/data/my groups/report.html"),
+        (["--lakehouse", "s3a://bucket/groups/"], "s3a://bucket/groups/report.html"),
         (["--lakehouse", "s3a://bucket/groups", "--output", "x.html"], "x.html"),
         (["--lakehouse", "/data/groups", "--output", "x.html"], "x.html"),
     ],
-    ids=["local", "another cluster", "file URI", "remote with output", "output"],
+    ids=["local", "another cluster", "file URI", "remote", "remote with output", "output"],
 )
 def test_where_the_report_goes(arguments: list[str], expected: str) -> None:
     assert report_path(parse(["report", *arguments])) == expected
-
-
-def test_a_remote_lakehouse_asks_for_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exited:
-        parse(["report", "--lakehouse", "s3a://bucket/groups"])
-    assert exited.value.code == 2
-    assert "--output FILE" in capsys.readouterr().err
-    options = parse(["pipeline", "--lakehouse", "s3a://b/g", "--records", "x.parquet"])
-    assert report_path(options) is None
 
 
 class TestKeptLibraries:
