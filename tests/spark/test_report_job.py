@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime.report import report
+from jobs.runtime.report import ReportError, report
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from reporting.model import PANELS, Panel
@@ -167,11 +167,26 @@ def test_a_file_that_cannot_be_written_is_one_line(
     assert "cannot be written" in outcome.complaint
 
 
-def test_a_remote_lakehouse_is_passed_over(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+def test_a_page_in_another_store(
+    spark: SparkSession,
+    tmp_path: Path,
+    lakehouse_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    work = run_of(spark, "s3a://bucket/groups", "pipeline", "--records", "x.parquet")
-    assert isinstance(work.lakehouse, Lakehouse)
-    report(work)
-    assert "report: left out" in capsys.readouterr().err
-    assert "report" not in work.summary
+    """A folder of this machine stands for it; `tests/e2e/test_object_store.py` has a real one."""
+    monkeypatch.setattr("jobs.runtime.report.local_path", lambda _: None)
+    Lakehouse(spark, lakehouse_path, "default").create(RECORDS)
+    page, below = tmp_path / "page.html", tmp_path / "page.html" / "below.html"
+
+    def written(output: Path) -> None:
+        options = ("--records", "x.parquet", "--output", str(output))
+        report(run_of(spark, lakehouse_path, "pipeline", *options))
+
+    written(page)
+    assert data_of(page)["as_of"] is None
+    assert "left as it is" not in capsys.readouterr().err
+    written(page)
+    assert "left as it is" in capsys.readouterr().err
+    with pytest.raises(ReportError, match=r"cannot be written: .* is not a directory"):
+        written(below)
