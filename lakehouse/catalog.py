@@ -123,7 +123,7 @@ def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
 def _forget_others(spark: SparkSession, mine: str) -> None:
     """Let the catalogue forget other tables of these names, which deletes nothing of them."""
     for layer, former in _databases(spark):
-        if former == mine:
+        if former == mine or not former.startswith(_OURS):
             continue
         kind = former.split()[1]
         for name in all_tables():
