@@ -40,7 +40,7 @@ OF_CUTS = {"gold.anomalies", "gold.anomaly_checkpoints"}  # in how many runs the
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(2_400),
+    pytest.mark.timeout(3_600),
     pytest.mark.skipif(sys.version_info < (3, 11), reason="Airflow needs Python 3.11"),
 ]
 
