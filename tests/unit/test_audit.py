@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -108,7 +109,8 @@ def test_all_that_is_pinned_is_asked_about() -> None:
     names = {package.name for package in audit.ours()}
     assert {"io.delta:delta-storage", "org.apache.kafka:kafka-clients"} <= names
     listed = "".join(path.read_text("utf-8") for path in audit.JARS)
-    assert len(names) == listed.count("<dependency ")
+    # Each Spark has a list of its own, and most lines are in all of them.
+    assert len(audit.ours()) == len(set(re.findall(r"<dependency ([^>/]+)", listed)))
 
 
 def test_parts_of_jars(tmp_path: Path) -> None:
@@ -138,7 +140,8 @@ def test_a_finding_fails(service: Service, capsys: pytest.CaptureFixture[str]) -
     assert audit.main(["--service", service.url]) == 1
     said = capsys.readouterr().out
     assert "VULNERABLE: altair 6.2.2: GHSA-1 (https://osv.dev/vulnerability/GHSA-1)" in said
-    assert "11 packages and JARs asked about: 2 vulnerabilities, 0 reviewed" in said
+    asked = 3 + len(audit.ours())
+    assert f"{asked} packages and JARs asked about: 2 vulnerabilities, 0 reviewed" in said
 
 
 def test_a_reviewed_finding_passes(
