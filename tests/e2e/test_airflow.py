@@ -162,7 +162,8 @@ def test_the_dag_does_what_was_missed_and_survives_a_failure(
     assert not differences, "\n".join(["", *differences])
 
     # Both tries fail, and the run of the DAG with them.
-    config.write_text("records = 7\n")
+    config.write_text('records = "nowhere"\n')
     status, said = airflow.run("2026-11-26T00:45:00")
     assert status != 0
-    assert said.count("Error code is: 2") >= 2, said
+    assert said.count("Error code is: 1") == 2, said
+    assert "groupledger: --records nowhere: no such file or folder" in said

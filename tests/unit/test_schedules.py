@@ -75,7 +75,7 @@ def declared(name: str) -> str:
 
 def jar_versions() -> dict[str, str]:
     """Return the version of each JAR that the launcher fetches for its own Spark."""
-    files = (CONF / "jars.xml", CONF / "jars-s3a.xml")
+    files = set(CONF.glob("jars*.xml")) - set(CONF.glob("jars-spark*.xml"))
     listed = (d for file in files for d in ET.parse(file).getroot().iter("dependency"))  # noqa: S314
     return {f"{d.get('org')}:{d.get('name')}": d.get("rev", "") for d in listed}
 
