@@ -89,15 +89,11 @@ def build(file: Path, tmp_path: Path, places: dict[str, Path], env: dict[str, st
     return home
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1_200)
-def test_its_steps_in_an_empty_folder(tmp_path: Path) -> None:
-    env = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME", "TZ"}}
-    home = build(HERE, tmp_path, {}, env)
-    lakehouse = tmp_path / "data"
+def show_demo(home: Path, folder: Path, env: dict[str, str], *options: str) -> None:
+    lakehouse = folder / "data"
     done = subprocess.run(
-        [home / "spark-submit.sh", "demo", "--lakehouse", lakehouse],
-        cwd=tmp_path,
+        [home / "spark-submit.sh", "demo", "--lakehouse", lakehouse, *options],
+        cwd=folder,
         env=env,
         capture_output=True,
         text=True,
@@ -105,6 +101,14 @@ def test_its_steps_in_an_empty_folder(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (lakehouse / "report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_its_steps_in_an_empty_folder(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME", "TZ"}}
+    home = build(HERE, tmp_path, {}, env)
+    show_demo(home, tmp_path, env)
 
 
 @pytest.mark.slow
@@ -117,15 +121,4 @@ def test_the_steps_of_the_one_for_kubernetes(tmp_path: Path) -> None:
     home = build(ON_KUBERNETES, tmp_path, {"/opt/spark": spark}, env)
     assert list(spark.glob("jars/delta-spark_*.jar"))
     assert list(spark.glob("jars/hadoop-aws-*.jar"))
-    lakehouse = tmp_path / "data"
-    master = ("--master", "local-cluster[2,1,1024]", "--conf", FEW_TASKS)
-    done = subprocess.run(
-        [home / "spark-submit.sh", "demo", "--lakehouse", lakehouse, *master],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (lakehouse / "report.html").is_file()
+    show_demo(home, tmp_path, env, "--master", "local-cluster[2,1,1024]", "--conf", FEW_TASKS)
