@@ -130,6 +130,9 @@ def test_the_dag_does_what_was_missed_and_survives_a_failure(
         f'records = "{source}"\nlakehouse = "{lakehouse}"\n'
         '[conf]\n"spark.sql.shuffle.partitions" = 8\n'
     )
+    # The worker's checkout has set itself up, as by any job.
+    line = [ROOT / "spark-submit.sh", "check", "--records", RECORDINGS / f"{RECORDING}.parquet"]
+    subprocess.run([*line, "--lakehouse", lakehouse], check=True, capture_output=True)
     airflow = Airflow(tmp_path / "airflow", cluster.master, config)
     parts = parts_of(RECORDINGS / f"{RECORDING}.parquet", tmp_path / "parts", 3)
 
