@@ -356,19 +356,15 @@ def overtaken(stuck: str, rows: Iterable[Row], thresholds: Thresholds) -> Questi
     return Question(
         f"""
 SELECT stuck.*, unix_millis(unchanged_since) AS since, unix_millis(unchanged_until) AS until,
-  other.passed_at, other.other_offset
-FROM ({stuck}) AS stuck JOIN (
-  SELECT stuck.group_id, stuck.topic, stuck.topic_partition, stuck.hour,
-    unix_millis(min(coalesce(record_timestamp, commit_timestamp))) AS passed_at,
-    max(committed_offset) AS other_offset
-  FROM ({stuck}) AS stuck JOIN silver.offset_commits AS commits
-  ON commits.topic = stuck.topic AND commits.topic_partition = stuck.topic_partition
-    AND commits.group_id <> stuck.group_id AND committed_offset > unchanged_offset
-    AND coalesce(record_timestamp, commit_timestamp) BETWEEN unchanged_since AND unchanged_until
-  WHERE NOT is_tombstone AND (record_timestamp IS NULL
-    OR record_timestamp BETWEEN timestamp'{min(times)}Z' AND timestamp'{max(times)}Z')
-  GROUP BY ALL
-) AS other USING (group_id, topic, topic_partition, hour)""",
+  unix_millis(min(coalesce(record_timestamp, commit_timestamp))) AS passed_at,
+  max(committed_offset) AS other_offset
+FROM ({stuck}) AS stuck JOIN silver.offset_commits AS commits
+ON commits.topic = stuck.topic AND commits.topic_partition = stuck.topic_partition
+  AND commits.group_id <> stuck.group_id AND committed_offset > unchanged_offset
+  AND coalesce(record_timestamp, commit_timestamp) BETWEEN unchanged_since AND unchanged_until
+WHERE NOT is_tombstone AND (record_timestamp IS NULL
+  OR record_timestamp BETWEEN timestamp'{min(times)}Z' AND timestamp'{max(times)}Z')
+GROUP BY ALL""",
         ("hour", "group_id", "topic", "topic_partition"),
         lambda found: _no_progress(found, thresholds),
     )

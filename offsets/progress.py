@@ -313,7 +313,7 @@ class _Steps:
         step = _difference(self._committed.values, self._previous.values)
         step = np.where(has_step, step, 0)
         self._step = Numbers(step, has_step)
-        self._of_row = of_row
+        self._unchanged_since, self._unchanged_commits = self._unchanged(of_row)
         largest = _numbers(former, "largest_step").at(of_row)
         ahead = np.where(step > 0, step, 0)
         so_far = _running_most(ahead, keys)
@@ -370,13 +370,17 @@ class _Steps:
         kept = pa.table({"at": lists.values.field("committed_at")})
         return _either(own, _numbers(kept, "at").at(np.where(is_kept, of_former, -1)))
 
-    def _unchanged(self) -> tuple[Numbers, Numbers]:
-        """Return since when each commit and those before it were of one offset, and how many."""
+    def _unchanged(self, of_row: np.ndarray) -> tuple[Numbers, Numbers]:
+        """Return since when each commit and those before it were of one offset, and how many.
+
+        Args:
+            of_row: the row of the last commit before, of each commit's partition; -1 without one.
+        """
         index = np.arange(len(self._keys))
         goes_on = self._step.known & (self._step.values == 0)
         first = np.maximum.accumulate(np.where(goes_on & ~self._is_first, -1, index))
         is_former = goes_on[first]
-        row = np.where(is_former, self._of_row, -1)
+        row = np.where(is_former, of_row, -1)
         since, count = (
             _numbers(self._former, name).at(row)
             for name in ("unchanged_since", "unchanged_commits")
@@ -407,7 +411,7 @@ class _Steps:
         first = _bound(Numbers(np.arange(len(order)), is_commit), np.minimum, starts)
         first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
         ahead = Numbers(step.values, step.known & (step.values > 0))
-        since, number = self._unchanged()
+        since, number = self._unchanged_since, self._unchanged_commits
         is_repeated = since.known & self._at.known & (number.values > 1)
         lasted = np.where(is_repeated, np.maximum(self._at.values - since.values, 0), -1)[order]
         longest = order[_longest(lasted, starts)]
@@ -441,12 +445,11 @@ class _Steps:
         """Return the last commit of each partition, new or known before, and its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
-        since, number = self._unchanged()
         given = {
             "committed_at": self._committed_at.at(last).arrow(_TIME),
             "is_deleted": rows["is_tombstone"],
-            "unchanged_since": since.at(last).arrow(_TIME),
-            "unchanged_commits": number.at(last).arrow(pa.int64()),
+            "unchanged_since": self._unchanged_since.at(last).arrow(_TIME),
+            "unchanged_commits": self._unchanged_commits.at(last).arrow(pa.int64()),
             "largest_step": self._largest.at(last).arrow(pa.int64()),
             "recent_commits": self._recent(),
         }

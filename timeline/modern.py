@@ -471,15 +471,16 @@ def _assigned(state: GroupState, at: int | None) -> None:
 
 
 def _unassigned(state: GroupState, owners: dict[str, str]) -> list[str] | None:
-    if any(m.topics is None for m in state.members.values()) or state.group_type == "streams":
+    subscribed = generations.subscribed_topics(state.members)
+    if subscribed is None or state.group_type == "streams":
         return None
-    subscribed = {t for m in state.members.values() for t in m.topics or ()}
     ids = {partition_of(p)[0] for p in owners}
     if len(ids) == len(subscribed):
         return []
     if any(i not in state.topic_names for i in ids):
         return None
-    return sorted(subscribed - {state.topic_names[i] for i in ids})
+    assigned = {state.topic_names[i] for i in ids}
+    return [topic for topic in subscribed if topic not in assigned]
 
 
 def _settled(state: GroupState, at: int | None) -> None:
