@@ -36,6 +36,16 @@ CONF = jars.CHECKOUT / "conf"
 # Top-level packages that no job needs.
 NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "groupledger", "tests"})
 
+UTC = "-Duser.timezone=UTC"
+"""What tells a JVM the zone that all times are in."""
+FOR_PYTHON = {
+    "GX_ANALYTICS_ENABLED": "False",  # nothing calls home
+    # Modules in the user's working directory must not shadow ours (Python 3.11+).
+    "PYTHONSAFEPATH": "1",
+    "TZ": "UTC",  # Python sees TIMESTAMP columns in the local zone
+}
+"""What the environment of a job has, wherever it is started."""
+
 # Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
 LOCAL_DRIVER_MEMORY = "4g"
 
@@ -203,9 +213,9 @@ def spark_arguments(
         conf["spark.sql.shuffle.partitions"] = str(cores(target.master))
     conf |= user_conf
     # Delta computes a table's whole state once more after each commit of a JVM in another zone.
-    own_options = [*java_options, "-Duser.timezone=UTC"]
+    own_options = [*java_options, UTC]
     for_executors = conf.get("spark.executor.extraJavaOptions", "")
-    conf["spark.executor.extraJavaOptions"] = f"-Duser.timezone=UTC {for_executors}".strip()
+    conf["spark.executor.extraJavaOptions"] = f"{UTC} {for_executors}".strip()
     user_options = conf.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in user_options:
         own_options.append(f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}")
@@ -247,16 +257,12 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def environment(target: Target, env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of the job."""
-    result = dict(env)
+    result = {**env, **FOR_PYTHON}
     result["SPARK_HOME"] = str(target.home)  # spares spark-submit the search for it
     result["GROUPLEDGER_HOME"] = str(jars.CHECKOUT)  # where conf/ is, also when the code is a zip
     result["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    result["GX_ANALYTICS_ENABLED"] = "False"  # nothing calls home
     result.setdefault("PYTHONWARNINGS", "ignore")  # for developers: the tests make them errors
     result["GROUPLEDGER_TZ"] = env.get("TZ", "")  # what `--timezone local` means
-    result["TZ"] = "UTC"  # Python sees TIMESTAMP columns in the local zone
-    # Modules in the user's working directory must not shadow ours (Python 3.11+).
-    result["PYTHONSAFEPATH"] = "1"
     if target.sees_checkout:
         result["PYTHONPATH"] = str(jars.CHECKOUT)
     else:

@@ -17,8 +17,6 @@ _PROPERTIES = "spark.conf"
 _UNPACKED = "environment"
 # A cluster has its own Spark; pip installs nothing there.
 _LEFT_OUT = ("*/site-packages/pyspark/*", "*/site-packages/pip/*")
-# What the job's own process goes by, see `launch.environment`.
-_ENVIRONMENT = {"GX_ANALYTICS_ENABLED": "False", "PYTHONSAFEPATH": "1", "TZ": "UTC"}
 
 
 class PackageError(Exception):
@@ -60,8 +58,7 @@ def _write(folder: Path, lakehouse: str) -> str:
     for path in (jars.CHECKOUT / "jobs").glob("[a-z]*.py"):
         shutil.copyfile(path, folder / "jobs" / path.name)
     settings = launch.read_properties(launch.CONF / "spark-defaults.conf")
-    settings["spark.driver.extraJavaOptions"] = "-Duser.timezone=UTC"
-    settings["spark.executor.extraJavaOptions"] = "-Duser.timezone=UTC"
+    settings |= {f"spark.{end}.extraJavaOptions": launch.UTC for end in ("driver", "executor")}
     settings["spark.pyspark.python"] = f"./{_UNPACKED}/bin/python"
     lines = [f"{key} {value}\n" for key, value in settings.items()]
     (folder / _PROPERTIES).write_text("".join(lines), encoding="utf-8")
@@ -95,7 +92,7 @@ def _line(folder: Path, names: list[str], lakehouse: str) -> str:
     python = shlex.quote(sys.executable)
     return f"""\
 cd {shlex.quote(str(folder))}
-{" ".join(f"{name}={value}" for name, value in _ENVIRONMENT.items())} \\
+{" ".join(f"{name}={value}" for name, value in launch.FOR_PYTHON.items())} \\
 spark-submit --master MASTER --properties-file {_PROPERTIES} --load-spark-defaults \\
   --py-files {_CODE} --archives {ARCHIVE}#{_UNPACKED} \\
   --jars {every_jar} \\
