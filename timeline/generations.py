@@ -104,7 +104,8 @@ def fill_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["session_timeout_ms"] = _longest(session for _, session in timeouts)
     subscriptions = {m.subscription for m in members.values()} - {None}
     row["subscriptions"] = len(subscriptions) or None
-    row["subscribed_topics"] = subscribed_topics(members)
+    # Members of a streams group name none: its topology has its topics.
+    row["subscribed_topics"] = subscribed_topics(members) or None
     row["members_joined"] = [brief(m) for m in changes.joined]
     row["members_left"] = [brief(m) for m in changes.left]
     row["members_replaced"] = replacements(changes)
