@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
 
 _BARS = 170  # a week has 168 hours
+_MINUTE_MS = 60_000
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _REASONS = ("compacted", "truncated", "not read")
@@ -346,27 +347,39 @@ _MADE_OF = {
 def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selection) -> DataFrame:
     """Ask for the newest rows of groups, and how many there are of each group.
 
-    The `rank` of the newest row of a group is 1. What has no end yet is the newest; rows that
-    began at once are ordered by all else.
+    The `rank` of the newest row of a group is 1; rows that began at once are ordered by all else.
+    A week may have millions of rows: all are counted by the minute, and only those of a group's
+    last minutes are read whole and put in order.
     """
     spec, begin, end = _SOURCES[panel]
     of_groups = lakehouse.read(spec).where(F.col("group_id").isin(*names))
     held = touching(of_groups, begin, F.col(end), chosen)
     if panel == "lag":
         held = _samples(held)
-    made_of = _MADE_OF.get(panel, {})
+    made_of, most = _MADE_OF.get(panel, {}), PANELS[panel].most
     columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
-    rows = held.select("group_id", *columns)
-    by_time = sorted(rows.drop("group_id").schema, key=lambda f: f.dataType != T.TimestampType())
-    newest = F.desc(F.coalesce(F.unix_millis(begin), F.lit(-1)))
-    order = (newest, *(F.desc_nulls_first(field.name) for field in by_time))
-    of_group, most = Window.partitionBy("group_id"), PANELS[panel].most
-    counted = rows.withColumns(
-        {"row_count": F.count("*").over(of_group), "age": F.rank().over(of_group.orderBy(newest))}
+    at, of_group = F.coalesce(F.unix_millis(begin), F.lit(-1)), Window.partitionBy("group_id")
+    last_minutes = (
+        held.groupBy("group_id", F.floor(at / _MINUTE_MS).alias("minute"))
+        .agg(F.count("*").alias("rows"))
+        .withColumn("reached", F.sum("rows").over(of_group.orderBy(F.desc("minute"))))
+        .groupBy("group_id")
+        .agg(
+            F.sum("rows").alias("row_count"),
+            F.coalesce(
+                F.max(F.when(F.col("reached") >= most, F.col("minute"))), F.min("minute")
+            ).alias("first_minute"),
+        )
     )
-    # All rows are put in order by one column, and by the others those that may be shown.
-    few = counted.where(F.col("age") <= most).drop("age")
-    placed = few.withColumn("rank", F.row_number().over(of_group.orderBy(*order)))
+    rows = held.select("group_id", *columns)
+    few = rows.join(F.broadcast(last_minutes), "group_id").where(
+        at >= F.col("first_minute") * _MINUTE_MS
+    )
+    by_time = sorted(rows.drop("group_id").schema, key=lambda f: f.dataType != T.TimestampType())
+    order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
+    placed = few.drop("first_minute").withColumn(
+        "rank", F.row_number().over(of_group.orderBy(*order))
+    )
     return placed.where(F.col("rank") <= most)
 
 

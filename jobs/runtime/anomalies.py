@@ -45,6 +45,8 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import DataFrame
+
     from detectors.log import Finding, Question
     from detectors.model import Row
     from detectors.thresholds import Thresholds
@@ -294,7 +296,6 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
 
 def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:
     changed = _of_groups("history_run", (stage.after, stage.to), changes.replayed)
-    is_changed = f"{OPEN_ROWS} OR {changed}"
     commits, lag, checkpoints = None, None, None
     if changes.rows[log.COMMITS] or changes.replayed:
         decoded = _of_groups("decode_run", changes.decode_runs, changes.replayed)
@@ -311,15 +312,24 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
             else checkpoints
         )
     return Sources(
-        generations=lakehouse.read(GROUP_GENERATIONS).where(is_changed),
+        generations=open_or(changed, lakehouse.read(GROUP_GENERATIONS)),
         states=lakehouse.read(GROUP_STATES).where(f"{OPEN_ROWS} AND ended_at IS NULL"),
-        sessions=lakehouse.read(MEMBER_SESSIONS).where(is_changed),
+        sessions=open_or(changed, lakehouse.read(MEMBER_SESSIONS)),
         moves=lakehouse.read(OFFSET_MOVES).where(changed),
         commits=commits,
         lag=lag,
         checkpoints=checkpoints,
         homes=lakehouse.read(GROUP_CHECKPOINTS) if changes.has_moved else None,
     )
+
+
+def open_or(condition: str, rows: DataFrame) -> DataFrame:
+    """Return the rows that are open, and those that meet a condition.
+
+    Open rows have a partition of their own, and by statistics Delta skips files of the others. By
+    one condition of both it would skip none, and read the whole history.
+    """
+    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {condition}"))
 
 
 # -- what is new -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import datetime as dt
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from decoders.transform import decoded, decoded_together, decoder_id, is_of_type
 from jobs.runtime.ingest import STAGE as INGEST
 from jobs.runtime.ingest import TYPES
 from jobs.runtime.logs import of_every_log
+from jobs.runtime.session import configured
 from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED
 from lakehouse.tables import between, rows_of, spark_schema, sql_text
@@ -30,9 +30,7 @@ from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Iterable, Mapping
 
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
@@ -285,7 +283,10 @@ def _write_tables(
         records = batch.where(is_of_type(by_table[table]))
         write(table, decoded(records, table, spark_schema(decoded_columns(table)), key))
 
-    with _bounded_batches(lakehouse.spark), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+    # A record may have a megabyte, so that batches of records are bounded by their bytes, too. That
+    # Spark asks for the size of the batch after each row takes long only of rows with arrays.
+    bounded = {_BATCH_BYTES: str(lakehouse.spark.conf.get(_RECORD_BYTES))}
+    with configured(lakehouse.spark, bounded), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         # A pass over bronze for each table that gets many rows, and one for all that get few.
         parts = [pool.submit(write_frequent, table) for table in frequent]
         if rare:
@@ -308,22 +309,6 @@ def _write_tables(
     for name, table in names.items():
         counts[table] = held[name, stage.id.number]
     return {t: counts[t] for t in silver_tables() if t in by_table or counts[t]}
-
-
-@contextmanager
-def _bounded_batches(spark: SparkSession) -> Iterator[None]:
-    """Bound Arrow batches of records by their bytes, too.
-
-    A record may have a megabyte. That Spark asks for the size of the batch after each row takes
-    long only of rows with arrays, which records have not.
-    """
-    # Not what holds at the moment: another run of the session may be about to put it back.
-    before = str(spark.sparkContext.getConf().get(_BATCH_BYTES))
-    spark.conf.set(_BATCH_BYTES, str(spark.conf.get(_RECORD_BYTES)))
-    try:
-        yield
-    finally:
-        spark.conf.set(_BATCH_BYTES, before)
 
 
 def _batch(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:

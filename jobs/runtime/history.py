@@ -29,11 +29,13 @@ from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
 from timeline.groups import CHECKPOINTS, TABLES, Holes, holes_of
-from timeline.model import OWNERS
+from timeline.model import OWNERS, STATES
 from timeline.transform import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyspark.sql import Column
 
     from jobs.runtime.homes import Locations
     from jobs.runtime.run import Run
@@ -46,8 +48,9 @@ FIRST_HOUR = "first_hour"
 PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
-OWNED_SINCE = "owned_since"
-"""Details of a run: the first time that it has owners of partitions for, in milliseconds."""
+BEGUN_SINCE = "begun_since"
+"""Details of a run: when the first state or ownership began that no earlier run had, in epoch
+milliseconds; None if none has."""
 _REVISION = "revision"
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
 _RULES = 4
@@ -359,9 +362,10 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     rows = rows.unionByName(followed, allowMissingColumns=True)
     # Not persisted: a write to a table makes Spark recompute all cached rows that read from it.
     rows = rows.localCheckpoint()
-    totals = _summed_up(rows)
+    # Of groups that are rebuilt, rows of earlier records are new, too.
+    totals = _summed_up(rows, {} if given.replayed else changes.before)
     stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
-    stage.details |= {FIRST_HOUR: totals.first_hour, OWNED_SINCE: totals.owned_since}
+    stage.details |= {FIRST_HOUR: totals.first_hour, BEGUN_SINCE: totals.begun_since}
     tables = _Tables(lakehouse, stage, rows, given.replayed, totals)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
@@ -381,32 +385,49 @@ class _Totals(NamedTuple):
         counts: rows by table.
         groups: the groups that they are of.
         first_hour: the first hour with commits, in epoch milliseconds; None if they have no time.
-        owned_since: the same of the first time that a partition was owned.
+        begun_since: when the first state or ownership began that no earlier run had, the same.
     """
 
     counts: dict[str, int]
     groups: list[str]
     first_hour: int | None
-    owned_since: int | None
+    begun_since: int | None
 
 
-def _summed_up(rows: DataFrame) -> _Totals:
+def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
+    """Sum up the rows of a run, in one query.
+
+    Args:
+        rows: the rows, tagged by table.
+        before: by partition, the first offset whose record no earlier run had.
+    """
+    reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
+
+    def begun(table: str, begin: str) -> Column:
+        at = F.col(f"{table}.{begin}")
+        if before:
+            first = F.coalesce(reached[F.col(f"{table}.record_partition")], F.lit(0))
+            at = F.when(F.col(f"{table}.record_offset") >= first, at)
+        return F.min(at)
+
     parts = (
         rows.groupBy("table")
         .agg(
             F.count("*").alias("rows"),
             F.collect_list(f"{CHECKPOINTS}.group_id").alias("groups"),
             F.unix_millis(F.min(f"{HOURS}.hour")).alias("first_hour"),
-            F.unix_millis(F.min(f"{OWNERS}.valid_from")).alias("owned_since"),
+            F.unix_millis(F.least(begun(STATES, "started_at"), begun(OWNERS, "valid_from"))).alias(
+                "begun_since"
+            ),
         )
         .collect()
     )
-    hours, owned = ([part[name] for part in parts] for name in ("first_hour", "owned_since"))
+    hours, since = ([part[name] for part in parts] for name in ("first_hour", "begun_since"))
     return _Totals(
         {part.table: part.rows for part in parts},
         [group for part in parts for group in part.groups],
         min((at for at in hours if at is not None), default=None),
-        min((at for at in owned if at is not None), default=None),
+        min((at for at in since if at is not None), default=None),
     )
 
 

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from jobs.runtime import hadoop
 from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import local_path, report_path
+from jobs.runtime.session import configured
 from lakehouse.errors import GroupledgerError, UsageError
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Selection
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # What a page tells of.
 _STAGES = ("ingest", "decode", "history", "lag", "anomalies", "validate")
 _HEAD = 1_000  # characters of a page with its mark
+# What conf/spark-local.conf leaves out for small queries: of a busy week these read millions of
+# rows, and take twice as long interpreted.
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 class ReportError(GroupledgerError):
@@ -74,7 +78,8 @@ def write_page(
         # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
-            facts = read_facts(lakehouse, int(time.time() * 1000), chosen)
+            with configured(run.spark, _COMPILED):
+                facts = read_facts(lakehouse, int(time.time() * 1000), chosen)
             if chosen.groups is not None and not facts.group_count:
                 raise UsageError(f"--group {chosen.groups}: no group has such an id")
             text = page(facts, parts.result(), made_of)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from jobs import end_by_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from jobs.runtime.options import Options
 
@@ -44,3 +44,21 @@ def session(options: Options) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def configured(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for a while; then those that it started with hold again."""
+    for key, value in values.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        # Not what held before: another run of the session may be about to put it back.
+        started = spark.sparkContext.getConf()
+        for key in values:
+            former = started.get(key)
+            if former is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, former)

@@ -12,10 +12,11 @@ from rich.markup import escape
 
 from dq.declared import broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
-from jobs.runtime.history import OWNED_SINCE, PARTITIONS
+from jobs.runtime.history import BEGUN_SINCE, FIRST_HOUR, PARTITIONS
 from jobs.runtime.logs import of_every_log
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
+from schemas.columns import LAST_MS
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
@@ -150,7 +151,8 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         "history_decode_runs": _upstream("decode_run", done["history"]),
         "history_until": str(max((run.to_run for run in done["history"]), default=-1)),
         "history_runs": between("history_run", before["history"], reach["history"]),
-        "owned_since": _owned_since(done["history"]),
+        "begun_since": _earliest(done["history"], BEGUN_SINCE),
+        "first_hour": _earliest(done["history"], FIRST_HOUR),
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
     }
     if done["decode"]:
@@ -183,12 +185,12 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
     return between(column, after, max((run.to_run for run in runs), default=-1))
 
 
-def _owned_since(runs: list[LedgerRow]) -> str:
-    """Return the first time that some runs of the history have owners for, in SQL."""
-    # A run that tells of none notes None; one that was resumed, or of an older release, nothing.
-    noted = [run.details.get(OWNED_SINCE, 0) for run in runs]
-    since = [at for at in noted if at is not None]
-    return f"timestamp_millis({min(since, default=0)})"
+def _earliest(runs: list[LedgerRow], what: str) -> str:
+    """Return the earliest of the times that some runs of the history noted, in SQL."""
+    # A run without any notes None; one that was resumed, or of an older release, nothing.
+    noted = [run.details.get(what, 0) for run in runs]
+    known = [at for at in noted if at is not None]
+    return f"timestamp_millis({min(known, default=LAST_MS)})"
 
 
 def _given(lakehouse: Lakehouse, changes: Changes) -> list[Given]:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from dq.declared import filled, suites
 from dq.validation import EvaluationError, Given, evaluate
 from jobs.runtime import validate as job
+from jobs.runtime.session import configured
 from lakehouse.queries import on_views
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, spark_schema
@@ -344,12 +345,8 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "1",
     }
-    former = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, known in former.items():
-        spark.conf.set(key, known or "")
+    with configured(spark, settings):
+        yield spark
 
 
 class Case(NamedTuple):
