@@ -1,10 +1,10 @@
 """Measures what history costs the next run: the same hour, behind a short and a long history.
 
 Makes a topic, cuts its last part off as "the hour", and brings the rest into two lakehouses: all of
-it into one, its last hundredth into the other. Then the hour is run on copies of both in turn, each
+it into one, its last part into the other. Then the hour is run on copies of both in turn, each
 time as ``./spark-submit.sh pipeline`` in a process of its own, Spark's start included.
 
-Run it by ``benchmarks/run.sh growth --history 5000000 --hour 50000 --work /data/growth``.
+Run it by ``benchmarks/run.sh growth --history 20000000 --short 5000000 --work /data/growth``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from benchmarks import generate, memory
 
 ROOT = Path(__file__).parents[1]
-_SHORT = 100  # the short history is this part of the long one
+_SHORT = 100  # usually, the short history is this part of the long one
 
 
 def main(argv: list[str]) -> None:
@@ -36,6 +36,7 @@ def main(argv: list[str]) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--history", type=int, default=5_000_000, help="records of history")
+    parser.add_argument("--short", type=int, help="of the short one (default: a hundredth)")
     parser.add_argument("--hour", type=int, default=50_000, help="records of the hour")
     parser.add_argument("--groups", type=int, default=generate.Shape.groups)
     parser.add_argument("--runs", type=int, default=3, help="runs of the hour on each")
@@ -43,7 +44,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     work: Path = options.work
     if not (work / "hour").exists():
-        prepare(work, options.history, options.hour, options.groups)
+        prepare(work, options.history, options.hour, options.groups, options.short)
     for name in ("short", "long"):
         if not lakehouse_of(work, name).exists():
             first = bring_in(work, name)
@@ -70,11 +71,17 @@ class Hours(NamedTuple):
     steps: dict[str, dict[str, list[float]]]
 
 
-def prepare(work: Path, history: int, hour: int, groups: int = generate.Shape.groups) -> None:
-    """Make the records: so many of history, a hundredth of them, and so many that follow."""
+def prepare(
+    work: Path,
+    history: int,
+    hour: int,
+    groups: int = generate.Shape.groups,
+    short: int | None = None,
+) -> None:
+    """Make the records: so many of history, the last of them, and so many that follow."""
     shape = generate.Shape(records=history + hour, groups=groups)
     generate.generate(shape, work / "topic")
-    _cut(work, hour / shape.records)
+    _cut(work, hour / shape.records, 1 / _SHORT if short is None else short / history)
 
 
 def lakehouse_of(work: Path, name: str) -> Path:
@@ -105,8 +112,8 @@ def hours(work: Path, runs: int) -> Hours:
     return measured
 
 
-def _cut(work: Path, share: float) -> None:
-    """Cut each partition: its last records are the hour, a hundredth before them is short."""
+def _cut(work: Path, share: float, short: float) -> None:
+    """Cut each partition: a share of it is the hour, a share of what is before that is short."""
     files = sorted((work / "topic").glob("*.parquet"))
     ends: dict[int, int] = {}
     for file in files:
@@ -121,7 +128,7 @@ def _cut(work: Path, share: float) -> None:
         partitions = table["partition"].to_pylist()
         end = pa.array([ends[p] + 1 for p in partitions], pa.int64())
         from_hour = pc.ceil(pc.multiply(end.cast(pa.float64()), 1 - share))
-        from_short = pc.multiply(from_hour, 1 - 1 / _SHORT)
+        from_short = pc.multiply(from_hour, 1 - short)
         offset = table["offset"].combine_chunks().cast(pa.float64())
         in_hour = pc.greater_equal(offset, from_hour)
         in_short = pc.and_(pc.invert(in_hour), pc.greater_equal(offset, from_short))
@@ -168,7 +175,8 @@ def _print(options: argparse.Namespace, measured: Hours) -> None:
     for name, spent in rows:
         short, long = medians(spent)
         print(f"{name:34}{short:>9.1f}s{long:>9.1f}s{long / short if short else 0:>8.2f}")
-    print(f"short: {options.history // _SHORT:,} records of history; long: {options.history:,}")
+    brief = options.history // _SHORT if options.short is None else options.short
+    print(f"short: {brief:,} records of history; long: {options.history:,}")
 
 
 if __name__ == "__main__":
