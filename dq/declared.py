@@ -28,6 +28,7 @@ _NEW = {
     "ingest_run": "{ingest_runs}",
     "decode_run": "{decode_runs}",
     "history_run": "{history_runs}",
+    "anomalies_run": "{anomalies_runs}",
     "lag_run": "{lag_runs}",
 }
 # Their rows say what was done, and nothing rests on one of a former run.

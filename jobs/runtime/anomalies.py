@@ -329,7 +329,7 @@ def open_or(condition: str, rows: DataFrame) -> DataFrame:
     Open rows have a partition of their own, and by statistics Delta skips files of the others. By
     one condition of both it would skip none, and read the whole history.
     """
-    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {condition}"))
+    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND ({condition})"))
 
 
 # -- what is new -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
@@ -41,8 +41,6 @@ STAGE = "decode"
 _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
-_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_RECORD_BYTES = "spark.groupledger.decode.maxBytesPerBatch"
 
 
 @of_every_log
@@ -117,24 +115,24 @@ def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
 
 
 def _check_whole(
-    last: LedgerRow, written: Mapping[str, int], held: Mapping[tuple[str, int], int]
+    last: LedgerRow, written: Iterable[str], held: Collection[tuple[str, int]]
 ) -> None:
-    """Compare the tables with what the last run wrote.
+    """Look for the last run in the tables that it wrote to, each in one commit.
 
     Args:
         last: the run.
-        written: the rows that it wrote, by table.
-        held: the rows that are there, by table and run.
+        written: the tables.
+        held: the tables and runs of which rows are there.
 
     Raises:
         LakehouseError: a part of silver is lost.
     """
-    for name, rows in written.items():
-        if held[name, last.run] != rows:
+    for name in written:
+        if (name, last.run) not in held:
             raise LakehouseError(
-                f"{name} has {held[name, last.run]:,} rows of decode run {last.run}, which wrote "
-                f"{rows:,}: it is lost in part. Bring all of the lakehouse back from one copy, or "
-                "delete the folders silver and gold, which are then rebuilt from bronze"
+                f"{name} has no row of decode run {last.run}, which wrote {last.rows[name]:,}: it "
+                "is lost in part. Bring all of the lakehouse back from one copy, or delete the "
+                "folders silver and gold, which are then rebuilt from bronze"
             )
 
 
@@ -184,15 +182,25 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
 
 
 def _count(
-    lakehouse: Lakehouse, names: Iterable[str], runs: Iterable[int]
+    lakehouse: Lakehouse,
+    counted: Iterable[tuple[str, int]],
+    sought: Iterable[tuple[str, int]] = (),
 ) -> Counter[tuple[str, int]]:
-    """Count the rows of some runs in some tables, by both, in one query."""
-    specs, is_theirs = silver_specs(), F.col("decode_run").isin(*runs)
-    parts = [
-        lakehouse.read(specs[name]).where(is_theirs).select(F.lit(name).alias("name"), "decode_run")
-        for name in names
-        if lakehouse.exists(specs[name])
-    ]
+    """Count the rows of tables and runs, in one query.
+
+    Args:
+        lakehouse: the tables.
+        counted: names of tables, with the number of a run.
+        sought: others, of which one row is enough: the run may have been a long one.
+    """
+    specs = silver_specs()
+
+    def rows_of_run(name: str, number: int) -> DataFrame:
+        rows = lakehouse.read(specs[name]).where(F.col("decode_run") == number)
+        return rows.select(F.lit(name).alias("name"), "decode_run")
+
+    parts = [rows_of_run(*of) for of in counted if lakehouse.exists(specs[of[0]])]
+    parts += [rows_of_run(*of).limit(1) for of in sought if lakehouse.exists(specs[of[0]])]
     if not parts:
         return Counter()
     rows = reduce(DataFrame.unionByName, parts).groupBy("name", "decode_run").count().collect()
@@ -283,10 +291,7 @@ def _write_tables(
         records = batch.where(is_of_type(by_table[table]))
         write(table, decoded(records, table, spark_schema(decoded_columns(table)), key))
 
-    # A record may have a megabyte, so that batches of records are bounded by their bytes, too. That
-    # Spark asks for the size of the batch after each row takes long only of rows with arrays.
-    bounded = {_BATCH_BYTES: str(lakehouse.spark.conf.get(_RECORD_BYTES))}
-    with configured(lakehouse.spark, bounded), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+    with configured(lakehouse.spark, STAGE), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         # A pass over bronze for each table that gets many rows, and one for all that get few.
         parts = [pool.submit(write_frequent, table) for table in frequent]
         if rare:
@@ -298,16 +303,17 @@ def _write_tables(
         for part in parts:
             part.result()
     last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
-    former = {} if last is None else {n: r for n, r in last.rows.items() if n != QUARANTINE.name}
+    written = [] if last is None else [n for n, rows in last.rows.items() if rows]
+    written = [name for name in written if name != QUARANTINE.name]
     # The tables show what a run that another one began has written.
     asked = silver_tables() if stage.is_resumed else frequent
-    names = {decoded_table(table).name: table for table in asked}
-    numbers = [stage.id.number, *([] if last is None else [last.run])]
-    held = _count(lakehouse, names.keys() | former.keys(), numbers)
+    of_run = {table: (decoded_table(table).name, stage.id.number) for table in asked}
+    sought = [] if last is None else [(name, last.run) for name in written]
+    held = _count(lakehouse, of_run.values(), sought)
     if last is not None:
-        _check_whole(last, former, held)
-    for name, table in names.items():
-        counts[table] = held[name, stage.id.number]
+        _check_whole(last, written, held)
+    for table, asked_of in of_run.items():
+        counts[table] = held[asked_of]
     return {t: counts[t] for t in silver_tables() if t in by_table or counts[t]}
 
 
@@ -351,8 +357,8 @@ def _quarantine(
         lakehouse.replace(QUARANTINE, rows, stage.id, where=_is_of_others(stage.plan))
     else:
         lakehouse.append(QUARANTINE, rows, stage.id)
-    number = stage.id.number
-    return _count(lakehouse, [QUARANTINE.name], [number])[QUARANTINE.name, number]
+    of_run = (QUARANTINE.name, stage.id.number)
+    return _count(lakehouse, [of_run])[of_run]
 
 
 def _refused(

@@ -49,8 +49,8 @@ PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
 BEGUN_SINCE = "begun_since"
-"""Details of a run: when the first state or ownership began that no earlier run had, in epoch
-milliseconds; None if none has."""
+"""Details of a run: when the first state or ownership of its own records began, in epoch
+milliseconds; None if none has begun. With late records, the first of all that it wrote."""
 _REVISION = "revision"
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
 _RULES = 4
@@ -362,8 +362,8 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     rows = rows.unionByName(followed, allowMissingColumns=True)
     # Not persisted: a write to a table makes Spark recompute all cached rows that read from it.
     rows = rows.localCheckpoint()
-    # Of groups that are rebuilt, rows of earlier records are new, too.
-    totals = _summed_up(rows, {} if given.replayed else changes.before)
+    # Late records have earlier offsets, and no earlier run had them.
+    totals = _summed_up(rows, {} if changes.is_late else changes.before)
     stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
     stage.details |= {FIRST_HOUR: totals.first_hour, BEGUN_SINCE: totals.begun_since}
     tables = _Tables(lakehouse, stage, rows, given.replayed, totals)
@@ -385,7 +385,7 @@ class _Totals(NamedTuple):
         counts: rows by table.
         groups: the groups that they are of.
         first_hour: the first hour with commits, in epoch milliseconds; None if they have no time.
-        begun_since: when the first state or ownership began that no earlier run had, the same.
+        begun_since: when the first state or ownership of its own records began, likewise.
     """
 
     counts: dict[str, int]
@@ -399,7 +399,7 @@ def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
 
     Args:
         rows: the rows, tagged by table.
-        before: by partition, the first offset whose record no earlier run had.
+        before: by partition, the first offset of the run's own records; empty if all rows count.
     """
     reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
 

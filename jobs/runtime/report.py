@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 # What a page tells of.
 _STAGES = ("ingest", "decode", "history", "lag", "anomalies", "validate")
 _HEAD = 1_000  # characters of a page with its mark
-# What conf/spark-local.conf leaves out for small queries: of a busy week these read millions of
-# rows, and take twice as long interpreted.
-_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 class ReportError(GroupledgerError):
@@ -78,7 +75,7 @@ def write_page(
         # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
-            with configured(run.spark, _COMPILED):
+            with configured(run.spark, "report"):
                 facts = read_facts(lakehouse, int(time.time() * 1000), chosen)
             if chosen.groups is not None and not facts.group_count:
                 raise UsageError(f"--group {chosen.groups}: no group has such an id")

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from jobs import end_by_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from jobs.runtime.options import Options
 
@@ -47,16 +47,20 @@ def session(options: Options) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def configured(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for a while; then those that it started with hold again."""
-    for key, value in values.items():
-        spark.conf.set(key, value)
+def configured(spark: SparkSession, step: str) -> Iterator[None]:
+    """Let the settings of a step hold for a while: property `spark.groupledger.report.X` is its X.
+
+    They are in conf/, or the user's. Afterwards those hold that the session started with: what held
+    before, another run of the session may be about to put back.
+    """
+    started, prefix = spark.sparkContext.getConf(), f"spark.groupledger.{step}."
+    own = {k.removeprefix(prefix): v for k, v in started.getAll() if k.startswith(prefix)}
     try:
+        for key, value in own.items():
+            spark.conf.set(key, value)
         yield
     finally:
-        # Not what held before: another run of the session may be about to put it back.
-        started = spark.sparkContext.getConf()
-        for key in values:
+        for key in own:
             former = started.get(key)
             if former is None:
                 spark.conf.unset(key)

@@ -42,6 +42,8 @@ FAILED = 3
 """The exit status when an expectation failed."""
 
 _DECODED = "queried_decoded_rows"
+# No time is earlier, in SQL.
+_EVER = "timestamp'0001-01-01'"
 # Details of a run in the ledger: the expectations that failed since all rows were looked at.
 _FAILING = "failing"
 # The stages whose tables it looks at, and how far each has got before its first run.
@@ -151,8 +153,9 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         "history_decode_runs": _upstream("decode_run", done["history"]),
         "history_until": str(max((run.to_run for run in done["history"]), default=-1)),
         "history_runs": between("history_run", before["history"], reach["history"]),
-        "begun_since": _earliest(done["history"], BEGUN_SINCE),
-        "first_hour": _earliest(done["history"], FIRST_HOUR),
+        "begun_since": _EVER if stage.is_refresh else _earliest(done["history"], BEGUN_SINCE),
+        "first_hour": _EVER if stage.is_refresh else _earliest(done["history"], FIRST_HOUR),
+        "anomalies_runs": between("anomalies_run", before["anomalies"], reach["anomalies"]),
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
     }
     if done["decode"]:
@@ -187,9 +190,10 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
 
 def _earliest(runs: list[LedgerRow], what: str) -> str:
     """Return the earliest of the times that some runs of the history noted, in SQL."""
-    # A run without any notes None; one that was resumed, or of an older release, nothing.
-    noted = [run.details.get(what, 0) for run in runs]
-    known = [at for at in noted if at is not None]
+    # A run that was resumed, or of an older release, may say nothing; None is that it has none.
+    if not all(what in run.details for run in runs):
+        return _EVER
+    known = [run.details[what] for run in runs if run.details[what] is not None]
     return f"timestamp_millis({min(known, default=LAST_MS)})"
 
 

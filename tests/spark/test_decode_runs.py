@@ -173,7 +173,7 @@ def test_silver_that_is_lost_in_part_is_reported(
     for _ in range(2):
         outcome = run("decode", "--lakehouse", lakehouse_path)
         assert outcome.status == 1
-        assert f"silver.{table_name} has 0 rows of decode run 1, which wrote" in outcome.complaint
+        assert f"silver.{table_name} has no row of decode run 1, which wrote" in outcome.complaint
     shutil.rmtree(folder)
     shutil.copytree(whole, folder)
     forget_logs()

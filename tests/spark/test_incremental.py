@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,13 @@ from lakehouse.queries import on_views, show, view_of
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import all_tables
+from tests.conftest import RECORDINGS
+from tests.support.jobs import run, succeed, table
+from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 RUNS = 4
@@ -34,10 +40,10 @@ def hour(number: int) -> dt.datetime:
     return dt.datetime(2026, 1, 1, number, tzinfo=dt.timezone.utc)
 
 
-def written(spark: SparkSession, root: str, table: str) -> Lakehouse:
+def written(spark: SparkSession, root: str, name: str) -> Lakehouse:
     """Write a table by runs, an hour each: what is settled, and what is open after the last."""
-    lakehouse, spec = Lakehouse(spark, root, "default"), all_tables()[table]
-    begin, end = TIMES[table]
+    lakehouse, spec = Lakehouse(spark, root, "default"), all_tables()[name]
+    begin, end = TIMES[name]
     known = {c.name for c in spec.of_cluster}
     for number in range(RUNS):
         row: dict[str, object] = dict.fromkeys(known)
@@ -57,33 +63,58 @@ def opened(rows: DataFrame) -> int:
     return len(set(rows.inputFiles()))
 
 
-@pytest.mark.parametrize("table", TIMES)
+@pytest.mark.parametrize("name", TIMES)
 def test_validation_opens_no_file_of_earlier_hours(
-    spark: SparkSession, lakehouse_path: str, table: str
+    spark: SparkSession, lakehouse_path: str, name: str
 ) -> None:
-    lakehouse = written(spark, lakehouse_path, table)
-    (suite,) = (s for s in suites() if s.title == table)
+    lakehouse = written(spark, lakehouse_path, name)
+    (suite,) = (s for s in suites() if s.title == name)
     since = f"timestamp_millis({int(hour(RUNS - 1).timestamp() * 1000)})"
     values = {"history_runs": NEW, "begun_since": since, "first_hour": since}
-    show(lakehouse, [table])
+    show(lakehouse, [name])
     rows = spark.sql(on_views(filled(suite.rows, values), view_of))
-    every = opened(lakehouse.read(all_tables()[table]))
+    every = opened(lakehouse.read(all_tables()[name]))
     # The last hour's, those of what is open, and of the hour before what ended in the last moment.
     assert opened(rows) <= 3 < every
 
 
-@pytest.mark.parametrize("table", ["gold.group_generations", "gold.member_sessions"])
+@pytest.mark.parametrize("name", ["gold.group_generations", "gold.member_sessions"])
 def test_detectors_open_no_file_of_earlier_hours(
-    spark: SparkSession, lakehouse_path: str, table: str
+    spark: SparkSession, lakehouse_path: str, name: str
 ) -> None:
-    lakehouse = written(spark, lakehouse_path, table)
-    rows = lakehouse.read(all_tables()[table])
+    lakehouse = written(spark, lakehouse_path, name)
+    rows = lakehouse.read(all_tables()[name])
     assert opened(open_or(NEW, rows)) == 2 < opened(rows)
 
 
-def test_settings_that_were_changed_hold_again(spark: SparkSession) -> None:
-    known, unknown = "spark.sql.shuffle.partitions", "spark.groupledger.test"
-    before = spark.conf.get(known)
-    with configured(spark, {known: "77", unknown: "x"}):
-        assert (spark.conf.get(known), spark.conf.get(unknown)) == ("77", "x")
-    assert (spark.conf.get(known), spark.conf.get(unknown, None)) == (before, None)
+def test_settings_of_a_step_hold_for_that_step(spark: SparkSession) -> None:
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.broadcastTimeout")
+    before = [spark.conf.get(name) for name in names]
+    with configured(spark, "report"):
+        assert [spark.conf.get(name) for name in names] == ["true", "-1"]
+    assert [spark.conf.get(name) for name in names] == before != ["true", "-1"]
+
+
+def test_an_interval_that_is_lost_where_two_runs_meet_is_missed(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    first, second = parts_of(RECORDINGS / "2.2.2-default.parquet", tmp_path, 2)
+    succeed("pipeline", "--records", first, "--lakehouse", lakehouse_path)
+    for job in ("ingest", "decode", "history"):
+        records = ("--records", second) if job == "ingest" else ()
+        succeed(job, *records, "--lakehouse", lakehouse_path)
+    states = table(spark, lakehouse_path, "gold.group_states")
+    ledger = table(spark, lakehouse_path, "bronze.runs").where("stage = 'history' AND run = 1")
+    noted = json.loads(ledger.where("state = 'done'").first().details)["begun_since"]
+    since = f"timestamp_millis({noted})"
+    settled = states.where(f"is_settled AND history_run = 1 AND started_at < {since}")
+    lost = settled.where(f"ended_at >= {since}").orderBy("group_id").first()
+    assert lost is not None
+    assert states.where(f"history_run = 0 AND started_at >= {since}").isEmpty()
+    spark.sql(
+        f"DELETE FROM delta.`{lakehouse_path}/gold/group_states`"
+        f" WHERE group_id = '{lost.group_id}' AND sequence = {lost.sequence}"
+    )
+    outcome = run("validate", "--lakehouse", lakehouse_path)
+    assert outcome.status == 3
+    assert "no_interval_is_missing: 1 of" in outcome.out

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 from dq.declared import filled, suites
 from dq.validation import EvaluationError, Given, evaluate
 from jobs.runtime import validate as job
-from jobs.runtime.session import configured
 from lakehouse.queries import on_views
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, spark_schema
@@ -345,8 +344,12 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "1",
     }
-    with configured(spark, settings):
-        yield spark
+    former = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, known in former.items():
+        spark.conf.set(key, known or "")
 
 
 class Case(NamedTuple):

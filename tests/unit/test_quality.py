@@ -20,6 +20,7 @@ PLACEHOLDERS = {
     "ingest_runs",
     "decode_runs",
     "history_runs",
+    "anomalies_runs",
     "lag_runs",
     "begun_since",
     "first_hour",
