@@ -110,7 +110,6 @@ def test_an_interval_that_is_lost_where_two_runs_meet_is_missed(
     gone_on = states.where(f"history_run = 1 AND started_at < {since} AND ended_at >= {since}")
     lost = gone_on.orderBy("group_id").first()
     assert lost is not None
-    assert states.where(f"history_run = 0 AND started_at >= {since}").isEmpty()
     spark.sql(
         f"DELETE FROM delta.`{lakehouse_path}/gold/group_states`"
         f" WHERE group_id = '{lost.group_id}' AND sequence = {lost.sequence}"
