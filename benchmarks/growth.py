@@ -43,6 +43,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouses")
     options = parser.parse_args(argv)
     work: Path = options.work
+    options.short = options.short or options.history // _SHORT
     if not (work / "hour").exists():
         prepare(work, options.history, options.hour, options.groups, options.short)
     for name in ("short", "long"):
@@ -175,8 +176,7 @@ def _print(options: argparse.Namespace, measured: Hours) -> None:
     for name, spent in rows:
         short, long = medians(spent)
         print(f"{name:34}{short:>9.1f}s{long:>9.1f}s{long / short if short else 0:>8.2f}")
-    brief = options.history // _SHORT if options.short is None else options.short
-    print(f"short: {brief:,} records of history; long: {options.history:,}")
+    print(f"short: {options.short:,} records of history; long: {options.history:,}")
 
 
 if __name__ == "__main__":

@@ -115,20 +115,20 @@ def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
 
 
 def _check_whole(
-    last: LedgerRow, written: Iterable[str], held: Collection[tuple[str, int]]
+    last: LedgerRow, sought: Iterable[tuple[str, int]], held: Collection[tuple[str, int]]
 ) -> None:
     """Look for the last run in the tables that it wrote to, each in one commit.
 
     Args:
         last: the run.
-        written: the tables.
+        sought: the tables, with its number.
         held: the tables and runs of which rows are there.
 
     Raises:
         LakehouseError: a part of silver is lost.
     """
-    for name in written:
-        if (name, last.run) not in held:
+    for name, number in sought:
+        if (name, number) not in held:
             raise LakehouseError(
                 f"{name} has no row of decode run {last.run}, which wrote {last.rows[name]:,}: it "
                 "is lost in part. Bring all of the lakehouse back from one copy, or delete the "
@@ -303,15 +303,14 @@ def _write_tables(
         for part in parts:
             part.result()
     last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
-    written = [] if last is None else [n for n, rows in last.rows.items() if rows]
-    written = [name for name in written if name != QUARANTINE.name]
+    former = {} if last is None else {n: r for n, r in last.rows.items() if n != QUARANTINE.name}
     # The tables show what a run that another one began has written.
     asked = silver_tables() if stage.is_resumed else frequent
     of_run = {table: (decoded_table(table).name, stage.id.number) for table in asked}
-    sought = [] if last is None else [(name, last.run) for name in written]
+    sought = [] if last is None else [(name, last.run) for name, rows in former.items() if rows]
     held = _count(lakehouse, of_run.values(), sought)
     if last is not None:
-        _check_whole(last, written, held)
+        _check_whole(last, sought, held)
     for table, asked_of in of_run.items():
         counts[table] = held[asked_of]
     return {t: counts[t] for t in silver_tables() if t in by_table or counts[t]}

@@ -333,14 +333,18 @@ def _replayed(new: dict[str, DataFrame], checkpoints: DataFrame, changes: _Chang
     """
     key = ("group_id", "record_partition")
     positions = (rows.select(*key, "record_offset") for rows in new.values())
-    totals = F.create_map(*(F.lit(x) for pair in changes.before.items() for x in pair))
-    is_late = F.col("record_offset") < totals[F.col("record_partition")]
+    is_late = F.col("record_offset") < _first_new(changes.before, F.col("record_partition"))
     late = reduce(DataFrame.unionByName, positions).where(is_late).select(*key).distinct()
     partitions = changes.late | {row.record_partition for row in late.collect()}
     there = checkpoints.where(F.col("record_partition").isin(*partitions))
     moved = checkpoints.join(late.select("group_id"), "group_id", how="left_semi")
     groups = there.unionByName(moved).select("group_id").distinct().collect()
     return [row.group_id for row in groups]
+
+
+def _first_new(before: dict[int, int], partition: Column) -> Column:
+    """Return the first offset that no earlier run had, by partition; null where none had any."""
+    return F.create_map(*(F.lit(x) for pair in before.items() for x in pair))[partition]
 
 
 def _named(lakehouse: Lakehouse, groups: Iterable[str]) -> DataFrame:
@@ -401,13 +405,12 @@ def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
         rows: the rows, tagged by table.
         before: by partition, the first offset of the run's own records; empty if all rows count.
     """
-    reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
 
     def begun(table: str, begin: str) -> Column:
         at = F.col(f"{table}.{begin}")
         if before:
-            first = F.coalesce(reached[F.col(f"{table}.record_partition")], F.lit(0))
-            at = F.when(F.col(f"{table}.record_offset") >= first, at)
+            first = _first_new(before, F.col(f"{table}.record_partition"))
+            at = F.when(F.col(f"{table}.record_offset") >= F.coalesce(first, F.lit(0)), at)
         return F.min(at)
 
     parts = (

@@ -153,8 +153,8 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         "history_decode_runs": _upstream("decode_run", done["history"]),
         "history_until": str(max((run.to_run for run in done["history"]), default=-1)),
         "history_runs": between("history_run", before["history"], reach["history"]),
-        "begun_since": _EVER if stage.is_refresh else _earliest(done["history"], BEGUN_SINCE),
-        "first_hour": _EVER if stage.is_refresh else _earliest(done["history"], FIRST_HOUR),
+        "begun_since": _earliest(stage, done["history"], BEGUN_SINCE),
+        "first_hour": _earliest(stage, done["history"], FIRST_HOUR),
         "anomalies_runs": between("anomalies_run", before["anomalies"], reach["anomalies"]),
         "lag_runs": between("lag_run", before["lag"], reach["lag"]),
     }
@@ -188,10 +188,10 @@ def _upstream(column: str, runs: list[LedgerRow]) -> str:
     return between(column, after, max((run.to_run for run in runs), default=-1))
 
 
-def _earliest(runs: list[LedgerRow], what: str) -> str:
+def _earliest(stage: StageRun, runs: list[LedgerRow], what: str) -> str:
     """Return the earliest of the times that some runs of the history noted, in SQL."""
     # A run that was resumed, or of an older release, may say nothing; None is that it has none.
-    if not all(what in run.details for run in runs):
+    if stage.is_refresh or not all(what in run.details for run in runs):
         return _EVER
     known = [run.details[what] for run in runs if run.details[what] is not None]
     return f"timestamp_millis({min(known, default=LAST_MS)})"
