@@ -155,6 +155,16 @@ GROUP_GENERATIONS = (
     _SETTLED,
 )
 
+
+def _known_until(what: str, end: str) -> Column:
+    return column(
+        "known_until",
+        "timestamp",
+        "Null where the log bears the whole row out; else the time of the last record that does:"
+        f" from then until {end} it is not known whether {what}, since records are missing.",
+    )
+
+
 MEMBER_SESSIONS = (
     _GROUP,
     _TYPE,
@@ -173,6 +183,7 @@ MEMBER_SESSIONS = (
         "left_or_failed, static_member_replaced, restarted (same client id and host came back),"
         " group_emptied, group_deleted or group_converted; null while it is a member.",
     ),
+    _known_until("the member was there", "left_at"),
     *_record("shows the member first"),
     _SETTLED,
 )
@@ -188,6 +199,7 @@ PARTITION_OWNERS = (
     column("valid_from", "timestamp", "Since when the assignment was in force."),
     column("valid_to", "timestamp", "Till when; null while it is."),
     column("duration_ms", "bigint", "From valid_from to valid_to."),
+    _known_until("it owned the partition", "valid_to"),
     *_record("assigned the partition"),
     _SETTLED,
 )

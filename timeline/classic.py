@@ -15,6 +15,7 @@ from timeline.members import (
     LEFT,
     REPLACED,
     compare,
+    doubt,
     follow,
     follow_owners,
     follow_sessions,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _CONNECT = "connect"
 # Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
 _USUAL_TIMEOUT_MS = 300_000
+# An assignor takes milliseconds; where more may be a record that was lost, it is no sync phase.
+_USUAL_SYNC_MS = 3_000
 
 
 def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
@@ -55,7 +58,7 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
         is_complete: whether no offset is missing between the group's last record and this one.
     """
     if record.payload is None:
-        lives.end_by_tombstone(state, output, record, "classic")
+        lives.end_by_tombstone(state, output, record, "classic", is_complete=is_complete)
     else:
         if state.group_type not in (None, "classic"):
             lives.end_without_tombstone(state, output, record)
@@ -123,6 +126,7 @@ class _Step(NamedTuple):
         when: time of the record, when the group was Stable if it has members.
         completed: when the join phase ended.
         is_first: whether it is certain to be the generation's first record.
+        is_complete: whether no offset is missing between the group's last record and it.
     """
 
     record: Record
@@ -134,6 +138,21 @@ class _Step(NamedTuple):
     when: Moment
     completed: Moment
     is_first: bool
+    is_complete: bool
+
+    @property
+    def aborted(self) -> int:
+        """How many generations were given up in between for certain."""
+        return (self.missing or 0) if self.is_complete else 0
+
+
+def _is_no_sync(completed: Moment, stable: Moment) -> bool:
+    """Return whether more time passed than a leader takes to assign, as a rule.
+
+    Kafka itself waits no longer than the rebalance timeout for it (classicGroupPendingSync).
+    """
+    lasted = elapsed(completed.at, stable.at)
+    return lasted is not None and lasted > _USUAL_SYNC_MS
 
 
 def _generation(
@@ -163,13 +182,21 @@ def _generation(
     is_own = claimed == record.timestamp
     is_static = any(m.group_instance_id for m in members.values())
     is_first = is_complete or not members or not (is_own or is_static)
-    if not is_first:
+    if not is_first and _is_no_sync(completed, when):
+        # That of a static member that came back: the group had been Stable since the time it tells.
+        when = completed._replace(latest=when.latest)
+        completed = completed._replace(earliest=earliest_exit(state.interval))
+    elif not is_first:
         # It may be that of a static member that came back, and tell when the group became Stable;
         # or that of a conversion, which tells its own time.
         since = earliest_exit(state.interval)
         when = when._replace(earliest=since if is_own else completed.earliest)
         completed = completed._replace(earliest=since)
-    step = _Step(record, members, number, known, was, missing, when, completed, is_first)
+    step = _Step(
+        record, members, number, known, was, missing, when, completed, is_first, is_complete
+    )
+    if not is_complete and missing:
+        doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
     started = _started(state, step, changes, moved)
@@ -240,7 +267,7 @@ def _was_recreated(
 
 def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
     """Estimate when the rebalance began."""
-    end, missing = step.completed.at, step.missing or 0
+    end = step.completed.at
     if end is None:
         return Moment(None, None, None)
     began = state.interval
@@ -250,8 +277,8 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
         state.classic_since = None
         return Moment(began["started_at"], earliest, began["started_at_max"])
     if step.previous_state in (None, EMPTY, DEAD):
-        started = estimate.first_join(state, end, len(step.members), missing)
-        if began is not None and started.at is not None:
+        started = estimate.first_join(state, end, len(step.members), step.aborted)
+        if began is not None and started.at is not None and step.is_complete:
             lasted = end - started.at
             state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
         return started
@@ -261,11 +288,18 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
         and not any(changes)
         and not cause.resubscribed(state.members, step.members)
     )
-    started = estimate.rejoin(state, end, step.members, missing, is_follow_up=follows)
+    started = estimate.rejoin(
+        state,
+        end,
+        step.members,
+        step.aborted,
+        is_complete=step.is_complete,
+        is_follow_up=follows,
+    )
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
         started = started._replace(earliest=earliest_exit(began))
-    if not missing:
+    if step.is_complete and not step.missing:
         estimate.learn(state, end, step.members)
     return started
 
@@ -352,19 +386,22 @@ def _follow(
 ) -> None:
     """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
     row = state.generation or {}
+    # Where a static member may have been replaced since, only the record itself shows who is there.
+    at = step.completed.at if step.is_first else step.when.latest
     follow_sessions(
         state,
         output,
         step.members,
         step.record,
-        at=step.completed.at,
+        at=at,
         earliest=row.get("join_started_at_min"),
         generation=step.generation,
         end_cause=LEFT if step.members else EMPTIED,
         replaced=changes.replaced,
     )
     owners = {} if is_connect else step.members
-    follow_owners(state, output, owners, step.record, at=step.when.at, generation=step.generation)
+    at = step.when.at if step.is_first else step.when.latest
+    follow_owners(state, output, owners, step.record, at=at, generation=step.generation)
 
 
 def _follow_at_once(

@@ -55,7 +55,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
     """Note when the group committed; cutting commits into chunks changes nothing."""
     commits = state.commits
     owners = _owners(state)
-    last, longest, by_member = commits.last, commits.longest_pause, commits.by_member
+    last, by_member = commits.last, commits.by_member
     # A rebalance comes between few commits, of which an array is no faster than a list.
     times, partitions = chunk.times.tolist(), chunk.partitions.tolist()
     for time, partition, deletes in zip(times, partitions, chunk.deletes.tolist(), strict=True):
@@ -64,15 +64,19 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
         if deletes or time == NO_TIME:
             continue
         if last is None or time > last:
-            pause = 0 if last is None else time - last
-            if last is None or pause > _ROUND_MS:
-                commits.rounds += 1
-            longest = max(longest, pause)
             last = time
         member = owners.get(partition)
-        if member is not None and time >= by_member.get(member, time):
-            by_member[member] = time
-    commits.last, commits.longest_pause = last, longest
+        if member is None:
+            continue
+        known = by_member.get(member)
+        if known is None:
+            by_member[member] = [time, 1, 0]
+        elif time > known[0]:
+            pause = time - known[0]
+            if pause > _ROUND_MS:
+                known[1:] = known[1] + 1, max(known[2], pause)
+            known[0] = time
+    commits.last = last
 
 
 def is_simple(state: GroupState) -> bool:
@@ -110,7 +114,7 @@ def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]
 def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
     """Let a group begin with its first offset, or end with its last; see `steps`."""
     if record.payload is None:
-        lives.end_by_tombstone(state, output, record, "classic")
+        lives.end_by_tombstone(state, output, record, "classic", is_complete=is_complete)
         state.record_offset = record.offset
         return
     classic.begin_simple_group(state, output, record, is_exact=is_complete)

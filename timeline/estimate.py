@@ -4,8 +4,10 @@ The rules are Kafka's and its clients'. An empty group waits the broker's initia
 members, and once more if another came while it waited (`InitialDelayedJoin`). A member of a group
 that works learns of the rebalance by its next heartbeat, so the join phase lasts about as long as
 the slowest of the members that remain takes to send one. Members that have re-joined commit nothing
-until the next generation, so a pause that is unusual for the group is a sign; and a member that
-leaves commits once more before it does.
+until the next generation, so a pause that is unusual for a member is a sign, unless all of them have
+nothing to commit: then nobody goes on. Who does is waited for. A member that leaves commits once
+more before it does; and one that does not poll in time leaves without a word, and comes back when
+it is done, so that in a group of such members rebalances begin at any time.
 """
 
 from __future__ import annotations
@@ -35,8 +37,14 @@ _SLOWER_MS = 200
 _SHOWN = 3
 # A pause this much longer than the group usually makes between two commits is not its rhythm.
 _UNUSUAL_PAUSE = 1.25
-# Commits of one moment are one round, and a rhythm shows from the third.
-_ROUNDS = 3
+# So many pauses show a rhythm.
+_PAUSES = 2
+# So many of the last rebalances with members that exceed their time to poll show that it is usual.
+_OVERDUE = 2
+# So many members that re-joined at once show that nobody was waited for.
+_TOGETHER = 2
+# Such a member has been there for its rebalance timeout at least, and a few batches at most.
+_POLLS = (0.9, 5)
 
 
 def first_join(state: GroupState, end: int, member_count: int, missing: int) -> Moment:
@@ -63,7 +71,13 @@ def first_join(state: GroupState, end: int, member_count: int, missing: int) -> 
 
 
 def rejoin(
-    state: GroupState, end: int, members: dict[str, Member], missing: int, *, is_follow_up: bool
+    state: GroupState,
+    end: int,
+    members: dict[str, Member],
+    missing: int,
+    *,
+    is_complete: bool,
+    is_follow_up: bool,
 ) -> Moment:
     """Estimate when the members of a working group began to re-join.
 
@@ -72,11 +86,13 @@ def rejoin(
         end: when the join phase ended.
         members: the members after, by id; none if the group became empty.
         missing: generations in between that were aborted.
+        is_complete: whether no record is missing in between; else neither those who were members
+            are known, nor what they committed.
         is_follow_up: whether the members re-joined because the last generation revoked partitions.
     """
     since = state.interval["started_at"] if state.interval is not None else None
     earliest = earliest_exit(state.interval)
-    if not missing:
+    if is_complete and not missing:
         # Kafka waits no longer than the largest rebalance timeout of any member.
         timeout = _longest_timeout([*state.members.values(), *members.values()])
         if timeout is not None and (earliest is None or end - timeout > earliest):
@@ -89,20 +105,22 @@ def rejoin(
         # The only member re-joined, or left: there was nobody to wait for.
         return Moment(end, earliest, end)
     left = len(state.members) - remaining
+    silence = _silence(state, end, members, missing) if is_complete else 0
     if members and not remaining:
         # Members that were replaced while Kafka still waited for them.
-        return _within(state, end - _wait(state) * (1 + missing), earliest, end)
+        lasted = max(_wait(state) * (1 + missing), silence)
+        return _within(state, end - lasted, earliest, end)
     heartbeat = _heartbeat(state, members.values())
     # Who has to learn of it; of several changes, the first has started it.
     waited_for = remaining if joined or left or missing else remaining - 1
     events = max(waited_for, joined + left) if members else remaining
     lasted = heartbeat * events // (events + 1) + heartbeat * missing
-    if members:
+    if members and is_complete:
         farewell = _farewell(state, end, members, heartbeat)
         if farewell is not None and not missing:
             # Where somebody joined as well, either may have come first.
             lasted = max(lasted, farewell) if joined else farewell
-        lasted = max(lasted, _silence(state, end, heartbeat))
+        lasted = max(lasted, silence)
     if missing and left and not joined:
         # A leader that never assigned: its session ended the generation that was given up.
         lasted = max(lasted, _session_of_gone(state, end, members, heartbeat))
@@ -114,6 +132,7 @@ def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
 
     In a storm the next rebalance begins at once, and a heartbeat later everybody has re-joined.
     """
+    state.overdue = [*state.overdue, _is_overdue(state, end, members)][-_CYCLES:]
     began = None if state.interval is None else state.interval["started_at"]
     if began is None or state.members.keys() == members.keys():
         return
@@ -163,7 +182,7 @@ def _farewell(
 
     Clients commit once more before they leave, and the leaving starts the rebalance.
     """
-    last = [at for m, at in state.commits.by_member.items() if m not in members]
+    last = [at for m, (at, *_) in state.commits.by_member.items() if m not in members]
     if not last or end - min(last) > heartbeat * _UNUSUAL_PAUSE:
         return None
     return end - min(last)
@@ -174,31 +193,88 @@ def _session_of_gone(
 ) -> int:
     """Return how long a rebalance lasts in which the session of a member that is gone ends.
 
-    It is 0 if the state before began too late for that.
+    It is 0 if the state before began too late for that, or if somebody committed in the meantime:
+    nobody can while the leader is to assign.
     """
     sessions = (m.session_timeout_ms or 0 for k, m in state.members.items() if k not in members)
     lasted = max(sessions, default=0) + heartbeat
     since = None if state.interval is None else state.interval["started_at"]
-    return lasted if since is not None and since <= end - lasted + heartbeat else 0
+    last = max(since or 0, state.commits.last or 0)
+    return lasted if since is not None and last <= end - lasted + heartbeat else 0
 
 
-def _silence(state: GroupState, end: int, heartbeat: int) -> int:
-    """Return how long nobody had committed, if that is unusual for the group; else 0."""
-    usual = usual_pause(state)
-    since = state.commits.last
-    if since is None and state.interval is not None:
-        since = state.interval["started_at"]
-    if usual is None or since is None:
+def _silence(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
+    """Return how long a rebalance lasted by the members that re-joined first; 0 if none shows it.
+
+    Their partitions were committed again and again, and then no more, while those of a member that
+    was waited for were, or till the session of one that is gone was over.
+    """
+    since = None if state.interval is None else state.interval["started_at"]
+    if since is None:
         return 0
-    silence = int(end - since)
-    return silence if silence > max(usual, heartbeat) * _UNUSUAL_PAUSE else 0
+    rhythms = {m: state.commits.by_member.get(m, [since, 1, 0]) for m in _working(state)}
+    stay = {m: r for m, r in rhythms.items() if m in members or missing}
+    if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
+        first = min((last for last, *_ in stay.values()), default=end)
+        is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
+        return end - since - (first - since) // 4 if is_known else 0
+    gone = [m for m in state.members if m not in members]
+    quiet = []
+    for last, moments, longest in stay.values():
+        usual = longest if moments > _PAUSES else state.usual_pause
+        if usual is not None and end - last > max(usual, _HEARTBEAT_MS) * _UNUSUAL_PAUSE:
+            quiet.append((last, usual))
+    if not quiet:
+        return 0
+    first, usual = min(quiet)
+    latest = max(last for last, *_ in rhythms.values())
+    goes_on = latest - first > max(usual, _HEARTBEAT_MS) * _UNUSUAL_PAUSE
+    ends_late = gone and end - first <= _waited(state, gone, members) + _HEARTBEAT_MS
+    return end - first if goes_on or ends_late or missing else 0
+
+
+def _working(state: GroupState) -> list[str]:
+    """Return the members that have something to commit."""
+    return [k for k, m in state.members.items() if m.assigned_topics]
+
+
+def _waited(state: GroupState, gone: list[str], members: dict[str, Member]) -> int:
+    """Return how long Kafka waits for members that are gone, while others came or stayed."""
+    joined = any(k not in state.members for k in members)
+    timeouts = (
+        (m.session_timeout_ms if joined else m.rebalance_timeout_ms) or 0
+        for m in map(state.members.__getitem__, gone)
+    )
+    return max(timeouts, default=0)
+
+
+def _are_young(state: GroupState, end: int) -> bool:
+    """Return whether most members have been there for a few of their times to poll at most."""
+    ages = [
+        (end - state.sessions[k]["joined_at"]) / (m.rebalance_timeout_ms or 1)
+        for k, m in state.members.items()
+        if k in state.sessions and state.sessions[k]["joined_at"] is not None
+    ]
+    return sum(age <= _POLLS[1] for age in ages) > len(ages) / 2
+
+
+def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool:
+    """Return whether a member is gone that had been there for about as long as it may not poll."""
+    for member_id, member in state.members.items():
+        session, timeout = state.sessions.get(member_id), member.rebalance_timeout_ms
+        if member_id in members or session is None or not timeout or session["joined_at"] is None:
+            continue
+        least, most = _POLLS
+        if least <= (end - session["joined_at"]) / timeout <= most:
+            return True
+    return False
 
 
 def usual_pause(state: GroupState) -> int | None:
-    """Return the longest pause between commits that is normal for the group; None if not known."""
-    if state.commits.rounds >= _ROUNDS:
-        return state.commits.longest_pause
-    return state.usual_pause
+    """Return the longest pause that most members make between commits; None if not known."""
+    rhythms = state.commits.by_member.values()
+    pauses = sorted(longest for _, moments, longest in rhythms if moments > _PAUSES)
+    return pauses[len(pauses) // 2] if pauses else state.usual_pause
 
 
 def _longest_timeout(members: Iterable[Member]) -> int | None:

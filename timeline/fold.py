@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from timeline import classic, commits, lives, modern
+from timeline.commits import NO_TIME
 from timeline.lives import is_dead
 from timeline.members import name_topics
 from timeline.model import (
@@ -92,11 +94,25 @@ class Fold:
         self._settle(commits.first_time(chunk))
         noted, count = 0, len(chunk.offsets)
         for i, record in commits.steps(self.state, chunk) if commits.is_simple(self.state) else ():
-            commits.note(self.state, commits.part(chunk, noted, i + 1))
+            self._note(commits.part(chunk, noted, i + 1))
             self.pending, noted = self._batch(record), i + 1
             if noted < count:
                 self._settle(commits.first_time(commits.part(chunk, noted, count)))
-        commits.note(self.state, commits.part(chunk, noted, count))
+        self._note(commits.part(chunk, noted, count))
+
+    def _note(self, chunk: CommitChunk) -> None:
+        """Note what commits show, and up to when none of the group's records is missing."""
+        commits.note(self.state, chunk)
+        known = self.state.record_offset
+        if known is None:
+            return
+        offsets = chunk.offsets
+        whole = bisect_left(
+            range(len(offsets)), x=True, key=lambda i: self._has_hole(known, int(offsets[i]))
+        )
+        seen = int(chunk.times[:whole].max(initial=NO_TIME))
+        if seen != NO_TIME:
+            self.state.seen_at = max(seen, self.state.seen_at or seen)
 
     def name_topic(self, topic_id: str, name: str) -> None:
         """Take the name of a topic that the log had an id of."""
@@ -141,9 +157,11 @@ class Fold:
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Return the rows that are settled, and those that a later record may change."""
         state, output = self.state, Output()
-        if self.pending is not None:
+        if self.pending is not None or state.untold is not None or state.absent:
             state = GroupState.from_json(state.to_json())
-            apply_batch(state, output, self._with_cut(self.pending))
+            if self.pending is not None:
+                apply_batch(state, output, self._with_cut(self.pending))
+            modern.tell_the_rest(state, output)
         name_topics(state)
         still_open = output.take()
         if state.interval is not None:
@@ -176,7 +194,13 @@ def resumed(checkpoint: str) -> tuple[GroupState, Batch | None]:
 
 
 def apply_batch(state: GroupState, output: Output, batch: Batch) -> None:
-    """Take a complete batch: what its records mean depends on what stands beside them.
+    """Take a complete batch of records, see `_apply`."""
+    _apply(state, output, batch)
+    state.seen_at = None
+
+
+def _apply(state: GroupState, output: Output, batch: Batch) -> None:
+    """Take records that were written together: what they mean depends on what stands beside them.
 
     A conversion is what the batch itself proves. A group that is empty is not converted: the
     coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
@@ -201,7 +225,7 @@ def apply_batch(state: GroupState, output: Output, batch: Batch) -> None:
         )
         later = batch.records[back + 1 :]  # what else happened in the same millisecond
         if later:
-            apply_batch(state, output, batch._replace(records=later, is_complete=True))
+            _apply(state, output, batch._replace(records=later, is_complete=True))
         return
     # The records that end a group come before those that begin another of its id.
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):

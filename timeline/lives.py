@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timeline import generations
-from timeline.members import DELETED, follow
+from timeline.members import DELETED, doubt, follow
 from timeline.model import Commits, Epochs
 from timeline.timeline import DEAD, EMPTY, Moment, current, enter, exactly, not_before
 
@@ -67,10 +67,22 @@ def discard_simple_group(state: GroupState) -> None:
         state.interval, state.sequence, state.group_type, state.live = None, 0, None, []
 
 
-def end_by_tombstone(state: GroupState, output: Output, record: Record, group_type: str) -> None:
-    """End a group at its tombstone; `group_type` counts if the type is not known yet."""
+def end_by_tombstone(
+    state: GroupState, output: Output, record: Record, group_type: str, *, is_complete: bool
+) -> None:
+    """End a group at its tombstone.
+
+    Args:
+        state: the group before, changed.
+        output: takes the rows that are complete now.
+        record: the tombstone.
+        group_type: counts if the type is not known yet.
+        is_complete: whether no record is missing before the tombstone.
+    """
     if is_dead(state):
         return
+    if not is_complete:
+        doubt(state)
     if state.group_type not in (None, group_type):
         end_without_tombstone(
             state, output, record
@@ -87,6 +99,7 @@ def end_without_tombstone(state: GroupState, output: Output, record: Record) -> 
     """
     if state.group_type is None:
         return
+    doubt(state)
     since = state.interval["started_at"] if state.interval is not None else None
     at = moment(state, record).at
     claimed = (record.payload or {}).get("current_state_timestamp")
@@ -97,10 +110,13 @@ def end_without_tombstone(state: GroupState, output: Output, record: Record) -> 
 
 def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
     """End all that is open of a group; it is Dead from then on."""
+    state.absent, state.absent_since, state.unnamed = {}, None, []
+    state.gap_epoch = state.gap_at = None
+    state.untold, state.is_partial, state.is_gapped = None, False, False
     follow(state, output, {}, record, when, generation=None, end_cause=DELETED)
     generations.end(state, output, when.at)
     enter(state, output, DEAD, when, record, generation=None, member_count=0)
     state.group_type, state.members, state.last_owners = None, {}, {}
     state.epochs, state.commits, state.live = Epochs(), Commits(), []
-    state.cycles, state.usual_pause = [], None
+    state.cycles, state.overdue, state.usual_pause = [], [], None
     state.initial_delay_ms = state.classic_since = None

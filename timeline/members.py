@@ -8,7 +8,7 @@ from timeline.model import OWNERS, SESSIONS
 from timeline.timeline import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from timeline.model import GroupState, Member, Output, Record, Row
     from timeline.timeline import Moment
@@ -19,6 +19,8 @@ RESTARTED = "restarted"
 EMPTIED = "group_emptied"
 DELETED = "group_deleted"
 CONVERTED = "group_converted"
+# Share groups give a partition to many members at once, and assignors of the classic protocol may.
+_GIVEN_UP_FIRST = ("consumer", "streams")
 
 
 class Changes(NamedTuple):
@@ -91,7 +93,7 @@ def follow_sessions(
         end_cause: why members that nobody replaces are gone.
         replaced: members that are gone and those that replaced them, see `Changes`.
     """
-    gone = [k for k in state.sessions if k not in after]
+    gone = [k for k in state.sessions if k not in after and k not in state.absent]
     new = [k for k in after if k not in state.sessions]
     causes = {
         old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
@@ -125,10 +127,14 @@ def follow_sessions(
             "left_at_min": None,
             "duration_ms": None,
             "end_cause": None,
+            "known_until": None,
             "record_partition": state.partition,
             "record_offset": record.offset,
             "record_timestamp": record.timestamp,
         }
+    for member_id in after:
+        # An id is of one stay: who is a member again has been one all along.
+        state.sessions[member_id]["known_until"] = None
     if generation is not None:
         for member_id in after:
             session = state.sessions[member_id]
@@ -163,6 +169,24 @@ def follow(
     follow_owners(state, output, after, record, at=when.at, generation=generation)
 
 
+def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
+    """Note that records are missing which may tell of other members and owners than those known.
+
+    Args:
+        state: the group.
+        member_ids: the members that may have changed; None for all.
+    """
+    until = borne_out_until(state) if state.gap_at is None else state.gap_at
+    for row in (*state.sessions.values(), *state.owners.values()):
+        if row.get("known_until") is None and (member_ids is None or row["member_id"] in member_ids):
+            row["known_until"] = until
+
+
+def borne_out_until(state: GroupState) -> int | None:
+    """Return the time of the last record up to which none of the group's is missing."""
+    return state.clock if state.seen_at is None else state.seen_at
+
+
 def follow_owners(
     state: GroupState,
     output: Output,
@@ -178,6 +202,7 @@ def follow_owners(
     """
     has_ids = state.group_type in ("consumer", "share")
     before = state.owning
+    after = {**after, **state.absent}
     state.owning = after
     # Most members are as they were; what these own is left alone.
     changed = [m for k, m in (before or {}).items() if after.get(k) is not m]
@@ -185,12 +210,17 @@ def follow_owners(
     same = before or {}
     new = [m for k, m in after.items() if same.get(k) is not m]
     owned = {key for member in new for key in member.ownerships}
-    for key in [k for k in keys if k not in owned]:
-        row = state.owners.pop(key)
-        _name(state, row)
-        row["valid_to"] = at
-        row["duration_ms"] = elapsed(row["valid_from"], at)
-        output.add(OWNERS, row)
+    for key in list(keys):
+        row = state.owners.get(key)
+        if row is not None and (key not in owned or row.get("known_until") is not None):
+            _end(state, output, key, at)
+    if state.group_type in _GIVEN_UP_FIRST and (state.is_gapped or state.is_partial):
+        # Who owned it has given it up: Kafka gives a partition to nobody before
+        # (ConsumerGroup.partitionEpoch, StreamsGroup).
+        taken = {key.rpartition("/")[0] for key in owned}
+        for key in [k for k in state.owners if k not in owned]:
+            if key.rpartition("/")[0] in taken:
+                _end(state, output, key, at)
     for member in new:
         of_member = None
         for key, (topic, partition) in member.ownerships.items():
@@ -203,6 +233,15 @@ def follow_owners(
             row["topic_id"] = topic if has_ids else None
             row["topic_partition"] = partition
             state.owners[key] = row
+
+
+def _end(state: GroupState, output: Output, key: str, at: int | None) -> None:
+    """End an ownership."""
+    row = state.owners.pop(key)
+    _name(state, row)
+    row["valid_to"] = at
+    row["duration_ms"] = elapsed(row["valid_from"], at)
+    output.add(OWNERS, row)
 
 
 def _ownership(
@@ -223,6 +262,7 @@ def _ownership(
         "valid_from": at,
         "valid_to": None,
         "duration_ms": None,
+        "known_until": None,
         "record_partition": state.partition,
         "record_offset": record.offset,
         "record_timestamp": record.timestamp,

@@ -45,16 +45,13 @@ class Commits:
 
     Attributes:
         last: time of the last commit.
-        rounds: moments at which the group committed.
-        longest_pause: longest time between two neighbouring commits.
-        by_member: time of the last commit of a partition of each member.
+        by_member: of each member whose partitions were committed, when they were last, at how many
+            moments, and the longest pause between two of these.
         deleted: hashes of the partitions whose offset went though a member owned them.
     """
 
     last: int | None = None
-    rounds: int = 0
-    longest_pause: int = 0
-    by_member: dict[str, int] = field(default_factory=dict)
+    by_member: dict[str, list[int]] = field(default_factory=dict)
     deleted: list[int] = field(default_factory=list)
 
 
@@ -170,7 +167,22 @@ class GroupState:
         owners: the open rows of partition owners, by `Member.ownerships`.
         last_owners: who owned a partition that nobody owns now, by `partition_key`.
         cycles: how long the last generations lasted till all had learnt that members changed.
-        usual_pause: longest pause between commits in the last generation that had a rhythm.
+        usual_pause: longest pause between two commits of one member, in the last generation that
+            had a rhythm.
+        overdue: of the last rebalances, whether a member had exceeded its time to poll.
+        seen_at: time up to which no record is missing behind the group's last one; None if not
+            known.
+        absent: members that no record has named since records went missing, while the group's
+            epoch moved on: whether they are still there is not known.
+        absent_since: when that was known first.
+        gap_epoch: the group's epoch when records went missing; None if all are known to be of that
+            epoch, or the group has moved on.
+        gap_at: time of the last record before these.
+        unnamed: members that no record has named since then.
+        untold: offset and time of the last record after which the state is not told, since records
+            that it follows from may be missing.
+        is_partial: whether records that the state follows from may be missing.
+        is_gapped: whether records are missing since the open generation began.
         classic_since: since when the classic group was stable, while it is of the new protocol.
         initial_delay_ms: length of the group's own first join, where the log tells it.
         live: hashes of the partitions with an offset, of a group that has no record of its own.
@@ -195,6 +207,16 @@ class GroupState:
     commits: Commits = field(default_factory=Commits)
     cycles: list[int] = field(default_factory=list)
     usual_pause: int | None = None
+    overdue: list[bool] = field(default_factory=list)
+    seen_at: int | None = None
+    absent: dict[str, Member] = field(default_factory=dict)
+    absent_since: int | None = None
+    gap_epoch: int | None = None
+    gap_at: int | None = None
+    unnamed: list[str] = field(default_factory=list)
+    untold: list[int | None] | None = None
+    is_partial: bool = False
+    is_gapped: bool = False
     initial_delay_ms: int | None = None
     live: list[int] = field(default_factory=list)
     classic_since: int | None = None
@@ -204,21 +226,23 @@ class GroupState:
         """Write the state down."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "owning"}
         # dataclasses.asdict copies whatever is in them.
-        given["members"] = {k: m.plain() for k, m in self.members.items()}
+        for name in ("members", "absent"):
+            given[name] = {k: m.plain() for k, m in given[name].items()}
         given["epochs"] = vars(self.epochs)
         given["commits"] = vars(self.commits)
-        kept = {k: v for k, v in given.items() if v not in (None, {}, [])}
+        kept = {k: v for k, v in given.items() if v not in (None, {}, []) and v is not False}
         return orjson.dumps(kept).decode()
 
     @classmethod
     def from_json(cls, text: str) -> GroupState:
         """Read what `to_json` wrote."""
         given = orjson.loads(text)
-        members = given.pop("members", {})
+        members, absent = given.pop("members", {}), given.pop("absent", {})
         epochs = Epochs(**given.pop("epochs", {}))
         commits = Commits(**given.pop("commits", {}))
         state = cls(**given, epochs=epochs, commits=commits)
         state.members = {k: Member(**m) for k, m in members.items()}
+        state.absent = {k: Member(**m) for k, m in absent.items()}
         return state
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timeline import cause, generations, lives
-from timeline.members import CONVERTED, LEFT, compare, follow
-from timeline.model import Commits, Epochs, Member, partition_key, partition_of
+from timeline.members import CONVERTED, LEFT, borne_out_until, compare, doubt, follow
+from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
 from timeline.timeline import (
     ASSIGNING,
     EMPTY,
@@ -23,6 +23,7 @@ from timeline.timeline import (
     RECONCILING,
     STABLE,
     Moment,
+    current,
     elapsed,
     enter,
     not_before,
@@ -30,7 +31,7 @@ from timeline.timeline import (
 
 if TYPE_CHECKING:
     from timeline.members import Changes
-    from timeline.model import GroupState, Output, Record, Row
+    from timeline.model import GroupState, Output, Row
 
     Subscription = tuple[list[str] | None, str | None]
 
@@ -54,6 +55,8 @@ _OWNED = (
     *("active_tasks", "active_tasks_pending_revocation"),
 )
 _FIRST_EPOCH = 2
+# Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
+_USUAL_TIMEOUT_MS = 300_000
 _CREATED = "the first members of a new group"
 
 
@@ -86,10 +89,12 @@ def is_upgrade(
         own: those of the classic one.
         is_complete: whether the group's members before are known.
     """
-    if any(family(r.kind) != "consumer" for r in new):
+    if not new or any(family(r.kind) != "consumer" for r in new):
         return False  # Kafka converts groups of consumers, no others
     named = {r.member_id for r in new if _has_value(r)}
     if state.group_type == "classic" and named & state.members.keys():
+        return True
+    if not is_complete and state.group_type == "classic" and _goes_on(state, new):
         return True
     if not any(r.payload is None for r in own):
         return False
@@ -99,6 +104,17 @@ def is_upgrade(
         return True
     is_known = is_complete and lives.is_alive(state)
     return not is_known and len(named) > 1
+
+
+def _goes_on(state: GroupState, new: list[Record]) -> bool:
+    """Return whether nothing refutes that a classic group with members was converted.
+
+    The group epoch begins with the group's generation then; that of a group made anew, with 1.
+    """
+    known = None if state.interval is None else state.interval["generation"]
+    values = [r.payload for r in new if r.payload is not None]
+    epochs = [v[n] for v in values for n in ("epoch", "assignment_epoch", "member_epoch") if n in v]
+    return bool(state.members and known) and max(epochs, default=known) >= known
 
 
 def is_downgrade(state: GroupState, new: list[Record], own: list[Record]) -> bool:
@@ -150,40 +166,63 @@ def read(
         is_cut: whether more of them may be missing.
         is_upgrade: whether the batch converts a classic group.
     """
-    was_alive = lives.is_alive(state)
     begins, batch = _entered(state, output, batch, is_complete=is_complete, is_upgrade=is_upgrade)
     if not batch:
         return
-    last, before, subscribed = batch[-1], state.members, _subscriptions(state)
-    kind = family(last.kind)
+    last, subscribed = batch[-1], _subscriptions(state)
+    if is_complete and state.untold is not None:
+        # The state that it had until now follows from what is known.
+        _tell(state, output)
+    state.is_partial = is_cut or not is_complete
+    kind, before, has_others = family(last.kind), state.members, False
     if state.group_type != kind:
         state.group_type, state.epochs, state.members = kind, Epochs(), {}
     else:
+        if not is_complete:
+            state.gap_at = borne_out_until(state) if state.gap_at is None else state.gap_at
+            state.gap_epoch, state.unnamed = state.epochs.group, list(state.members)
+            named = {r.member_id for r in batch if r.member_id is not None}
+            has_others = not named <= state.members.keys() | state.absent.keys()
+        before = _present(state, batch)
         state.members = dict(before)
     epoch = state.epochs.group
     for record in batch:
         _apply(state, record)
     state.commits, state.live = Commits(), []
     when = lives.moment(state, last)
-    is_seen = is_complete if begins else was_alive
-    if is_cut or not (is_complete and is_seen):
+    if is_cut or not is_complete:
         # Of the same time is but the former part of what the hole took something of.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
+    state.is_gapped |= state.is_partial
+    if state.gap_epoch is not None:
+        _mind_the_gap(state, output, last, when, has_others=has_others)
+    before = _without_absent(state, before, when)
     if is_upgrade:
+        if not is_complete:
+            doubt(state)
         named = {r.member_id for r in batch if _has_value(r)}
-        _upgraded(state, output, last, when, has_left=bool(before.keys() - named))
+        has_left = is_complete and bool(before.keys() - named)
+        _upgraded(state, output, last, when, has_left=has_left)
     changes = compare({} if state.generation is None else before, state.members)
     replaced = compare(before, state.members).replaced
     if state.epochs.group not in (None, epoch):
         is_new = (is_complete and begins) or _is_creation(state, batch)
-        why = _cause(state, changes, subscribed, is_upgrade=is_upgrade, is_new=is_new)
+        why = _cause(
+            state, changes, subscribed, (epoch, is_complete), is_upgrade=is_upgrade, is_new=is_new
+        )
         _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
-    elif state.generation is not None and any(changes):
-        _amend(state.generation, changes, len(state.members))
+        state.is_gapped = state.is_partial
+    elif state.generation is not None:
+        _amend(state, state.generation, changes)
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
-    if is_seen or is_upgrade or _is_known(state):
+    # What the hole took of the batch itself brings no member, and no rebalance.
+    is_certain = (STABLE, EMPTY) if is_complete else (STABLE,)
+    if not state.is_partial or (_is_known(state) and _state(state) in is_certain):
         _enter(state, output, last, when)
+        state.untold = None
+    else:
+        state.untold = [last.offset, last.timestamp]
     follow(
         state,
         output,
@@ -195,6 +234,111 @@ def read(
         replaced=replaced,
     )
     _passed(state, when)
+
+
+# -- where records are missing ---------------------------------------------------------------------
+
+
+def _present(state: GroupState, batch: list[Record]) -> dict[str, Member]:
+    """Return the members before a batch, with those that it shows to be members still."""
+    named = {r.member_id for r in batch if r.member_id is not None}
+    state.unnamed = [m for m in state.unnamed if m not in named]
+    back = {k: m for k, m in state.absent.items() if k in named}
+    state.absent = {k: m for k, m in state.absent.items() if k not in named}
+    return {**state.members, **back}
+
+
+def _mind_the_gap(
+    state: GroupState, output: Output, record: Record, when: Moment, *, has_others: bool
+) -> None:
+    """Set members aside that may have left while records went missing.
+
+    Nothing tells of a leave whose tombstones the cleaner removed. Who is there reaches each epoch
+    of the group, which is written.
+
+    Args:
+        state: the group, changed.
+        output: takes the rows that are complete now.
+        record: the last record.
+        when: its time.
+        has_others: whether a record names a member that is not known: it came in the meantime.
+    """
+    epochs = state.epochs
+    known = (epochs.group, epochs.assignment, *epochs.member.values())
+    newest = max((e for e in known if e is not None), default=0)
+    if not has_others and newest <= (state.gap_epoch or 0):
+        if not state.unnamed:
+            state.gap_epoch = state.gap_at = None
+        return
+    _end_rebalance(state, output, record, when)
+    # Who has moved on to the very next epoch has missed none.
+    is_next = not has_others and newest - (state.gap_epoch or 0) == 1
+    doubt(state, state.unnamed if is_next else None)
+    state.absent |= {k: state.members.pop(k) for k in state.unnamed if k in state.members}
+    state.absent_since, state.gap_epoch, state.gap_at, state.unnamed = when.at, None, None, []
+
+
+def _end_rebalance(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """Let a rebalance be over that records went missing in: Kafka fences who is not done in time."""
+    if current(state) not in (ASSIGNING, RECONCILING) or state.gap_at is None or when.at is None:
+        return
+    timeouts = [m.rebalance_timeout_ms or _USUAL_TIMEOUT_MS for m in state.members.values()]
+    at = min(state.gap_at + max(timeouts, default=_USUAL_TIMEOUT_MS), when.at)
+    enter(
+        state,
+        output,
+        STABLE,
+        Moment(at, state.gap_at, when.at),
+        record,
+        generation=state.gap_epoch,
+        member_count=len(state.members),
+    )
+
+
+def _without_absent(
+    state: GroupState, before: dict[str, Member], when: Moment
+) -> dict[str, Member]:
+    """Let go members that were not named in time, and return those before without the others.
+
+    Who does not reach an epoch within its rebalance timeout is fenced
+    (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
+    """
+    if state.absent and when.at is not None and state.absent_since is not None:
+        waited = when.at - state.absent_since
+        timeouts = {
+            k: m.rebalance_timeout_ms or _USUAL_TIMEOUT_MS for k, m in state.absent.items()
+        }
+        _forget(state, [k for k, timeout in timeouts.items() if waited > timeout])
+    return {k: m for k, m in before.items() if k not in state.absent}
+
+
+def _forget(state: GroupState, gone: list[str]) -> None:
+    for member_id in gone:
+        del state.absent[member_id]
+        for known in (state.epochs.member, state.epochs.is_stable, state.epochs.target):
+            known.pop(member_id, None)
+
+
+def _tell(state: GroupState, output: Output) -> None:
+    """Tell the state as of the last record, if all that it follows from is known by now."""
+    if state.untold is not None and _is_known(state):
+        record = Record(*state.untold, "", None, None)
+        when = lives.moment(state, record)
+        _enter(state, output, record, when._replace(earliest=state.clock))
+    state.untold = None
+
+
+def tell_the_rest(state: GroupState, output: Output) -> None:
+    """Tell the state of a group of which all was read that the log has.
+
+    What the cleaner leaves of a log has the last record of each key, so that nobody else is there.
+    """
+    if state.absent:
+        _forget(state, list(state.absent))
+        record = Record(state.record_offset or 0, state.clock, "", None, None)
+        when, number = Moment(state.clock, None, state.clock), state.epochs.group
+        follow(state, output, state.members, record, when, generation=number, end_cause=LEFT)
+    _tell(state, output)
 
 
 def _passed(state: GroupState, when: Moment) -> None:
@@ -218,14 +362,23 @@ def _entered(
     state.record_offset = last.offset
     ends = [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]
     if ends:
-        lives.end_by_tombstone(state, output, last, kind)
+        lives.end_by_tombstone(state, output, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
-    elif state.group_type not in (None, kind) and not is_upgrade:
+    elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
         lives.end_without_tombstone(state, output, last)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
     return begins, batch
+
+
+def _begins_again(state: GroupState, batch: list[Record]) -> bool:
+    """Return whether the epochs of a group begin again: Kafka never lowers one of a group."""
+    known, interval = state.epochs.group, state.interval
+    if known is None and interval is not None and interval["group_type"] == "classic":
+        known = interval["generation"]  # converted, as far as was known
+    epochs = [r.payload["epoch"] for r in batch if is_metadata(r) and r.payload is not None]
+    return known is not None and bool(epochs) and min(epochs) < known
 
 
 def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> None:
@@ -265,17 +418,16 @@ def _is_creation(state: GroupState, batch: list[Record]) -> bool:
 
 
 def _is_known(state: GroupState) -> bool:
-    """Return whether enough of a group's records were read for its state to follow from them.
+    """Return whether the records that were read are those that the state follows from.
 
-    That no member is known does not make a group Empty; that a target assignment has none does.
+    That no member is known makes no group Empty if it has an assignment for one.
     """
     epochs = state.epochs
-    if not state.members:
-        is_last = epochs.group is not None and epochs.assignment == epochs.group
-        return is_last and not epochs.member and not epochs.target
-    return epochs.group is not None and (
-        epochs.assignment is not None or state.group_type == "share"
-    )
+    if epochs.group is None or (state.group_type == "streams" and epochs.topology is None):
+        return False
+    if not state.members and (epochs.member or epochs.target):
+        return False
+    return epochs.assignment is not None or state.group_type == "share"
 
 
 # -- what the records hold -------------------------------------------------------------------------
@@ -436,13 +588,22 @@ def _bump(
     generations.fill_members(row, changes, state.members)
 
 
-def _amend(row: Row, changes: Changes, member_count: int) -> None:
-    """Put down members that changed without a new epoch: a static member that came back."""
+def _amend(state: GroupState, row: Row, changes: Changes) -> None:
+    """Put down members that changed without a new epoch.
+
+    A static member came back; or records are missing, and tell of members later, or not at all.
+    """
+    if not any(changes) and row["member_count"] == len(state.members):
+        return
     named: Row = {}
     generations.fill_members(named, changes, {})
     for column in ("members_joined", "members_left", "members_replaced"):
         row[column] += named[column]
-    row["member_count"] = member_count
+    gone = {m.member_id for m in changes.left} | state.absent.keys()
+    row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
+    if row["idle_members"] is not None:
+        row["idle_members"] = [m for m in row["idle_members"] if m not in gone]
+    row["member_count"] = len(state.members)
 
 
 def _assigned(state: GroupState, at: int | None) -> None:
@@ -490,8 +651,9 @@ def _settled(state: GroupState, at: int | None) -> None:
     if state.group_type == "share" and row["join_completed_at"] is None:
         return  # a share group is Stable before its members have an assignment, too
     row["stable_at"] = at
-    row["sync_ms"] = elapsed(row["join_completed_at"], at)
-    row["rebalance_ms"] = elapsed(row["join_started_at"], at)
+    if not state.is_gapped:  # else records may be missing of when it was so before
+        row["sync_ms"] = elapsed(row["join_completed_at"], at)
+        row["rebalance_ms"] = elapsed(row["join_started_at"], at)
 
 
 def _subscriptions(state: GroupState) -> dict[str, Subscription]:
@@ -502,6 +664,7 @@ def _cause(
     state: GroupState,
     changes: Changes,
     subscribed: dict[str, Subscription],
+    came_after: tuple[int | None, bool],
     *,
     is_upgrade: bool,
     is_new: bool,
@@ -519,4 +682,7 @@ def _cause(
             return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
     if not state.members:
         return cause.UNKNOWN, "the group has no members"
+    epoch, is_complete = came_after
+    if not is_complete and (state.epochs.group or 0) - (epoch or 0) > 1:
+        return cause.UNKNOWN, "records of epochs in between are missing"
     return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"
