@@ -51,7 +51,8 @@ OUTPUT: tuple[Column, ...] = (
 
 GENERATION_COLUMNS = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
-    *("join_started_at", "join_completed_at", "join_completed_at_min", "stable_at", "ended_at"),
+    *("join_started_at", "join_started_at_max", "join_completed_at", "join_completed_at_min"),
+    *("stable_at", "ended_at"),
     *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
     *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
     "subscribed_topics",
@@ -60,7 +61,7 @@ GENERATION_COLUMNS = (
     *("record_partition", "record_offset", "record_timestamp"),
 )
 STATE_COLUMNS = (
-    *("state", "generation", "started_at"),
+    *("state", "generation", "started_at_max"),
     *("record_partition", "record_offset", "record_timestamp"),
 )
 SESSION_COLUMNS = (

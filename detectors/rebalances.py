@@ -75,7 +75,7 @@ def still_rebalancing(memory: Row, limits: Values, state: Row, now: int) -> Iter
         state: the open row of group_states.
         now: time of the log.
     """
-    since = state.get("started_at")
+    since = state.get("started_at_max")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
     allowed = _allowed_ms(limits, (memory.get("last") or {}).get("rebalance_timeout_ms"))
@@ -147,7 +147,7 @@ def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -
         "clock": clock,
         "series": last["series"] if last is not None and goes_on else clock,
         "counts": 0 if number == 1 else 1 + aborted,
-        "ms": generation.get("rebalance_ms") or 0,
+        "ms": _took(generation) or 0,
         "join_ms": generation.get("join_ms"),
         "cause": generation["cause"],
         "session_timeout_ms": generation.get("session_timeout_ms"),
@@ -292,7 +292,7 @@ def _aborted(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> It
 def _slow(_: Row, limits: Values, generation: Row, __: SlotChanges) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
     limit = limits["slow_rebalance"]
-    join, sync = generation.get("join_ms") or 0, generation.get("sync_ms") or 0
+    join, sync = _joined_for(generation), generation.get("sync_ms") or 0
     sync_limit = limit["sync_ms"]
     if generation["group_type"] != "classic":
         # Members of the new protocols give partitions up one after the other, as they poll.
@@ -309,9 +309,24 @@ def _slow(_: Row, limits: Values, generation: Row, __: SlotChanges) -> Iterator[
     )
 
 
+def _joined_for(generation: Row) -> int:
+    """Return for how long the members joined at least: what is only estimated shows nothing."""
+    since, until = generation.get("join_started_at_max"), generation.get("join_completed_at_min")
+    return max(0, until - since) if since is not None and until is not None else 0
+
+
+def _took(generation: Row) -> int | None:
+    """Return how long a rebalance lasted at least; None if it did not get to its end."""
+    if generation["group_type"] != "classic":
+        return generation.get("rebalance_ms")
+    if generation.get("stable_at") is None:
+        return None
+    return _joined_for(generation) + (generation.get("sync_ms") or 0)
+
+
 def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
     """Find rebalances longer than any member may take."""
-    took = generation.get("rebalance_ms")
+    took = _took(generation)
     if took is None or not generation.get("member_count"):
         return
     timeouts = [
@@ -454,7 +469,9 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     if start is not None and end is not None:
         for hit in _conditions_of(limits, generation, start, max(start, end)):
-            findings.add(hit)
+            # What a generation of seconds has is on the way to the next: it ends nothing.
+            if hit.ended_at - start >= limits[hit.kind]["least_ms"]:
+                findings.add(hit)
             found[hit.kind].append(hit.subject)
     findings.end_others(found)
 

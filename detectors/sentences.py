@@ -110,7 +110,8 @@ def _aborted(e: Row) -> str:
 def _slow(e: Row) -> str:
     return (
         f"{e['of']} had {count(e['rebalances'], 'slow rebalance')} ({e['when']}): members took up"
-        f" to {duration(e['join_ms'])} to join, and the assignment up to {duration(e['sync_ms'])}."
+        f" to {duration(e['join_ms'])} at least to join, and the assignment up to"
+        f" {duration(e['sync_ms'])}."
     )
 
 

@@ -267,7 +267,7 @@ def _was_recreated(
 
 def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
     """Estimate when the rebalance began."""
-    end = step.completed.at
+    end, state.quiet = step.completed.at, None
     if end is None:
         return Moment(None, None, None)
     began = state.interval
@@ -299,8 +299,10 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
         started = started._replace(earliest=earliest_exit(began))
-    if step.is_complete and not step.missing:
-        estimate.learn(state, end, step.members)
+    if step.is_complete:
+        state.quiet = estimate.would_show(state, end, step.members, step.aborted)
+        if not step.missing:
+            estimate.learn(state, end, step.members)
     return started
 
 

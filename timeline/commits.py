@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from timeline import classic, lives
 from timeline.model import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import numpy as np
 
     from timeline.model import GroupState, Output
 
@@ -53,6 +53,8 @@ def first_time(chunk: CommitChunk) -> int | None:
 
 def note(state: GroupState, chunk: CommitChunk) -> None:
     """Note when the group committed; cutting commits into chunks changes nothing."""
+    if state.quiet is not None:
+        _note_again(state, chunk)
     commits = state.commits
     owners = _owners(state)
     last, by_member = commits.last, commits.by_member
@@ -77,6 +79,18 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
                 known[1:] = known[1] + 1, max(known[2], pause)
             known[0] = time
     commits.last = last
+
+
+def _note_again(state: GroupState, chunk: CommitChunk) -> None:
+    """Note that partitions are committed again that nobody did in a join phase, see `would_show`."""
+    row, quiet = state.generation, state.quiet or {}
+    stable = None if row is None else row["stable_at"]
+    if row is None or stable is None or (chunk.times > stable + quiet["within"]).any():
+        state.quiet = None
+    in_time = (chunk.times >= (stable or 0)) & (chunk.times <= (stable or 0) + quiet["within"])
+    if row is not None and np.isin(chunk.partitions[in_time], quiet["partitions"]).any():
+        row["join_started_at_max"] = max(row["join_started_at"], quiet["by"])
+        state.quiet = None
 
 
 def is_simple(state: GroupState) -> bool:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from timeline.timeline import Moment, earliest_exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from timeline.model import GroupState, Member
+    from timeline.model import GroupState, Member, Row
 
 # group.initial.rebalance.delay.ms, as brokers have it unless configured otherwise.
 _INITIAL_DELAY_MS = 3_000
@@ -40,7 +40,7 @@ _UNUSUAL_PAUSE = 1.25
 # So many pauses show a rhythm.
 _PAUSES = 2
 # So many of the last rebalances with members that exceed their time to poll show that it is usual.
-_OVERDUE = 2
+_OVERDUE = 4
 # So many members that re-joined at once show that nobody was waited for.
 _TOGETHER = 2
 # Such a member has been there for its rebalance timeout at least, and a few batches at most.
@@ -213,24 +213,86 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     if since is None:
         return 0
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0]) for m in _working(state)}
-    stay = {m: r for m, r in rhythms.items() if m in members or missing}
+    stay = {m: r for m, r in rhythms.items() if m in members or missing or not members}
+    quiet = [(last, usual) for _, last, usual in _quiet(state, end, stay)]
     if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
         first = min((last for last, *_ in stay.values()), default=end)
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
-        return end - since - (first - since) // 4 if is_known else 0
-    gone = [m for m in state.members if m not in members]
-    quiet = []
-    for last, moments, longest in stay.values():
-        usual = longest if moments > _PAUSES else state.usual_pause
-        if usual is not None and end - last > max(usual, _HEARTBEAT_MS) * _UNUSUAL_PAUSE:
-            quiet.append((last, usual))
+        return end - since - (first - since) // 5 if is_known else 0
     if not quiet:
         return 0
     first, usual = min(quiet)
-    latest = max(last for last, *_ in rhythms.values())
-    goes_on = latest - first > max(usual, _HEARTBEAT_MS) * _UNUSUAL_PAUSE
-    ends_late = gone and end - first <= _waited(state, gone, members) + _HEARTBEAT_MS
-    return end - first if goes_on or ends_late or missing else 0
+    if not members:
+        # One session ended after the other.
+        return max(quiet)[0] - first
+    if missing or (len(quiet) == len(stay) and _waited(state, end - first, members)):
+        return end - first
+    # Who has committed nothing at all may have had nothing to commit.
+    first, usual = min((q for q in quiet if q[0] > since), default=(end, 0))
+    goes_on = max(last for last, *_ in rhythms.values()) - first > _unusual(usual)
+    return end - first if goes_on else 0
+
+
+def _quiet(
+    state: GroupState, end: int, rhythms: dict[str, list[int]]
+) -> Iterator[tuple[str, int, int]]:
+    """Return the members that had not committed for unusually long, since when, and what is usual."""
+    for member_id, (last, moments, longest) in rhythms.items():
+        usual = longest if moments > _PAUSES else state.usual_pause
+        if usual is not None and end - last > _unusual(usual):
+            yield member_id, last, usual
+
+
+def _unusual(pause: int) -> float:
+    return max(pause, _HEARTBEAT_MS) * _UNUSUAL_PAUSE
+
+
+def would_show(
+    state: GroupState, end: int, members: dict[str, Member], missing: int
+) -> Row | None:
+    """Return what commits behind a join phase would show that it had begun by some time.
+
+    A member that committed again and again fell silent, while one that is there, too, went on; or
+    all did, while attempts to rebalance were given up. If its partitions are committed again as
+    soon as the group is stable, there was something to commit all the time: it waited.
+
+    Returns:
+        `partitions`, hashes of those that have to be committed `within` so many ms from when the
+        group is stable; `by`, when the join phase had begun then.
+    """
+    rhythms = {m: r for m, r in state.commits.by_member.items() if m in state.members}
+    if missing:
+        return _given_up(state, end, rhythms)
+    stay = {m: r for m, r in rhythms.items() if m in members}
+    quiet = list(_quiet(state, end, {m: r for m, r in stay.items() if r[1] > _PAUSES}))
+    if not quiet:
+        return None
+    _, first, usual = min(quiet, key=lambda q: q[1])
+    if max(last for last, *_ in stay.values()) - first <= _unusual(usual):
+        return None
+    by = min(last + usual for _, last, usual in quiet)
+    return _shown(state, [m for m, *_ in quiet], min(by, end), max(usual for *_, usual in quiet))
+
+
+def _given_up(state: GroupState, end: int, rhythms: dict[str, list[int]]) -> Row | None:
+    """Return what would show that a group stood still, when attempts to rebalance were given up."""
+    since = None if state.interval is None else state.interval["started_at"]
+    if since is None or not rhythms:
+        return None
+    # With few commits, the time until the first of them is as good a measure.
+    usual = max(max(longest, last - since - longest) for last, _, longest in rhythms.values())
+    last = max(last for last, *_ in rhythms.values())
+    is_quiet = end - last > _unusual(usual)
+    by = min(last + max(usual, _HEARTBEAT_MS), end)
+    return _shown(state, list(state.members), by, usual) if is_quiet else None
+
+
+def _shown(state: GroupState, member_ids: list[str], by: int, usual: int) -> Row:
+    partitions = {p for m in member_ids for p in state.members[m].committing}
+    # Who has just got its partitions may take longer to commit than usual.
+    sessions = (state.members[m].session_timeout_ms or 0 for m in member_ids)
+    within = round(_unusual(max(usual, *sessions)))
+    return {"partitions": sorted(partitions), "by": by, "within": within}
 
 
 def _working(state: GroupState) -> list[str]:
@@ -238,24 +300,26 @@ def _working(state: GroupState) -> list[str]:
     return [k for k, m in state.members.items() if m.assigned_topics]
 
 
-def _waited(state: GroupState, gone: list[str], members: dict[str, Member]) -> int:
-    """Return how long Kafka waits for members that are gone, while others came or stayed."""
-    joined = any(k not in state.members for k in members)
-    timeouts = (
-        (m.session_timeout_ms if joined else m.rebalance_timeout_ms) or 0
-        for m in map(state.members.__getitem__, gone)
-    )
-    return max(timeouts, default=0)
+def _waited(state: GroupState, ms: int, members: dict[str, Member]) -> bool:
+    """Return whether Kafka can have waited so long for members that are gone, or were away.
+
+    Where another joined, the session of the former has to end; else a member was too late.
+    """
+    known = state.members
+    gone = [k for k in known if k not in members]
+    if any(k not in known for k in members):
+        sessions = (known[k].session_timeout_ms or 0 for k in gone or known)
+        return ms <= max(sessions, default=-_HEARTBEAT_MS) + _HEARTBEAT_MS
+    timeouts = (known[k].rebalance_timeout_ms or 0 for k in gone)
+    return abs(ms - max(timeouts, default=0)) <= _HEARTBEAT_MS
 
 
 def _are_young(state: GroupState, end: int) -> bool:
     """Return whether most members have been there for a few of their times to poll at most."""
-    ages = [
-        (end - state.sessions[k]["joined_at"]) / (m.rebalance_timeout_ms or 1)
-        for k, m in state.members.items()
-        if k in state.sessions and state.sessions[k]["joined_at"] is not None
-    ]
-    return sum(age <= _POLLS[1] for age in ages) > len(ages) / 2
+    shortest = min((m.rebalance_timeout_ms or 0 for m in state.members.values()), default=0)
+    joined = [row["joined_at"] for k, row in state.sessions.items() if k in state.members]
+    young = [at for at in joined if at is not None and end - at <= _POLLS[1] * shortest]
+    return len(young) > len(joined) / 2
 
 
 def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool:

@@ -19,8 +19,6 @@ RESTARTED = "restarted"
 EMPTIED = "group_emptied"
 DELETED = "group_deleted"
 CONVERTED = "group_converted"
-# Share groups give a partition to many members at once, and assignors of the classic protocol may.
-_GIVEN_UP_FIRST = ("consumer", "streams")
 
 
 class Changes(NamedTuple):
@@ -176,6 +174,7 @@ def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
         state: the group.
         member_ids: the members that may have changed; None for all.
     """
+    state.has_doubts = True
     until = borne_out_until(state) if state.gap_at is None else state.gap_at
     for row in (*state.sessions.values(), *state.owners.values()):
         if row.get("known_until") is None and (member_ids is None or row["member_id"] in member_ids):
@@ -210,17 +209,17 @@ def follow_owners(
     same = before or {}
     new = [m for k, m in after.items() if same.get(k) is not m]
     owned = {key for member in new for key in member.ownerships}
-    for key in list(keys):
-        row = state.owners.get(key)
-        if row is not None and (key not in owned or row.get("known_until") is not None):
+    ended = [key for key in keys if key not in owned]
+    if state.has_doubts:
+        # Who owned a partition before and after need not have owned it in between.
+        doubted = [k for k, row in state.owners.items() if row.get("known_until") is not None]
+        again = [k for k in doubted if state.owners[k]["member_id"] not in state.absent]
+        ended += again
+        new += [m for m in after.values() if m not in new and m.ownerships.keys() & again]
+        state.has_doubts = len(again) < len(doubted)
+    for key in ended:
+        if key in state.owners:
             _end(state, output, key, at)
-    if state.group_type in _GIVEN_UP_FIRST and (state.is_gapped or state.is_partial):
-        # Who owned it has given it up: Kafka gives a partition to nobody before
-        # (ConsumerGroup.partitionEpoch, StreamsGroup).
-        taken = {key.rpartition("/")[0] for key in owned}
-        for key in [k for k in state.owners if k not in owned]:
-            if key.rpartition("/")[0] in taken:
-                _end(state, output, key, at)
     for member in new:
         of_member = None
         for key, (topic, partition) in member.ownerships.items():

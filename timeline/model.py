@@ -170,6 +170,8 @@ class GroupState:
         usual_pause: longest pause between two commits of one member, in the last generation that
             had a rhythm.
         overdue: of the last rebalances, whether a member had exceeded its time to poll.
+        quiet: what would show that the last join phase had begun by a time: see
+            `estimate.would_show`.
         seen_at: time up to which no record is missing behind the group's last one; None if not
             known.
         absent: members that no record has named since records went missing, while the group's
@@ -183,6 +185,7 @@ class GroupState:
             that it follows from may be missing.
         is_partial: whether records that the state follows from may be missing.
         is_gapped: whether records are missing since the open generation began.
+        has_doubts: whether an open ownership is not known beyond some time.
         classic_since: since when the classic group was stable, while it is of the new protocol.
         initial_delay_ms: length of the group's own first join, where the log tells it.
         live: hashes of the partitions with an offset, of a group that has no record of its own.
@@ -208,6 +211,7 @@ class GroupState:
     cycles: list[int] = field(default_factory=list)
     usual_pause: int | None = None
     overdue: list[bool] = field(default_factory=list)
+    quiet: Row | None = None
     seen_at: int | None = None
     absent: dict[str, Member] = field(default_factory=dict)
     absent_since: int | None = None
@@ -217,6 +221,7 @@ class GroupState:
     untold: list[int | None] | None = None
     is_partial: bool = False
     is_gapped: bool = False
+    has_doubts: bool = False
     initial_delay_ms: int | None = None
     live: list[int] = field(default_factory=list)
     classic_since: int | None = None

@@ -490,6 +490,24 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
         # (ConsumerGroup.maybeUpdatePartitionEpoch).
         assigned = _partitions(state, payload, *_OWNED)
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
+        if state.group_type != "share" and (state.is_partial or state.is_gapped):
+            _take(state, member_id)
+
+
+def _take(state: GroupState, member_id: str) -> None:
+    """Take the partitions of a member from others, whose records of giving them up are missing.
+
+    Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
+    """
+    taken = set(state.members[member_id].partitions)
+    for members in (state.members, state.absent):
+        for other, member in members.items():
+            if other != member_id and not taken.isdisjoint(member.partitions):
+                left: dict[str, list[int]] = {}
+                for topic, partition in map(partition_of, member.partitions):
+                    if partition_key(topic, partition) not in taken:
+                        left.setdefault(topic, []).append(partition)
+                members[other] = replace(member, assigned=left)
 
 
 def _topic_names(state: GroupState, _: str, payload: Row | None) -> None:
