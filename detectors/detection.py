@@ -57,6 +57,7 @@ GENERATION_COLUMNS = (
     "subscribed_topics",
     *("members_joined", "members_left", "members_replaced", "cause"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
+    *("delay_ms", "waiting_tasks", "waiting_since"),
     *("record_partition", "record_offset", "record_timestamp"),
 )
 STATE_COLUMNS = (

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from detectors.model import Findings, Row
     from detectors.thresholds import Values
 
+_CONFIGURATION = "configuration_changed"
 _CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions")
 # Causes without a change of members: each is normal once an hour; a burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
     "subscription_changed",
     "topic_deleted",
+    _CONFIGURATION,
     "leader_rejoined",
     "coordinator_failover_suspected",
     "unknown",
@@ -59,6 +61,8 @@ def examine(
     for detector in (_storm, _aborted, _slow, _stuck, _flapping, _leader, _recreated, _protocol):
         for hit in detector(memory, limits, generation, changes):
             findings.add(hit, memory["clock"])
+    for hit in _waiting(memory, limits, generation, now):
+        findings.add(hit, memory["clock"])
     _conditions(limits, findings, generation, now)
     memory["last"] = {
         name: generation.get(name)
@@ -132,7 +136,8 @@ def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -
     del sessions[
         : max(len(sessions) - _SESSIONS, bisect_left(sessions, clock - HOUR_MS, key=_since))
     ]
-    number = _repetition(memory, generation, changes, clock)
+    limit = limits["rebalance_storm"]
+    number = _repetition(memory, limit, generation, changes, clock)
     apart: list[int] = memory.setdefault("apart", [])
     del apart[: bisect_left(apart, clock - HOUR_MS)]
     if number <= 1:
@@ -157,7 +162,6 @@ def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -
     seen.append(event)
     if number == 1:
         return
-    limit = limits["rebalance_storm"]
     sums, before_hour = _sums(event), seen[0]["before"]
     in_hour = {name: number - before_hour.get(name, 0) for name, number in sums.items()}
     before_short = seen[bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)]["before"]
@@ -219,8 +223,13 @@ def _sums(event: Row) -> dict[str, int]:
     return sums
 
 
-def _repetition(memory: Row, generation: Row, changes: SlotChanges, at: int) -> int:
-    """Return how often such a rebalance happened within the hour, with this; 0 if not counted."""
+def _repetition(
+    memory: Row, limit: dict[str, float], generation: Row, changes: SlotChanges, at: int
+) -> int:
+    """Return how often such a rebalance happened within the hour, with this; 0 if not counted.
+
+    What is normal more often than once is 1 as long as it is.
+    """
     cause = generation["cause"]
     if cause in _PART_OF_ANOTHER:
         return 0
@@ -230,7 +239,8 @@ def _repetition(memory: Row, generation: Row, changes: SlotChanges, at: int) -> 
     times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
     is_new = not times or at - times[-1] > _BURST_MS
     bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
-    return len(bursts[cause]) if is_new else 0
+    normal = limit["configurations_an_hour"] if cause == _CONFIGURATION else 1
+    return max(1, len(bursts[cause]) - round(normal) + 1) if is_new else 0
 
 
 def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None:
@@ -332,6 +342,43 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iter
             },
             last_values={"generation": generation["generation"]},
         )
+
+
+def _waiting(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
+    """Find tasks of Connect that nobody runs for longer than their scheduled delay.
+
+    The leader is to hand them out in the rebalance that the delay ends with, or before.
+    """
+    since, delay = generation.get("waiting_since"), generation.get("delay_ms")
+    if since is None or delay is None:
+        memory.pop("longest_delay", None)
+        return
+    longest = memory["longest_delay"] = max(delay, memory.get("longest_delay", 0))
+    end = generation.get("ended_at") or now
+    allowed = longest + _allowed_ms(limits, generation.get("rebalance_timeout_ms"))
+    if end is None or end - since <= allowed:
+        return
+    tasks = generation.get("waiting_tasks") or []
+    record = _position(generation)
+    yield Hit(
+        "stuck_rebalance",
+        "",
+        WARNING,
+        since,
+        end,
+        record,
+        record,
+        _TEN_MINUTES_MS,
+        label="tasks_wait",
+        sums={"delays": 1},
+        maxima={"waited_ms": end - since, "allowed_ms": allowed, "rebalance_ms": end - since},
+        last_values={
+            "delay_ms": delay,
+            "waiting": len(tasks),
+            "leader": generation.get("leader_client_id"),
+        },
+        lists={"tasks": list(tasks)},
+    )
 
 
 def _aborted_for_certain(generation: Row) -> int:
@@ -468,7 +515,8 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
 
     members = generation.get("member_count") or 0
     idle = generation.get("idle_members") or []
-    if idle and generation["group_type"] != "share":
+    # A worker of Connect that came back waits for its tasks, which the leader holds back for it.
+    if idle and generation["group_type"] != "share" and not generation.get("delay_ms"):
         many = len(idle) >= limits["idle_members"]["warning_share"] * members
         yield holds(
             "idle_members",
