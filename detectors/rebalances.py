@@ -239,7 +239,7 @@ def _repetition(
     times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
     is_new = not times or at - times[-1] > _BURST_MS
     bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
-    normal = limit["configurations_an_hour"] if cause == _CONFIGURATION else 1
+    normal = limit["reconfigurations_an_hour"] if cause == _CONFIGURATION else 1
     return max(1, len(bursts[cause]) - round(normal) + 1) if is_new else 0
 
 
