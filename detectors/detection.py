@@ -52,7 +52,8 @@ OUTPUT: tuple[Column, ...] = (
 GENERATION_COLUMNS = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
     *("join_started_at", "join_completed_at", "join_completed_at_min", "stable_at", "ended_at"),
-    *("join_ms", "sync_ms", "rebalance_ms", "protocol", "leader_client_id", "member_count"),
+    *("join_ms", "sync_ms", "rebalance_ms", "protocol_type", "protocol", "leader_client_id"),
+    "member_count",
     *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
     "subscribed_topics",
     *("members_joined", "members_left", "members_replaced", "cause"),

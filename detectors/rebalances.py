@@ -34,6 +34,7 @@ _NO_MEMBER = {
 }
 # The second half of a rebalance that is counted already, or a step that moves no partition.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
+_CONNECTOR_AND_TASK = 2
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
@@ -347,37 +348,56 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iter
 def _waiting(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
     """Find tasks of Connect that nobody runs for longer than their scheduled delay.
 
-    The leader is to hand them out in the rebalance that the delay ends with, or before.
+    The leader is to hand them out in the rebalance that the delay ends with, or before. What waits
+    in one generation does so till the next is in force, if none is missing in between.
     """
+    wait: Row | None = memory.pop("wait", None)
+    if wait is not None and (
+        generation["generation"] == wait["generation"] + 1
+        or generation.get("aborted_evidence") == "complete"
+    ):
+        yield from _waited(limits, wait, generation, generation.get("stable_at"))
+    else:
+        wait = None
     since, delay = generation.get("waiting_since"), generation.get("delay_ms")
     if since is None or delay is None:
-        memory.pop("longest_delay", None)
         return
-    longest = memory["longest_delay"] = max(delay, memory.get("longest_delay", 0))
-    end = generation.get("ended_at") or now
-    allowed = longest + _allowed_ms(limits, generation.get("rebalance_timeout_ms"))
-    if end is None or end - since <= allowed:
+    memory["wait"] = {
+        "generation": generation["generation"],
+        "since": since,
+        "tasks": generation.get("waiting_tasks") or [],
+        "delay_ms": delay,
+        "longest_ms": max(delay, 0 if wait is None else wait["longest_ms"]),
+        "rebalance_timeout_ms": generation.get("rebalance_timeout_ms"),
+        "leader": generation.get("leader_client_id"),
+    }
+    if generation.get("ended_at") is None:
+        yield from _waited(limits, memory["wait"], generation, now)
+
+
+def _waited(limits: Values, wait: Row, generation: Row, end: int | None) -> Iterator[Hit]:
+    """Find that tasks waited too long until a time, as a generation shows."""
+    allowed = wait["longest_ms"] + _allowed_ms(limits, wait["rebalance_timeout_ms"])
+    if end is None or end - wait["since"] <= allowed:
         return
-    tasks = generation.get("waiting_tasks") or []
-    record = _position(generation)
+    record, waited = _position(generation), end - wait["since"]
     yield Hit(
         "stuck_rebalance",
         "",
         WARNING,
-        since,
+        wait["since"],
         end,
         record,
         record,
         _TEN_MINUTES_MS,
         label="tasks_wait",
-        sums={"delays": 1},
-        maxima={"waited_ms": end - since, "allowed_ms": allowed, "rebalance_ms": end - since},
+        maxima={"waited_ms": waited, "allowed_ms": allowed, "rebalance_ms": waited},
         last_values={
-            "delay_ms": delay,
-            "waiting": len(tasks),
-            "leader": generation.get("leader_client_id"),
+            "delay_ms": wait["delay_ms"],
+            "waiting": len(wait["tasks"]),
+            "leader": wait["leader"],
         },
-        lists={"tasks": list(tasks)},
+        lists={"tasks": wait["tasks"]},
     )
 
 
@@ -514,16 +534,22 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
         return Hit(kind, subject, severity, start, end, record, record, gap, **given)  # type: ignore[arg-type]
 
     members = generation.get("member_count") or 0
+    is_connect = generation.get("protocol_type") == "connect"
+    unit = {"unit": "task"} if is_connect else {}
     idle = generation.get("idle_members") or []
     # A worker of Connect that came back waits for its tasks, which the leader holds back for it.
     if idle and generation["group_type"] != "share" and not generation.get("delay_ms"):
         many = len(idle) >= limits["idle_members"]["warning_share"] * members
+        if is_connect:
+            # Connectors come and go, and workers wait for them; who runs no more than a connector
+            # and its task has nothing that another could take over.
+            many &= (generation.get("most_partitions") or 0) > _CONNECTOR_AND_TASK
         yield holds(
             "idle_members",
             "",
             WARNING if many else INFO,
             maxima={"idle": len(idle), "member_count": members},
-            last_values={"partitions": generation.get("assigned_partitions")},
+            last_values={"partitions": generation.get("assigned_partitions"), **unit},
             lists={"members": list(idle)},
         )
     limit = limits["assignment_skew"]
@@ -536,7 +562,7 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
                 "",
                 WARNING,
                 maxima={"most_partitions": most},
-                last_values={"mean_partitions": round(mean, 1), "member_count": members},
+                last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
     subscriptions = generation.get("subscriptions") or 0
     if subscriptions > 1:

@@ -175,9 +175,13 @@ def _protocol(e: Row) -> str:
 
 def _idle(e: Row) -> str:
     return (
-        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} of {e['of']} had no partition"
+        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} of {e['of']} had no {_unit(e)}"
         f" for {duration(e['ms'])} ({e['when']})."
     )
+
+
+def _unit(e: Row) -> str:
+    return str(e.get("unit") or "partition")
 
 
 def _orphan(e: Row) -> str:
@@ -202,7 +206,7 @@ def _orphan(e: Row) -> str:
 
 def _skew(e: Row) -> str:
     return (
-        f"One member of {e['of']} owned {count(e['most_partitions'], 'partition')}; the mean of its"
+        f"One member of {e['of']} owned {count(e['most_partitions'], _unit(e))}; the mean of its"
         f" {count(e['member_count'], 'member')} is {e['mean_partitions']} ({e['when']})."
     )
 

@@ -123,6 +123,7 @@ class _Step(NamedTuple):
         when: time of the record, when the group was Stable if it has members.
         completed: when the join phase ended.
         is_first: whether it is certain to be the generation's first record.
+        follows: whether nothing was assigned between the generation known before and this one.
     """
 
     record: Record
@@ -134,6 +135,7 @@ class _Step(NamedTuple):
     when: Moment
     completed: Moment
     is_first: bool
+    follows: bool
 
 
 def _generation(
@@ -169,7 +171,8 @@ def _generation(
         since = earliest_exit(state.interval)
         when = when._replace(earliest=since if is_own else completed.earliest)
         completed = completed._replace(earliest=since)
-    step = _Step(record, members, number, known, was, missing, when, completed, is_first)
+    follows = _follows(known, number, is_complete=is_complete)
+    step = _Step(record, members, number, known, was, missing, when, completed, is_first, follows)
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
     started = _started(state, step, changes, moved)
@@ -211,7 +214,7 @@ def _generation(
 def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     """Remember what has no owner now, and put down which tasks of Connect wait for one."""
     state.last_owners = moved.released if step.members else {}
-    waited = state.waiting if state.members else {}
+    waited = state.waiting if state.members and step.follows else {}
     state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
     connect.fill_waiting(state.generation or {}, step.members, state.waiting)
 
@@ -309,7 +312,8 @@ def _stable(state: GroupState, output: Output, step: _Step) -> None:
 
 
 def _fill_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
-    generations.fill_assignment(row, members, moved)
+    if connect.is_known(members):
+        generations.fill_assignment(row, members, moved)
     row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
     if not _is_connect(payload):
         row["unassigned_topics"] = generations.unassigned_topics(members)
@@ -345,7 +349,9 @@ def _cause(
         since_ms=since_ms,
         deleted=state.commits.deleted,
     )
-    return connect.explain(evidence) if is_connect else cause.explain(evidence)
+    if is_connect:
+        return connect.explain(evidence, follows=step.follows)
+    return cause.explain(evidence)
 
 
 def _emptied(changes: Changes) -> tuple[str, str]:
@@ -497,9 +503,14 @@ def _running(
     if not _is_connect(payload):
         return members
     last = state.interval["generation"] if state.interval is not None else None
-    follows = is_complete or (last is not None and payload["generation"] - last <= 1)
+    follows = _follows(last, payload["generation"], is_complete=is_complete)
     before = state.members if follows else {}
     return {k: connect.running(m, before.get(k)) for k, m in members.items()}
+
+
+def _follows(known: int | None, number: int, *, is_complete: bool) -> bool:
+    """Return whether no generation that was assigned may be missing before a record."""
+    return is_complete or (known is not None and number - known <= 1)
 
 
 def _is_connect(payload: Row) -> bool:

@@ -89,6 +89,11 @@ def running(member: Member, known: Member | None) -> Member:
     return replace(member, assigned={c: list(dict.fromkeys(ts)) for c, ts in left.items() if ts})
 
 
+def is_known(members: dict[str, Member]) -> bool:
+    """Return whether it is known what all workers run; so it is where nobody is one."""
+    return not any(m.worker and m.assigned is None for m in members.values())
+
+
 def delay_ms(members: dict[str, Member]) -> int:
     """Return how long the tasks of lost workers are to wait, from the assignment on."""
     return max((m.worker["delay_ms"] for m in members.values() if m.worker), default=0)
@@ -121,24 +126,31 @@ def fill_waiting(row: Row, members: dict[str, Member], tasks: dict[str, int]) ->
         row["waiting_since"] = min(tasks.values())
 
 
-def explain(evidence: Evidence) -> tuple[str, str]:
-    """Return the cause of a generation of workers, and a sentence on it."""
-    name, text = _cause(evidence)
+def explain(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
+    """Return the cause of a generation of workers, and a sentence on it.
+
+    Args:
+        evidence: what it and the one known before show.
+        follows: whether none that was assigned may be missing between them.
+    """
+    name, text = _cause(evidence, follows=follows)
     return name, text + _remarks(evidence.after)
 
 
-def _cause(evidence: Evidence) -> tuple[str, str]:
+def _cause(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
     before, after = evidence.before, evidence.after
+    if not (is_known(before) and is_known(after)):
+        evidence = replace(evidence, returned=[], recovered=[], appeared=[], vanished=[], moved=[])
     if not before or any(evidence.changes) or evidence.returned or evidence.recovered:
         return cause.explain(evidence)
-    if follows := _follow_up(evidence):
-        return cause.COOPERATIVE_FOLLOW_UP, follows
+    if follows and (left := _follow_up(evidence)):
+        return cause.COOPERATIVE_FOLLOW_UP, left
     if read := _read_on(before, after):
         parts = [f"{evidence.number(evidence.appeared)} new"] if evidence.appeared else []
         if evidence.vanished:
             parts.append(f"{evidence.number(evidence.vanished)} without owner")
         return cause.CONFIGURATION_CHANGED, "; ".join([read, *parts])
-    if delay := delay_ms(before) and delay_ms(after):
+    if follows and (delay := delay_ms(before) and delay_ms(after)):
         text = f"tasks of lost workers were put off again, by {delay / 1000:,.0f} s"
         return cause.COOPERATIVE_FOLLOW_UP, text
     return cause.explain(evidence)
