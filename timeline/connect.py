@@ -43,7 +43,7 @@ def worker_of(subscription: Row | None, assignment: Row | None) -> Worker:
     if (given or said).get("version") == 0:
         allocation = {}  # an assignment of version 0 has all
     elif held is not None:
-        allocation = tasks_of(held["assignment"])
+        allocation = tasks_of(held.get("assignment"))
     elif "allocation" in said and not is_unread:
         allocation = {}
     return Worker(
@@ -165,7 +165,7 @@ def _follow_up(evidence: Evidence) -> str | None:
         return f"workers re-joined when they had stopped {tasks}"
     if _errors(before):
         return "workers re-joined since the generation before assigned nothing"
-    if delay_ms(before) and not delay_ms(evidence.after):
+    if delay_ms(before) and not (delay_ms(evidence.after) or _errors(evidence.after)):
         found = f"; {evidence.number(evidence.appeared)} got an owner" if evidence.appeared else ""
         return f"the delay for tasks of lost workers was over{found}"
     return None
