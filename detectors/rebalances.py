@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from detectors.model import Findings, Row
     from detectors.thresholds import Values
 
+_CONFIGURATION = "configuration_changed"
 _CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions")
 # Causes without a change of members: each is normal once an hour; a burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
     "subscription_changed",
     "topic_deleted",
+    _CONFIGURATION,
     "leader_rejoined",
     "coordinator_failover_suspected",
     "unknown",
 }
 # The second half of a rebalance that is counted already, or a step that moves no partition.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
+_CONNECTOR_AND_TASK = 2
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
@@ -59,6 +62,8 @@ def examine(
     for detector in (_storm, _aborted, _slow, _stuck, _flapping, _leader, _recreated, _protocol):
         for hit in detector(memory, limits, generation, changes):
             findings.add(hit, memory["clock"])
+    for hit in _waiting(memory, limits, generation, now):
+        findings.add(hit, memory["clock"])
     _conditions(limits, findings, generation, now)
     memory["last"] = {
         name: generation.get(name)
@@ -132,7 +137,8 @@ def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -
     del sessions[
         : max(len(sessions) - _SESSIONS, bisect_left(sessions, clock - HOUR_MS, key=_since))
     ]
-    number = _repetition(memory, generation, changes, clock)
+    limit = limits["rebalance_storm"]
+    number = _repetition(memory, limit, generation, changes, clock)
     apart: list[int] = memory.setdefault("apart", [])
     del apart[: bisect_left(apart, clock - HOUR_MS)]
     if number <= 1:
@@ -157,7 +163,6 @@ def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -
     seen.append(event)
     if number == 1:
         return
-    limit = limits["rebalance_storm"]
     sums, before_hour = _sums(event), seen[0]["before"]
     in_hour = {name: number - before_hour.get(name, 0) for name, number in sums.items()}
     before_short = seen[bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)]["before"]
@@ -219,8 +224,13 @@ def _sums(event: Row) -> dict[str, int]:
     return sums
 
 
-def _repetition(memory: Row, generation: Row, changes: SlotChanges, at: int) -> int:
-    """Return how often such a rebalance happened within the hour, with this; 0 if not counted."""
+def _repetition(
+    memory: Row, limit: dict[str, float], generation: Row, changes: SlotChanges, at: int
+) -> int:
+    """Return how often such a rebalance happened within the hour, with this; 0 if not counted.
+
+    What is normal more often than once is 1 as long as it is.
+    """
     cause = generation["cause"]
     if cause in _PART_OF_ANOTHER:
         return 0
@@ -230,7 +240,8 @@ def _repetition(memory: Row, generation: Row, changes: SlotChanges, at: int) -> 
     times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
     is_new = not times or at - times[-1] > _BURST_MS
     bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
-    return len(bursts[cause]) if is_new else 0
+    normal = limit["reconfigurations_an_hour"] if cause == _CONFIGURATION else 1
+    return max(1, len(bursts[cause]) - round(normal) + 1) if is_new else 0
 
 
 def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None:
@@ -347,6 +358,62 @@ def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iter
             },
             last_values={"generation": generation["generation"]},
         )
+
+
+def _waiting(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
+    """Find tasks of Connect that nobody runs for longer than their scheduled delay.
+
+    The leader is to hand them out in the rebalance that the delay ends with, or before. What waits
+    in one generation does so till the next is in force, if none is missing in between.
+    """
+    wait: Row | None = memory.pop("wait", None)
+    if wait is not None and (
+        generation["generation"] == wait["generation"] + 1
+        or generation.get("aborted_evidence") == "complete"
+    ):
+        yield from _waited(limits, wait, generation, generation.get("stable_at"))
+    else:
+        wait = None
+    since, delay = generation.get("waiting_since"), generation.get("delay_ms")
+    if since is None or delay is None:
+        return
+    memory["wait"] = {
+        "generation": generation["generation"],
+        "since": since,
+        "tasks": generation.get("waiting_tasks") or [],
+        "delay_ms": delay,
+        "longest_ms": max(delay, 0 if wait is None else wait["longest_ms"]),
+        "rebalance_timeout_ms": generation.get("rebalance_timeout_ms"),
+        "leader": generation.get("leader_client_id"),
+    }
+    if generation.get("ended_at") is None:
+        yield from _waited(limits, memory["wait"], generation, now)
+
+
+def _waited(limits: Values, wait: Row, generation: Row, end: int | None) -> Iterator[Hit]:
+    """Find that tasks waited too long until a time, as a generation shows."""
+    allowed = wait["longest_ms"] + _allowed_ms(limits, wait["rebalance_timeout_ms"])
+    if end is None or end - wait["since"] <= allowed:
+        return
+    record, waited = _position(generation), end - wait["since"]
+    yield Hit(
+        "stuck_rebalance",
+        "",
+        WARNING,
+        wait["since"],
+        end,
+        record,
+        record,
+        _TEN_MINUTES_MS,
+        label="tasks_wait",
+        maxima={"waited_ms": waited, "allowed_ms": allowed, "rebalance_ms": waited},
+        last_values={
+            "delay_ms": wait["delay_ms"],
+            "waiting": len(wait["tasks"]),
+            "leader": wait["leader"],
+        },
+        lists={"tasks": wait["tasks"]},
+    )
 
 
 def _aborted_for_certain(generation: Row) -> int:
@@ -484,15 +551,22 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
         return Hit(kind, subject, severity, start, end, record, record, gap, **given)  # type: ignore[arg-type]
 
     members = generation.get("member_count") or 0
+    is_connect = generation.get("protocol_type") == "connect"
+    unit = {"unit": "task"} if is_connect else {}
     idle = generation.get("idle_members") or []
-    if idle and generation["group_type"] != "share":
+    # A worker of Connect that came back waits for its tasks, which the leader holds back for it.
+    if idle and generation["group_type"] != "share" and not generation.get("delay_ms"):
         many = len(idle) >= limits["idle_members"]["warning_share"] * members
+        if is_connect:
+            # Connectors come and go, and workers wait for them; who runs no more than a connector
+            # and its task has nothing that another could take over.
+            many &= (generation.get("most_partitions") or 0) > _CONNECTOR_AND_TASK
         yield holds(
             "idle_members",
             "",
             WARNING if many else INFO,
             maxima={"idle": len(idle), "member_count": members},
-            last_values={"partitions": generation.get("assigned_partitions")},
+            last_values={"partitions": generation.get("assigned_partitions"), **unit},
             lists={"members": list(idle)},
         )
     limit = limits["assignment_skew"]
@@ -505,7 +579,7 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
                 "",
                 WARNING,
                 maxima={"most_partitions": most},
-                last_values={"mean_partitions": round(mean, 1), "member_count": members},
+                last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
     subscriptions = generation.get("subscriptions") or 0
     if subscriptions > 1:

@@ -24,6 +24,7 @@ _CAUSES = {
     "static_member_replaced": "a static member was replaced",
     "subscription_changed": "a member changed its subscription",
     "partitions_changed": "the partitions of a topic changed",
+    "configuration_changed": "the configuration of connectors changed",
     "leader_rejoined": "the leader rejoined",
     "topic_deleted": "a topic was deleted",
     "coordinator_failover_suspected": "the coordinator may have changed",
@@ -116,6 +117,15 @@ def _slow(e: Row) -> str:
 
 
 def _stuck(e: Row) -> str:
+    if e["label"] == "tasks_wait":
+        tasks = f"{count(e['waiting'], 'task')} ({_some(e['tasks'])})" if e["waiting"] else "Tasks"
+        verb = "has" if e["waiting"] == 1 else "have"
+        leader = f"the leader, {name(e['leader'])}" if e["leader"] else "the leader"
+        return (
+            f"{tasks} of {e['of']} {verb} had no worker for {duration(e['waited_ms'])} since one"
+            f" was lost ({e['when']}); the leader was to hand them out after"
+            f" {duration(e['delay_ms'])}, and puts them off again. Restart {leader}."
+        )
     allowed = f"its members' rebalance timeout allows {duration(e['allowed_ms'])}"
     if e["label"] == "still_rebalancing":
         took = f"has been in {e['state']} for {duration(e['rebalance_ms'])}"
@@ -166,9 +176,13 @@ def _protocol(e: Row) -> str:
 
 def _idle(e: Row) -> str:
     return (
-        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} of {e['of']} had no partition"
+        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} of {e['of']} had no {_unit(e)}"
         f" for {duration(e['ms'])} ({e['when']})."
     )
+
+
+def _unit(e: Row) -> str:
+    return str(e.get("unit") or "partition")
 
 
 def _orphan(e: Row) -> str:
@@ -193,7 +207,7 @@ def _orphan(e: Row) -> str:
 
 def _skew(e: Row) -> str:
     return (
-        f"One member of {e['of']} owned {count(e['most_partitions'], 'partition')}; the mean of its"
+        f"One member of {e['of']} owned {count(e['most_partitions'], _unit(e))}; the mean of its"
         f" {count(e['member_count'], 'member')} is {e['mean_partitions']} ({e['when']})."
     )
 

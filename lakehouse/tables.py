@@ -78,6 +78,11 @@ def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
     )
 
 
+def _same_types(one: T.StructType, other: T.StructType) -> bool:
+    """Return whether columns have the same types, comments left aside."""
+    return one.simpleString() == other.simpleString()
+
+
 def _spark_type(declared: ColumnType) -> T.DataType:
     if isinstance(declared, Primitive):
         return _PRIMITIVES[declared.name]
@@ -134,8 +139,8 @@ class Lakehouse:
     def read(self, spec: TableSpec) -> DataFrame:
         """Read this cluster's rows of a table; none if the table has not been made.
 
-        A column that the table lacks, since an older release made it, is null; one that only a
-        newer release knows is left out.
+        A column that the table lacks, since an older release made it, is null, also within structs;
+        one that only a newer release knows is left out.
 
         Raises:
             LakehouseError: the table's log has a gap, or a commit that cannot be read.
@@ -159,7 +164,8 @@ class Lakehouse:
             F.col(f.name) if f.name in held else F.lit(None).cast(f.dataType).alias(f.name)
             for f in schema.fields
         ]
-        return rows.where(of_cluster).select(*columns)
+        found = rows.where(of_cluster).select(*columns)
+        return found if _same_types(found.schema, schema) else found.to(schema)
 
     def append(self, spec: TableSpec, rows: Rows, run: RunId | None = None) -> None:
         """Append rows to a table, once for each `run`.

@@ -133,6 +133,7 @@
     static_member_replaced: "#e377b4",
     subscription_changed: "#35b0a0",
     partitions_changed: "#5aa845",
+    configuration_changed: "#1f8a9e",
     leader_rejoined: "#e8a317",
     probing: "#8db4f4",
     cooperative_follow_up: "#a9754f",

@@ -137,8 +137,9 @@ GROUP_GENERATIONS = (
         "cause",
         "string",
         "Why: group_created, new_member, member_left, member_restarted, static_member_replaced,"
-        " subscription_changed, topic_deleted, partitions_changed, leader_rejoined, probing,"
-        " cooperative_follow_up, conversion, coordinator_failover_suspected or unknown.",
+        " subscription_changed, topic_deleted, partitions_changed, configuration_changed,"
+        " leader_rejoined, probing, cooperative_follow_up, conversion,"
+        " coordinator_failover_suspected or unknown.",
     ),
     column("cause_detail", "string", "A sentence on that."),
     column("assigned_partitions", "bigint", "Partitions with an owner; tasks in Connect."),
@@ -151,6 +152,18 @@ GROUP_GENERATIONS = (
         ArrayOf(Primitive("string")),
         "Topics subscribed to of which no partition is assigned; null if that is not known.",
     ),
+    column(
+        "delay_ms",
+        "bigint",
+        "How long Connect's leader leaves tasks of lost workers alone before it hands them out;"
+        " null if none wait.",
+    ),
+    Column(
+        "waiting_tasks",
+        ArrayOf(Primitive("string")),
+        "These tasks, as connector/number, -1 for the connector itself; null if not known.",
+    ),
+    column("waiting_since", "timestamp", "Since when the first of them has no worker."),
     *_record("tells of the generation"),
     _SETTLED,
 )

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timeline import groups
+from timeline import connect, groups
 from timeline.fold import GROUP_METADATA
 from timeline.groups import CHECKPOINTS
 from timeline.model import Member
@@ -17,7 +17,7 @@ from timeline.model import Member
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from timeline.model import Row
+    from timeline.model import Row, Worker
 
 COLUMNS = {
     "group_id": "string",
@@ -54,8 +54,9 @@ BYTES = ("subscription_bytes", "assignment_bytes")
 DECODED = {
     "topics": "subscription.topics",
     "assigned": "assignment.partitions",
-    "connect_version": "connect_assignment.version",
-    "connect_assigned": "connect_assignment.assignment",
+    # Whole structs: most members have none, which takes less than a column for each part.
+    "connect_subscription": "connect_subscription",
+    "connect_assignment": "connect_assignment",
 }
 """What else is read of a record's members, each in a column of lists, and where it comes from."""
 OWN = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp")
@@ -197,7 +198,12 @@ def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Membe
             if assigned is None and key[-1] == b"":
                 assigned = {}  # Kafka gives a member without partitions no bytes at all
             scalars = dict(zip(SCALARS, key, strict=False))
-            member = Member(**scalars, topics=decoded.topics[i], assigned=assigned)
+            member = Member(
+                **scalars,
+                topics=decoded.topics[i],
+                assigned=assigned,
+                worker=decoded.worker(i),
+            )
             known[key] = member
         members.append(member)
     return members
@@ -208,30 +214,42 @@ class _Decoded:
 
     def __init__(self, columns: dict[str, pa.Array]) -> None:
         self.topics = _lists(columns["topics"])
-        self._parts = [
-            (columns[name].is_valid().to_pylist(), *_parts(columns[part], key, numbers))
-            for name, part, key, numbers in (
-                ("assigned", "assigned", "topic", "partitions"),
-                ("connect_version", "connect_assigned", "connector", "tasks"),
-            )
+        self._is_known = columns["assigned"].is_valid().to_pylist()
+        self._bounds, self._topics, self._owned = _parts(columns["assigned"])
+        self._connect = [
+            _structs(columns[f"connect_{of}"]) for of in ("subscription", "assignment")
         ]
 
     def assigned(self, member: int) -> dict[str, list[int]] | None:
         """Return a member's partitions by topic, or tasks by connector; None if not decoded."""
-        for is_known, bounds, keys, held in self._parts:
-            if is_known[member]:
-                assigned: dict[str, list[int]] = {}
-                for i in range(*(bounds[member] or (0, 0))):
-                    assigned.setdefault(keys[i] or "", []).extend(held[i] or ())
-                return assigned
-        return None
+        given = self._connect[1][member]
+        if given is not None:
+            return connect.tasks_of(given["assignment"])
+        if not self._is_known[member]:
+            return None
+        assigned: dict[str, list[int]] = {}
+        for i in range(*(self._bounds[member] or (0, 0))):
+            assigned.setdefault(self._topics[i] or "", []).extend(self._owned[i] or ())
+        return assigned
+
+    def worker(self, member: int) -> Worker | None:
+        """Return what is known of a worker of Connect; None of other members."""
+        said, given = (column[member] for column in self._connect)
+        return None if said is None and given is None else connect.worker_of(said, given)
 
 
 def _parts(
-    lists: pa.ListArray, key: str, numbers: str
+    lists: pa.ListArray,
 ) -> tuple[list[tuple[int, int] | None], list[str | None], list[list[int] | None]]:
     values = _values(lists)
-    return _bounds(lists), values.field(key).to_pylist(), _lists(values.field(numbers))
+    return _bounds(lists), values.field("topic").to_pylist(), _lists(values.field("partitions"))
+
+
+def _structs(column: pa.StructArray) -> list[Row | None]:
+    if column.null_count == len(column):
+        return [None] * len(column)
+    structs: list[Row | None] = column.to_pylist()
+    return structs
 
 
 def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import cause, estimate, generations, lives
+from timeline import cause, connect, estimate, generations, lives
 from timeline.members import (
     EMPTIED,
     LEFT,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import GroupState, Output, Record, Row
 
-_CONNECT = "connect"
 # Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
 _USUAL_TIMEOUT_MS = 300_000
 # An assignor takes milliseconds; where more may be a record that was lost, it is no sync phase.
@@ -63,6 +62,7 @@ def read(state: GroupState, output: Output, record: Record, *, is_complete: bool
         if state.group_type not in (None, "classic"):
             lives.end_without_tombstone(state, output, record)
         members = _members(record.payload, state.members)
+        members = _running(state, record.payload, members, is_complete=is_complete)
         if members and _is_replacement(state, record.payload, members):
             _replaced(state, output, record, members)
         elif current(state) == EMPTY and not members and _same_generation(state, record.payload):
@@ -127,6 +127,7 @@ class _Step(NamedTuple):
         completed: when the join phase ended.
         is_first: whether it is certain to be the generation's first record.
         is_complete: whether no offset is missing between the group's last record and it.
+        follows: whether nothing was assigned between the generation known before and this one.
     """
 
     record: Record
@@ -139,6 +140,7 @@ class _Step(NamedTuple):
     completed: Moment
     is_first: bool
     is_complete: bool
+    follows: bool
 
     @property
     def aborted(self) -> int:
@@ -192,9 +194,9 @@ def _generation(
         since = earliest_exit(state.interval)
         when = when._replace(earliest=since if is_own else completed.earliest)
         completed = completed._replace(earliest=since)
-    step = _Step(
-        record, members, number, known, was, missing, when, completed, is_first, is_complete
-    )
+    follows = _follows(known, number, is_complete=is_complete)
+    bounds = (when, completed, is_first, is_complete, follows)
+    step = _Step(record, members, number, known, was, missing, *bounds)
     if not is_complete and missing:
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
@@ -230,10 +232,17 @@ def _generation(
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
-    is_connect = payload.get("protocol_type") == _CONNECT
-    _follow(state, output, step, changes, is_connect=is_connect)
-    state.last_owners = moved.released if members else {}
+    _follow(state, output, step, changes, is_connect=_is_connect(payload))
+    _keep_released(state, step, moved)
     state.members = members
+
+
+def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
+    """Remember what has no owner now, and put down which tasks of Connect wait for one."""
+    state.last_owners = moved.released if step.members else {}
+    waited = state.waiting if state.members and step.follows else {}
+    state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
+    connect.fill_waiting(state.generation or {}, step.members, state.waiting)
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:
@@ -248,6 +257,7 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
         return {}
     lasted = elapsed(before["stable_at"], step.completed.at)
     timeout = before["rebalance_timeout_ms"] or _USUAL_TIMEOUT_MS
+    timeout += connect.delay_ms(state.members)
     return {} if lasted is not None and lasted > timeout else state.last_owners
 
 
@@ -286,6 +296,7 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     follows = (
         bool(moved.returned)
         and not any(changes)
+        and not connect.delay_ms(state.members)
         and not cause.resubscribed(state.members, step.members)
     )
     started = estimate.rejoin(
@@ -336,9 +347,10 @@ def _stable(state: GroupState, output: Output, step: _Step) -> None:
 
 
 def _fill_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
-    generations.fill_assignment(row, members, moved)
+    if connect.is_known(members):
+        generations.fill_assignment(row, members, moved)
     row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
-    if payload.get("protocol_type") != _CONNECT:
+    if not _is_connect(payload):
         row["unassigned_topics"] = generations.unassigned_topics(members)
 
 
@@ -357,22 +369,24 @@ def _cause(
         count = len(step.members)
         first = f"{count} members" if count > 1 else "member"
         return cause.GROUP_CREATED, f"the first {first} of a new group"
-    return cause.explain(
-        cause.Evidence(
-            before=state.members,
-            after=step.members,
-            changes=changes,
-            protocol=payload.get("protocol"),
-            unit="task" if payload.get("protocol_type") == _CONNECT else "partition",
-            returned=moved.returned,
-            recovered=moved.recovered,
-            appeared=moved.appeared,
-            vanished=moved.vanished,
-            moved=moved.moved,
-            since_ms=since_ms,
-            deleted=state.commits.deleted,
-        )
+    is_connect = _is_connect(payload)
+    evidence = cause.Evidence(
+        before=state.members,
+        after=step.members,
+        changes=changes,
+        protocol=payload.get("protocol"),
+        unit="task" if is_connect else "partition",
+        returned=moved.returned,
+        recovered=moved.recovered,
+        appeared=moved.appeared,
+        vanished=moved.vanished,
+        moved=moved.moved,
+        since_ms=since_ms,
+        deleted=state.commits.deleted,
     )
+    if is_connect:
+        return connect.explain(evidence, follows=step.follows)
+    return cause.explain(evidence)
 
 
 def _emptied(changes: Changes) -> tuple[str, str]:
@@ -511,7 +525,7 @@ def _converted_back(
 
 def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
     """Read the members of a record; those that are as before are the same objects."""
-    is_connect = payload.get("protocol_type") == _CONNECT
+    is_connect = _is_connect(payload)
     members = {}
     for given in payload.get("members") or ():
         member = given if isinstance(given, Member) else _member(given, is_connect=is_connect)
@@ -520,20 +534,42 @@ def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
     return members
 
 
+def _running(
+    state: GroupState, payload: Row, members: dict[str, Member], *, is_complete: bool
+) -> dict[str, Member]:
+    """Return workers of Connect with all that they run; other members as they are."""
+    if not _is_connect(payload):
+        return members
+    last = state.interval["generation"] if state.interval is not None else None
+    follows = _follows(last, payload["generation"], is_complete=is_complete)
+    before = state.members if follows else {}
+    return {k: connect.running(m, before.get(k)) for k, m in members.items()}
+
+
+def _follows(known: int | None, number: int, *, is_complete: bool) -> bool:
+    """Return whether no generation that was assigned may be missing before a record."""
+    return is_complete or (known is not None and number - known <= 1)
+
+
+def _is_connect(payload: Row) -> bool:
+    return payload.get("protocol_type") == connect.PROTOCOL_TYPE
+
+
 def _member(given: Row, *, is_connect: bool) -> Member:
     """Read a member as the state of a group has kept it, or as a row of silver has it."""
     if "assigned" in given:
         return Member(**given)
     assigned: dict[str, list[int]] | None = None
     assignment = given.get("connect_assignment" if is_connect else "assignment")
-    if assignment is not None:
+    if assignment is not None and is_connect:
+        assigned = connect.tasks_of(assignment.get("assignment"))
+    elif assignment is not None:
         assigned = {}
-        name, numbers = ("connector", "tasks") if is_connect else ("topic", "partitions")
-        for part in assignment.get("assignment" if is_connect else "partitions") or ():
-            assigned.setdefault(part.get(name) or "", []).extend(part.get(numbers) or ())
+        for part in assignment.get("partitions") or ():
+            assigned.setdefault(part.get("topic") or "", []).extend(part.get("partitions") or ())
     elif given.get("has_empty_assignment"):
         assigned = {}
-    subscription = given.get("subscription")
+    subscription, worker = given.get("subscription"), given.get("connect_subscription")
     return Member(
         member_id=given["member_id"],
         group_instance_id=given.get("group_instance_id"),
@@ -543,6 +579,9 @@ def _member(given: Row, *, is_connect: bool) -> Member:
         session_timeout_ms=given.get("session_timeout_ms"),
         topics=None if subscription is None else subscription.get("topics") or [],
         assigned=assigned,
+        worker=connect.worker_of(worker, assignment)
+        if worker or (is_connect and assignment)
+        else None,
     )
 
 

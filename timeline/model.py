@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import orjson
 
@@ -55,6 +55,30 @@ class Commits:
     deleted: list[int] = field(default_factory=list)
 
 
+Tasks: TypeAlias = dict[str, list[int]]
+"""Tasks of Connect by connector; -1 stands for the connector itself."""
+
+
+class Worker(TypedDict):
+    """What the record says of a worker of Connect; plain data as all of the state.
+
+    Attributes:
+        allocation: what it ran when it joined; None if that is not known.
+        is_unread: the worker did say what it ran, and that cannot be read.
+        revoked: what it is to give up.
+        config_offset: how far it had read the config topic.
+        error: of the assignment; 0 is none.
+        delay_ms: how long the tasks of lost workers are to wait; 0 if none does.
+    """
+
+    allocation: Tasks | None
+    is_unread: bool
+    revoked: Tasks
+    config_offset: int | None
+    error: int
+    delay_ms: int
+
+
 @dataclass(frozen=True)
 class Member:
     """A member as the group knows it; one that changes is another object.
@@ -64,6 +88,7 @@ class Member:
         regex: the regular expression that it subscribes by, in the new protocols.
         assigned: partitions by topic; None if its assignment cannot be read. The keys are topic ids
             in groups of the new protocol, and connectors (their tasks as partitions) in Connect.
+        worker: what else is known of a worker of Connect.
     """
 
     member_id: str
@@ -75,6 +100,7 @@ class Member:
     topics: list[str] | None = None
     assigned: dict[str, list[int]] | None = None
     regex: str | None = None
+    worker: Worker | None = None
 
     # What follows from these is worked out once: most members go from generation to generation.
 
@@ -166,6 +192,7 @@ class GroupState:
         sessions: the open row of each member.
         owners: the open rows of partition owners, by `Member.ownerships`.
         last_owners: who owned a partition that nobody owns now, by `partition_key`.
+        waiting: since when tasks of Connect wait for a delay to pass, by `partition_key`.
         cycles: how long the last generations lasted till all had learnt that members changed.
         usual_pause: longest pause between two commits of one member, in the last generation that
             had a rhythm.
@@ -206,6 +233,7 @@ class GroupState:
     sessions: dict[str, Row] = field(default_factory=dict)
     owners: dict[str, Row] = field(default_factory=dict)
     last_owners: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
     topic_names: dict[str, str] = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     cycles: list[int] = field(default_factory=list)

@@ -15,7 +15,14 @@ from pyspark.sql import functions as F
 from lakehouse.queries import answers
 from lakehouse.runs import RunId
 from lakehouse.tables import OPEN_ROWS, Lakehouse, of_groups, spark_schema
-from schemas.tables import ANOMALIES, GROUP_CHECKPOINTS, GROUP_STATES, RECORDS
+from schemas.columns import ArrayOf, Column, ColumnType, StructOf
+from schemas.tables import (
+    ANOMALIES,
+    GROUP_CHECKPOINTS,
+    GROUP_STATES,
+    RECORDS,
+    decoded_table,
+)
 from tests.conftest import RECORDINGS
 from tests.support.jobs import is_balanced, succeed
 
@@ -135,6 +142,46 @@ def test_a_table_of_an_older_release_lacks_a_column(lakehouse: Lakehouse) -> Non
     lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("new")])
     held = {row.group_id: row.rebuilt_run for row in lakehouse.read(GROUP_CHECKPOINTS).collect()}
     assert held == {"old": None, "new": 0}
+
+
+def test_a_table_of_an_older_release_lacks_a_column_within_structs(lakehouse: Lakehouse) -> None:
+    whole = decoded_table("group_metadata")
+    former = replace(whole, columns=tuple(_without(c, "allocation") for c in whole.columns))
+    worker = {"version": 2, "url": "http://w/", "config_offset": 7, "allocation_bytes": b"x"}
+    row = dict.fromkeys(c.name for c in whole.of_cluster) | {
+        "record_partition": 0,
+        "record_offset": 0,
+        "is_tombstone": False,
+        "group_id": "g",
+        "decode_run": 0,
+        "members": [{"member_id": "m", "connect_subscription": worker}],
+    }
+    lakehouse.append(former, [row])
+    [held] = lakehouse.read(whole).collect()
+    [member] = held["members"]
+    assert member["connect_subscription"]["allocation_bytes"] == b"x"
+    assert member["connect_subscription"]["allocation"] is None
+    given = worker | {"allocation": {"version": 2, "error": 0}}
+    members = [{"member_id": "m", "connect_subscription": given}]
+    lakehouse.append(whole, [row | {"record_offset": 1, "members": members}])
+    found = {r["record_offset"]: r["members"][0] for r in lakehouse.read(whole).collect()}
+    assert found[0]["connect_subscription"]["allocation"] is None
+    assert found[1]["connect_subscription"]["allocation"]["version"] == 2
+    assert found[1]["connect_subscription"]["allocation_bytes"] == b"x"
+
+
+def _without(column: Column, name: str) -> Column:
+    """Return a column without what is decoded of bytes in it."""
+
+    def of(kind: ColumnType) -> ColumnType:
+        if isinstance(kind, ArrayOf):
+            return ArrayOf(of(kind.element))
+        if not isinstance(kind, StructOf):
+            return kind
+        columns = [c for c in kind.columns if c.name not in (name, f"{name}_error")]
+        return StructOf(tuple(replace(c, type=of(c.type)) for c in columns))
+
+    return replace(column, type=of(column.type))
 
 
 def test_runs_that_make_a_table_at_once_make_one(spark: SparkSession, lakehouse_path: str) -> None:

@@ -18,7 +18,8 @@ RANDOM = "0f4c9e2a-8a33-4a47-9b6e-5a1d0c7e8f21"
 # Text that does not name a client, as somebody has looked at: a new column has to be put here, or
 # into HASHED or MEMBERS.
 UNCHANGED = {
-    *("assignment_error", "subscription_error", "decode_notes"),  # positions and lengths, no text
+    # Positions and lengths, no text.
+    *("allocation_error", "assignment_error", "subscription_error", "decode_notes"),
     *("connector", "group_id", "topic", "topic_id", "topic_ids", "topic_name", "topics", "name"),
     *("protocol", "protocol_type", "server_assignor", "regular_expression", "source_topic_regex"),
     *("source_topics", "repartition_sink_topics", "subscribed_topic_names"),

@@ -609,7 +609,9 @@ def test_connect_workers_of_the_eager_protocol() -> None:
         "version": 0,
         "url": "http://w-1/",
         "config_offset": 7,
+        "allocation": None,
         "allocation_bytes": None,
+        "allocation_error": None,
     }
     assert found["connect_assignment"] == {
         "version": 0,
@@ -639,7 +641,26 @@ def test_connect_workers_of_the_incremental_protocols(version: int) -> None:
         "delay_ms": 300,
     }
     assert found["connect_assignment"] == columns
+    assert found["connect_subscription"]["allocation"] == columns
     assert found["connect_subscription"]["allocation_bytes"] == allocation
+
+
+@pytest.mark.parametrize(
+    ("allocation", "error"),
+    [(b"\0", "version at byte 0: needs 2 bytes, 1 left"), (b"\xff\xff", "version"), (b"", None)],
+    ids=["cut short", "no such version", "no bytes"],
+)
+def test_an_allocation_that_cannot_be_read_condemns_nothing(
+    allocation: bytes, error: str | None
+) -> None:
+    given = connect_subscription(2, allocation=allocation)
+    found = connect_member(given, connect_assignment(2))
+    worker = found["connect_subscription"]
+    assert (worker["url"], worker["config_offset"]) == ("http://w-1/", 7)
+    assert (worker["allocation"], worker["allocation_bytes"]) == (None, allocation)
+    told = worker["allocation_error"]
+    assert told is None if error is None else told.startswith(error)
+    assert (found["subscription_error"], found["assignment_error"]) == (None, None)
 
 
 def test_missing_trailing_fields_of_connect_are_tolerated_without_a_remark() -> None:
