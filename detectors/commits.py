@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
+from detectors.members import client_of
+from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
@@ -415,54 +417,128 @@ def _stall(
 # -- static members --------------------------------------------------------------------------------
 
 
-def take_session(memory: Row, limits: Values, findings: Findings, session: Row) -> None:
-    """Take a session that ended, and find instance ids that two clients take from each other.
+def take_sessions(
+    memory: Row, limits: Values, findings: Findings, ended: Sequence[Row], others: Sequence[Row]
+) -> None:
+    """Take sessions of static members, and find those whose place is taken again and again.
+
+    Two clients with one instance id take turns: the coordinator fences the one that the other
+    replaces. One client that is replaced by itself restarts.
 
     Args:
         memory: what is kept of the sessions before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        session: a row of member_sessions, its times in epoch milliseconds.
+        ended: rows of member_sessions with group_instance_id, in the order in which they ended.
+        others: those that go on, or may change: they tell who came after, and who is on a machine.
     """
-    instance, at = session.get("group_instance_id"), session.get("left_at")
-    if at is None:
-        return
-    memory["clock"] = max(at, memory.get("clock", at))
-    if instance is None or session["end_cause"] != "static_member_replaced":
-        return
-    limit = limits["static_member_fencing"]
-    window = limit["window_ms"]
-    known: dict[str, list[Row]] = memory.setdefault("replaced", {})
-    memory["replaced"] = known = {
-        i: kept
-        for i, sessions in known.items()
-        if (kept := [s for s in sessions if s["at"] >= at - window])
+    known = sorted((*ended, *others), key=lambda s: s["joined_at"])
+    for session in ended:
+        if session["end_cause"] == "static_member_replaced":
+            _replaced(memory, limits, findings, session, known)
+
+
+def _client(session: Row) -> str:
+    return f"{session.get('client_id')}@{session.get('client_host')}"
+
+
+def _replaced(
+    memory: Row, limits: Values, findings: Findings, session: Row, known: list[Row]
+) -> None:
+    instance, at = session["group_instance_id"], session["left_at"]
+    hours: dict[str, list[Row]] = {
+        name: kept
+        for name, seen in memory.get("replaced", {}).items()
+        if (kept := [s for s in seen if s["at"] >= at - HOUR_MS])
     }
-    sessions = known.setdefault(instance, [])
-    sessions.append(
-        {
-            "at": at,
-            "offset": session["record_offset"],
-            "client": f"{session.get('client_id')}@{session.get('client_host')}",
-        }
+    memory["replaced"] = hours
+    hour = hours.setdefault(instance, [])
+    hour.append({"at": at, "offset": session["record_offset"], "client": _client(session)})
+    mine = [s for s in known if s["group_instance_id"] == instance]
+    after = mine[bisect_left(mine, at, key=lambda s: s["joined_at"]) :]
+    fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
+    lately = hour[bisect_left(hour, at - fencing["window_ms"], key=lambda s: s["at"]) :]
+    clients = [client for client, _ in groupby([s["client"] for s in lately] + _names(after[:1]))]
+    takes_turns = len(clients) > len(set(clients))
+    # Where other members are on the machine, client id and host may be of two clients, too. Two
+    # takeovers do not tell; more by the same client do.
+    is_shared = len(clients) == 1 and any(
+        s["client_host"] == session["client_host"] and s["group_instance_id"] != instance
+        for s in known
     )
-    if len(sessions) < limit["replacements"]:
+    often, least = len(lately), fencing["replacements"]
+    if often >= least and (takes_turns or (is_shared and often == least)):
+        _taken(findings, session, lately, fencing, clients)
         return
-    partition = session["record_partition"]
-    findings.add(
-        Hit(
-            "static_member_fencing",
-            instance,
-            CRITICAL if len(sessions) >= limit["critical_replacements"] else WARNING,
-            sessions[0]["at"],
-            at,
-            Position(partition, sessions[0]["offset"], sessions[0]["at"]),
-            Position(partition, session["record_offset"], at),
-            round(window),
-            sums={"replacements": 1},
-            initial_sums={"replacements": len(sessions)},
-            maxima={"replacements_in_window": len(sessions)},
-            lists={"clients": [s["client"] for s in sessions]},
-        ),
-        memory["clock"],
+    if is_shared:
+        told = findings.current.get(("static_member_fencing", instance))
+        if told is not None and len(told.evidence["clients"]) == 1:
+            del findings.current["static_member_fencing", instance]
+    if len(hour) >= flapping["returns_an_hour"]:
+        _restarted(findings, session, hour, flapping)
+
+
+def _names(sessions: list[Row]) -> list[str]:
+    return [_client(session) for session in sessions]
+
+
+def _taken(
+    findings: Findings, session: Row, taken: list[Row], limit: Row, clients: list[str]
+) -> None:
+    """Add that an instance id is taken by one client from the other."""
+    times = len(taken)
+    hit = _of_instance(
+        "static_member_fencing",
+        session["group_instance_id"],
+        CRITICAL if times >= limit["critical_replacements"] else WARNING,
+        session,
+        taken,
+        round(limit["window_ms"]),
+        sums={"replacements": 1},
+        initial_sums={"replacements": times},
+        maxima={"replacements_in_window": times},
+        lists={"clients": list(dict.fromkeys(clients))},
+    )
+    findings.add(hit, session["left_at"])
+
+
+def _restarted(findings: Findings, session: Row, taken: list[Row], limit: Row) -> None:
+    """Add that a static member comes back over and over, in its own place."""
+    times = len(taken)
+    hit = _of_instance(
+        "member_flapping",
+        client_of(session),
+        CRITICAL if times >= limit["critical_an_hour"] else WARNING,
+        session,
+        taken,
+        HOUR_MS,
+        label="restarted",
+        sums={"returns": 1},
+        initial_sums={"returns": times},
+        maxima={"returns_in_an_hour": times},
+        lists={"clients": list(dict.fromkeys(s["client"] for s in taken))},
+    )
+    findings.add(hit, session["left_at"])
+
+
+def _of_instance(  # noqa: PLR0917
+    kind: str,
+    subject: str,
+    severity: str,
+    session: Row,
+    taken: list[Row],
+    gap_ms: int,
+    **given: object,
+) -> Hit:
+    partition, first, at = session["record_partition"], taken[0], session["left_at"]
+    return Hit(
+        kind,
+        subject,
+        severity,
+        first["at"],
+        at,
+        Position(partition, first["offset"], first["at"]),
+        Position(partition, session["record_offset"], at),
+        gap_ms,
+        **given,  # type: ignore[arg-type]
     )

@@ -64,7 +64,7 @@ STATE_COLUMNS = (
     *("record_partition", "record_offset", "record_timestamp"),
 )
 SESSION_COLUMNS = (
-    *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
+    *("group_instance_id", "client_id", "client_host", "joined_at", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
 LAG_COLUMNS = ("at", "lag", "topics")

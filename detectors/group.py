@@ -46,6 +46,7 @@ class GroupDetector:
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
+        self._sessions: list[Row] = []
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -64,7 +65,9 @@ class GroupDetector:
                 self._memory["generations"], limits, findings["generations"], row, None
             )
         elif kind == SESSION:
-            commits.take_session(self._memory["sessions"], limits, findings["sessions"], row)
+            memory = self._memory["sessions"]
+            memory["clock"] = max(row["left_at"], memory.get("clock", row["left_at"]))
+            self._sessions += _static([row])
         elif kind == LAG:
             self._news.lags.append(row)
             commits.take_lag(self._memory["minutes"], row)
@@ -100,6 +103,14 @@ class GroupDetector:
             self._open[OPEN_GENERATION],
         )
         self._news = topics.News()
+        commits.take_sessions(
+            self._memory["sessions"],
+            self._limits,
+            self._findings["sessions"],
+            self._sessions,
+            _static(self._open[OPEN_SESSION]),
+        )
+        self._sessions = []
         found = [
             episode
             for source in _SOURCES
@@ -132,8 +143,10 @@ class GroupDetector:
             hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
             for hit in hits:
                 findings["generations"].add(hit)
-        for row in self._open[OPEN_SESSION]:
-            commits.take_session(memory["sessions"], limits, findings["sessions"], row)
+        sessions = _static(self._open[OPEN_SESSION])
+        over = [s for s in sessions if s["left_at"] is not None]
+        lasting = [s for s in sessions if s["left_at"] is None]
+        commits.take_sessions(memory["sessions"], limits, findings["sessions"], over, lasting)
         who = self._memberships_now()
         commits.take_next(memory["minutes"], limits, findings["minutes"], who, now)
         last = memory["minutes"].get("minute")
@@ -188,6 +201,10 @@ class GroupDetector:
         kept["presences"] = [list(p) for p in Memberships(self._memberships).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
+
+
+def _static(sessions: list[Row]) -> list[Row]:
+    return [s for s in sessions if s.get("group_instance_id") is not None]
 
 
 def _membership(row: Row) -> Membership:

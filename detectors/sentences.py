@@ -126,16 +126,23 @@ def _stuck(e: Row) -> str:
 
 
 def _flapping(e: Row) -> str:
+    again = "left and rejoined"
+    if e["label"] == "restarted":
+        again = f"({_some(e['clients'])}) was restarted in its own place"
     return (
-        f"Member {name(e['subject'])} of {e['of']} left and rejoined {count(e['returns'], 'time')}"
-        f" in {duration(e['ms'])} ({e['when']})."
+        f"Member {name(e['subject'])} of {e['of']} {again} {count(e['returns'], 'time')}"
+        f" in {duration(e['ms'])} ({e['when']}). Read its logs at those times."
     )
 
 
 def _fencing(e: Row) -> str:
+    who = f"Two clients of {e['of']} on one machine, both {name(e['clients'][0])}, may share"
+    if len(e["clients"]) > 1:
+        who = f"{' and '.join(map(name, e['clients'][:2]))} of {e['of']} share"
     return (
-        f"Two clients of {e['of']} may share group.instance.id {name(e['subject'])}: it was taken"
-        f" over {count(e['replacements'], 'time')} in {duration(e['ms'])} ({e['when']})."
+        f"{who} group.instance.id {name(e['subject'])}: it was taken over"
+        f" {count(e['replacements'], 'time')} in {duration(e['ms'])} ({e['when']})."
+        " Give each an id of its own."
     )
 
 

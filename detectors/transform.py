@@ -103,9 +103,10 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     yield _part(
         generations, GENERATION, OPEN_GENERATION, position="last", second_position="record_offset"
     )
-    ended = sources.sessions.where("left_at IS NOT NULL")
+    # A static member that is there may have taken another's place.
+    sessions = sources.sessions.where("left_at IS NOT NULL OR group_instance_id IS NOT NULL")
     yield _part(
-        ended,
+        sessions,
         SESSION,
         OPEN_SESSION,
         position="left_at",

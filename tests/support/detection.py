@@ -71,6 +71,11 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     by_kind[SESSION] = sorted(
         ended, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"])
     )
+    by_kind[OPEN_SESSION] = [
+        row
+        for row in tables[SESSIONS]
+        if row["left_at"] is None and row["group_instance_id"] is not None
+    ]
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     return by_kind
 
@@ -97,6 +102,8 @@ def _detect(
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
             for row in following[:1]:
                 detector.take(OPEN_GENERATION, {**row, "ended_at": None})
+            for row in _lasting(by_kind, run, runs):
+                detector.take(OPEN_SESSION, {**row, "left_at": None, "end_cause": None})
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         for kind in (GENERATION, SESSION):
             for row in _part(by_kind[kind], run, runs):
@@ -179,6 +186,14 @@ def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: b
     if step is not None and step > _JUMP_LEAST and step > (largest or 0) * _JUMP_FACTOR:
         return "leap"
     return None
+
+
+def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[Row]:
+    """Return the static members' sessions that go on when a run is over."""
+    ended = _part(by_kind[SESSION], run, runs)
+    rest = [*by_kind[SESSION][len(by_kind[SESSION]) * (run + 1) // runs :], *by_kind[OPEN_SESSION]]
+    until = ended[-1]["left_at"] if ended else None
+    return [r for r in rest if until is not None and r["joined_at"] <= until]
 
 
 def _minutes(commits: list[Row]) -> list[Row]:
