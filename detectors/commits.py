@@ -23,6 +23,10 @@ _AT_ONCE_MS = 500
 _SOON_MS = MINUTE_MS
 _WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 _EPISODE_MS = 10 * MINUTE_MS
+_SECOND_MS = 1_000
+# `rhythm_since` is the time of the fifth commit before: four intervals before the last one.
+_INTERVALS = 4
+_MOVED = ("offset_rewind", "offset_jump", "offset_reset")
 _REMEMBERED_PAUSES = 20
 REMEMBERED_SAMPLES = 20
 """Samples of the lag that a later run may still need."""
@@ -123,21 +127,35 @@ def take_move(
         return
     memory["clock"] = max(at, memory.get("clock", at))
     group = memberships.at((move["record_partition"], move["record_offset"]))
-    hit: Hit | None
+    hit: Hit | None = None
     if move["move"] == "deleted":
         hit = _deleted(memory, limits, move, group)
     elif move["move"] == "returned":
         hit = _returned(memory, move)
     elif group is not None and group.members:
         is_after = group.timestamp is not None and at - group.timestamp <= _SOON_MS
-        hit = _skipped(limits, move, "after_rebalance" if is_after else None)
-    elif _is_in_rhythm(move, group):
+        hit = _went(limits, move, "after_rebalance" if is_after else None)
+    elif _is_in_rhythm(move, group) or (move["step"] < 0 and not move["is_complete"]):
         # Nobody but a member, or a consumer that was assigned its partitions, commits like that.
-        hit = _skipped(limits, move, "no_members")
-    else:
+        # Between records that are missing, there may have been members.
+        hit = _went(limits, move, "no_members")
+    elif move["step"] < 0 or _is_set(memory, limits, move, group):
+        memory.setdefault("set", {})[_partition(move)] = at
         hit = _reset(move)
     if hit is not None:
-        findings.add(hit, memory["clock"])
+        findings.add(_counted(memory, findings, hit, move), memory["clock"])
+
+
+def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
+    """Count the partitions of an episode, each once."""
+    if hit.kind not in _MOVED:
+        return hit
+    told = findings.current.get((hit.kind, hit.subject))
+    goes_on = told is not None and told.accepts(hit, memory["clock"])
+    moved: dict[str, list[str]] = memory.setdefault("moved", {})
+    seen = moved.get(hit.kind, []) if goes_on else []
+    moved[hit.kind] = seen if _partition(move) in seen else [*seen, _partition(move)]
+    return hit._replace(maxima={**hit.maxima, "partitions": len(moved[hit.kind])})
 
 
 def _partition(move: Row) -> str:
@@ -165,9 +183,15 @@ def _reset(move: Row) -> Hit:
         move,
         _AT_ONCE_MS,
         label=label,
-        sums={"partitions": 1, f"{label}_offsets": abs(step)},
+        sums={f"{label}_offsets": abs(step)},
         lists={"resets": _from_to(move)},
     )
+
+
+def _usual_ms(move: Row) -> float | None:
+    """Return how long the partition usually was not committed; None if that is not known."""
+    before, since = move["previous_at"], move["rhythm_since"]
+    return None if before is None or since is None else (before - since) / _INTERVALS
 
 
 def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
@@ -176,30 +200,80 @@ def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
     Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
     one goes on from where it was, the other comes once, or a few times.
     """
-    before, since = move["previous_at"], move["rhythm_since"]
-    if before is None or since is None or move["at"] - since > _EPISODE_MS:
+    usual = _usual_ms(move)
+    if usual is None or _is_of_members(move["rhythm_since"], group):
         return False
-    if group is not None and (group.timestamp is None or since <= group.timestamp):
-        return False  # some of the commits before were members'
-    return bool(move["at"] - before <= before - since)
+    return bool(move["at"] - move["previous_at"] <= usual * _INTERVALS)
+
+
+def _is_of_members(at: int, group: Membership | None) -> bool:
+    """Return whether a commit may have been a member's, of a group that has none any more."""
+    return group is not None and (group.timestamp is None or at <= group.timestamp)
+
+
+def _is_set(memory: Row, limits: Values, move: Row, group: Membership | None) -> bool:
+    """Return whether a step on was made by somebody who set the offset, not by a reader.
+
+    Members cannot have read when there are none. A consumer with assign() that was stopped reads
+    what came meanwhile, or a batch of any size: only what is beyond each measure was set.
+    """
+    if not move["is_complete"] or move["previous_at"] is None:
+        return False
+    at, before = move["at"], move["previous_at"]
+    set_at = memory.get("set", {}).get(_partition(move))
+    if set_at is not None and at - set_at <= _EPISODE_MS:
+        return True  # it has just been set, and is so again
+    largest, usual = move["largest_step_before"], _usual_ms(move)
+    if largest is None:
+        return False
+    if _is_of_members(before, group):
+        return True
+    if not usual:
+        return False
+    intervals = (at - before) / usual
+    return _skip(move) > limits["offset_reset"]["times_the_pause"] * largest * intervals
+
+
+def _skip(move: Row) -> int:
+    """Return how far a commit went beyond where the partition had been."""
+    return int(move["committed_offset"] - move["farthest_before"])
+
+
+def _went(limits: Values, move: Row, label: str | None) -> Hit | None:
+    """Find commits of consumers that go back, so that records are read twice, or skip some."""
+    if move["step"] < 0:
+        return _rewound(limits, move, label)
+    return _skipped(limits, move, label)
+
+
+def _rewound(limits: Values, move: Row, label: str | None) -> Hit:
+    step = -move["step"]
+    is_large = step >= limits["offset_rewind"]["warning_offsets"]
+    return _found(
+        "offset_rewind",
+        WARNING if is_large else INFO,
+        move,
+        _EPISODE_MS,
+        label=label,
+        sums={"rewinds": 1, "offsets": step},
+        maxima={"largest": step},
+        lists={"moves": _from_to(move)},
+    )
 
 
 def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
-    """Find commits of consumers that go back, so that records are read twice, or far ahead."""
-    step = move["step"]
-    if step < 0:
-        is_large = -step >= limits["offset_rewind"]["warning_offsets"]
-        return _found(
-            "offset_rewind",
-            WARNING if is_large else INFO,
-            move,
-            _EPISODE_MS,
-            label=label,
-            sums={"rewinds": 1, "offsets": -step},
-            maxima={"largest": -step},
-            lists={"moves": _from_to(move)},
-        )
-    if move["largest_step_before"] is None or step < limits["offset_jump"]["offsets"]:
+    """Find steps that nobody can have read in the time.
+
+    A client that commits by time sees its position once after any number of polls, and what waits
+    after a pause or a burst is read as fast as it can be: how far a step goes beyond those before
+    tells nothing. The time is that since the commit before, or as long as usual where a broker
+    that had stood still took two commits at once.
+    """
+    usual, skip, limit = _usual_ms(move), _skip(move), limits["offset_jump"]
+    if usual is None or move["largest_step_before"] is None or not move["is_complete"]:
+        return None
+    time = max(move["at"] - move["previous_at"], usual)
+    if skip < limit["offsets"] or skip * _SECOND_MS <= limit["records_a_second"] * time:
         return None
     return _found(
         "offset_jump",
@@ -207,9 +281,9 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
         move,
         _EPISODE_MS,
         label=label if label == "no_members" else None,
-        sums={"jumps": 1, "offsets": step},
-        maxima={"largest": step},
-        lists={"moves": _from_to(move)},
+        sums={"jumps": 1, "offsets": skip},
+        maxima={"largest": skip},
+        lists={"moves": [f"{_partition(move)}: {move['farthest_before']} to {move['committed_offset']}"]},
     )
 
 

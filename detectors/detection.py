@@ -71,7 +71,8 @@ LAG_COLUMNS = ("at", "lag", "topics")
 TOPIC_COLUMNS = ("topic", "record_partition", "firsts")
 MOVE_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("committed_offset", "step", "largest_step_before", "rhythm_since"),
+    *("committed_offset", "step", "largest_step_before", "farthest_before"),
+    *("is_complete", "rhythm_since"),
     *("record_partition", "record_offset", "record_timestamp"),
 )
 

@@ -181,8 +181,6 @@ class GroupDetector:
             and episode.ended_at - episode.started_at < least
         ):
             return False
-        if episode.kind == "offset_reset" and episode.label == "forward":
-            return bool(episode.evidence["partitions"] > 1)
         return True
 
     def to_json(self) -> str:

@@ -80,9 +80,10 @@ def count(number: float, noun: str) -> str:
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
-def _some(names: list[str]) -> str:
-    rest = len(names) - 3
-    return ", ".join(map(name, names[:3])) + (f" and {rest} more" if rest > 0 else "")
+def _some(names: list[str], known: float = 0) -> str:
+    """Name a few; `known`: how many there are, where not all are listed."""
+    rest = max(len(names), known) - 3
+    return ", ".join(map(name, names[:3])) + (f" and {rest:,.0f} more" if rest > 0 else "")
 
 
 def _storm(e: Row) -> str:
@@ -215,22 +216,23 @@ def _rewind(e: Row) -> str:
     after = " after a rebalance" if e["label"] == "after_rebalance" else ""
     return (
         f"{e['of']} committed a smaller offset {count(e['rewinds'], 'time')}{after} ({e['when']}),"
-        f" {count(e['offsets'], 'offset')} in all: {_some(e['moves'])}. These records are read"
-        " again."
+        f" {count(e['offsets'], 'offset')} of {count(e['partitions'], 'partition')} in all:"
+        f" {_some(e['moves'], e['partitions'])}. These records are read again."
     )
 
 
 def _jump(e: Row) -> str:
     return (
         f"{e['of']} skipped {count(e['offsets'], 'offset')} in {count(e['jumps'], 'commit')}"
-        f" ({e['when']}): {_some(e['moves'])}."
+        f" ({e['when']}): {_some(e['moves'])}. Nobody reads so many in that time: look for a seek,"
+        " or auto.offset.reset=latest."
     )
 
 
 def _reset(e: Row) -> str:
     return (
         f"Somebody set offsets of {count(e['partitions'], 'partition')} of {e['of']} {e['label']}"
-        f" while it had no members ({e['when']}): {_some(e['resets'])}."
+        f" while it had no members ({e['when']}): {_some(e['resets'], e['partitions'])}."
     )
 
 

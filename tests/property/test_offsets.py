@@ -103,6 +103,7 @@ class Model:
     def __init__(self) -> None:
         self.last: dict[tuple[object, ...], Row] = {}
         self.largest: dict[tuple[object, ...], int] = {}
+        self.farthest: dict[tuple[object, ...], int] = {}
         self.recent: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         self.moves: list[tuple[object, ...]] = []
         self.hours: dict[tuple[object, ...], Row] = {}
@@ -116,15 +117,21 @@ class Model:
         before = None if last is None else last["committed_offset"]
         own = row["committed_offset"]
         step = None if own is None or before is None else held(own - before)
-        move = self._move(row, last, step, largest)
+        farthest = self.farthest.get(of)
+        skipped = None if step is None or farthest is None else held(own - farthest)
+        move = self._move(row, last, step, largest, skipped)
         if move is not None:
             recent = self.recent[of][-offsets.RHYTHM_COMMITS :]
             is_full = len(recent) == offsets.RHYTHM_COMMITS
             since = recent[0]["committed_at"] if is_full else None
-            self.moves.append((*of, row["record_offset"], move, step, largest, since))
+            self.moves.append((*of, row["record_offset"], move, step, largest, farthest, since))
         since, count = self.unchanged.get(of, (at, 0)) if step == 0 else (at, 0)
         self.unchanged[of] = (None, 0) if row["is_tombstone"] else (since, count + 1)
-        self._sum_up(row, at, step, largest)
+        self._sum_up(row, at, step, largest, skipped)
+        if row["is_tombstone"]:
+            self.farthest.pop(of, None)
+        else:
+            self.farthest[of] = max(own, self.farthest.get(of, own))
         if step is not None and step > 0:
             self.largest[of] = max(step, largest or 0)
         if row["is_tombstone"]:
@@ -135,7 +142,9 @@ class Model:
         self.last[of] = row
 
     @staticmethod
-    def _move(row: Row, last: Row | None, step: int | None, largest: int | None) -> str | None:
+    def _move(
+        row: Row, last: Row | None, step: int | None, largest: int | None, skipped: int | None
+    ) -> str | None:
         was_deleted = last is not None and last["is_tombstone"]
         if row["is_tombstone"]:
             return None if was_deleted else "deleted"
@@ -143,11 +152,18 @@ class Model:
             return "returned"
         if step is not None and step < 0:
             return "rewind"
-        if step is not None and step > 1_000 and step > 10 * (largest or 0):
+        if skipped is not None and skipped > 1_000 and skipped > 10 * (largest or 0):
             return "leap"
         return None
 
-    def _sum_up(self, row: Row, at: datetime | None, step: int | None, largest: int | None) -> None:
+    def _sum_up(
+        self,
+        row: Row,
+        at: datetime | None,
+        step: int | None,
+        largest: int | None,
+        skipped: int | None,
+    ) -> None:
         hour = hour_of(row)
         sums = self.hours.setdefault(
             (*key(row), hour),
@@ -178,7 +194,8 @@ class Model:
         if step > 0:
             sums["largest"] = max(step, sums["largest"] or 0)
         # Of a partition that never went on before, no step says that it jumped.
-        sums["jumps"] += largest is not None and step > 1_000 and step > 10 * largest
+        is_far = skipped is not None and skipped > 1_000
+        sums["jumps"] += is_far and largest is not None and skipped > 10 * largest
 
 
 def run_over(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
@@ -231,7 +248,8 @@ def test_moves_and_last_commits_whatever_the_runs(
     model = Model()
     for row in rows:
         model.take(row)
-    named = ("record_offset", "move", "step", "largest_step_before", "rhythm_since")
+    named = ("record_offset", "move", "step", "largest_step_before", "farthest_before")
+    named += ("rhythm_since",)
     moves = [(*key(m), *(m[n] for n in named)) for m in found[offsets.MOVES]]
     assert sorted(moves, key=str) == sorted(model.moves, key=str)
     latest = {key(row): row for row in found[offsets.LATEST]}
@@ -247,6 +265,7 @@ def test_moves_and_last_commits_whatever_the_runs(
         assert (row["unchanged_since"], row["unchanged_commits"]) == (since, count)
         assert row["is_deleted"] == model.last[of]["is_tombstone"]
         assert row["largest_step"] == model.largest.get(of)
+        assert row["farthest_offset"] == model.farthest.get(of)
 
 
 @settings(deadline=None)

@@ -6,6 +6,8 @@ from collections import defaultdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from detectors import thresholds
 from detectors.group import (
     GENERATION,
@@ -19,10 +21,14 @@ from detectors.group import (
     GroupDetector,
 )
 from detectors.rows import anomaly_row
-from tests.support.history import commits_of, logs_of, rebuild
+from offsets import progress
+from schemas.columns import arrow_schema
+from schemas.silver import decoded_columns
+from tests.support.history import commits_of, in_millis, logs_of, rebuild
 from timeline.model import GENERATIONS, SESSIONS, STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from detectors.thresholds import Thresholds
@@ -30,7 +36,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CLUSTER = "default"
 _MINUTE_MS = 60_000
-_JUMP_LEAST, _JUMP_FACTOR, _RHYTHM = 1_000, 10, 5
+_TIMES = ("record_timestamp", "commit_timestamp")
+_COMMITS = pa.schema(
+    [
+        *(f for f in arrow_schema(decoded_columns("offset_commits")) if f.name in progress.COMMIT_COLUMNS),
+        pa.field(progress.KIND, pa.int32()),
+    ]
+)
 
 
 def default_thresholds(own: str | None = None) -> Thresholds:
@@ -140,52 +152,28 @@ def _part(rows: list[Row], run: int, runs: int) -> list[Row]:
     return rows[len(rows) * run // runs : len(rows) * (run + 1) // runs]
 
 
-def _moves(commits: list[Row]) -> list[Row]:
-    """Do what `offsets.progress` does."""
-    last: dict[tuple[str, int], Row] = {}
-    moves = []
-    for commit in commits:
-        key = commit["topic"], commit["topic_partition"]
-        former = last.get(key, {"offset": None, "at": None, "deleted": False, "largest": None})
-        recent: list[int] = former.get("recent", [])
-        offset, largest = commit["committed_offset"], former["largest"]
-        known = former["offset"] is not None and offset is not None
-        step = offset - former["offset"] if known else None
-        move = _move(former, step, largest, is_tombstone=commit["is_tombstone"])
-        if move is not None:
-            tables_of = {
-                "previous_offset": former["offset"],
-                "previous_at": former["at"],
-                "step": step,
-            }
-            tables_of |= {"largest_step_before": largest, "move": move}
-            moves.append(
-                {
-                    **commit,
-                    **tables_of,
-                    "rhythm_since": recent[0] if len(recent) == _RHYTHM else None,
-                }
-            )
-        last[key] = {
-            "offset": offset,
-            "at": commit["at"],
-            "deleted": commit["is_tombstone"],
-            "recent": [] if commit["is_tombstone"] else [*recent, commit["at"]][-_RHYTHM:],
-            "largest": max(largest or 0, step) if step is not None and step > 0 else largest,
+def _moves(commits: list[Row], holes: Mapping[int, progress.Holes] | None = None) -> list[Row]:
+    """Return the rows of offset_moves that commits of one group make, in the order of the log.
+
+    Args:
+        commits: rows of offset_commits in milliseconds, in the order of the log.
+        holes: what is missing, by partition of the records.
+    """
+    given = [
+        {
+            **commit,
+            "group_id": "g",
+            progress.KIND: progress.COMMIT,
+            **{n: None if commit[n] is None else commit[n] * 1_000 for n in _TIMES},
         }
-    return moves
-
-
-def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: bool) -> str | None:
-    if is_tombstone:
-        return None if former["deleted"] else "deleted"
-    if former["deleted"]:
-        return "returned"
-    if step is not None and step < 0:
-        return "rewind"
-    if step is not None and step > _JUMP_LEAST and step > (largest or 0) * _JUMP_FACTOR:
-        return "leap"
-    return None
+        for commit in sorted(commits, key=lambda c: (c["topic"], c["topic_partition"]))
+    ]
+    moves: list[Row] = []
+    if given:
+        rows = pa.Table.from_pylist(given, _COMMITS).to_batches()
+        for table, batch in progress.follow(rows, holes or {}):
+            moves += map(in_millis, batch.to_pylist()) if table == progress.MOVES else ()
+    return sorted(moves, key=lambda m: m["record_offset"])
 
 
 def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[Row]:
