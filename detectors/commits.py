@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections import defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -208,7 +209,9 @@ def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
 
 def _is_of_members(at: int, group: Membership | None) -> bool:
     """Return whether a commit may have been a member's, of a group that has none any more."""
-    return group is not None and (group.timestamp is None or at <= group.timestamp)
+    if group is None:
+        return False
+    return bool(group.timestamp is None or at <= group.timestamp)
 
 
 def _is_set(memory: Row, limits: Values, move: Row, group: Membership | None) -> bool:
@@ -231,7 +234,8 @@ def _is_set(memory: Row, limits: Values, move: Row, group: Membership | None) ->
     if not usual:
         return False
     intervals = (at - before) / usual
-    return _skip(move) > limits["offset_reset"]["times_the_pause"] * largest * intervals
+    most = limits["offset_reset"]["times_the_pause"] * largest * intervals
+    return bool(_skip(move) > most)
 
 
 def _skip(move: Row) -> int:
@@ -283,7 +287,11 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
         label=label if label == "no_members" else None,
         sums={"jumps": 1, "offsets": skip},
         maxima={"largest": skip},
-        lists={"moves": [f"{_partition(move)}: {move['farthest_before']} to {move['committed_offset']}"]},
+        lists={
+            "moves": [
+                f"{_partition(move)}: {move['farthest_before']} to {move['committed_offset']}"
+            ]
+        },
     )
 
 
@@ -506,10 +514,26 @@ def take_sessions(
         ended: rows of member_sessions with group_instance_id, in the order in which they ended.
         others: those that go on, or may change: they tell who came after, and who is on a machine.
     """
-    known = sorted((*ended, *others), key=lambda s: s["joined_at"])
+    sessions: dict[str, list[Row]] = defaultdict(list)
+    on_machine: dict[str, set[str]] = defaultdict(set)
+    for session in (*ended, *others):
+        sessions[session["group_instance_id"]].append(session)
+        on_machine[session["client_host"]].add(session["group_instance_id"])
+    taken: dict[str, list[Row]] = memory.setdefault("replaced", {})
     for session in ended:
         if session["end_cause"] == "static_member_replaced":
-            _replaced(memory, limits, findings, session, known)
+            instance, at = session["group_instance_id"], session["left_at"]
+            hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
+            taken[instance] = [
+                *hour,
+                {"at": at, "offset": session["record_offset"], "client": _client(session)},
+            ]
+            after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
+            is_shared = len(on_machine[session["client_host"]]) > 1
+            _replaced(limits, findings, session, taken[instance], after, is_shared=is_shared)
+    for instance, times in list(taken.items()):
+        if times[-1]["at"] < memory.get("clock", 0) - HOUR_MS:
+            del taken[instance]
 
 
 def _client(session: Row) -> str:
@@ -517,43 +541,41 @@ def _client(session: Row) -> str:
 
 
 def _replaced(
-    memory: Row, limits: Values, findings: Findings, session: Row, known: list[Row]
+    limits: Values,
+    findings: Findings,
+    session: Row,
+    hour: list[Row],
+    after: list[Row],
+    *,
+    is_shared: bool,
 ) -> None:
-    instance, at = session["group_instance_id"], session["left_at"]
-    hours: dict[str, list[Row]] = {
-        name: kept
-        for name, seen in memory.get("replaced", {}).items()
-        if (kept := [s for s in seen if s["at"] >= at - HOUR_MS])
-    }
-    memory["replaced"] = hours
-    hour = hours.setdefault(instance, [])
-    hour.append({"at": at, "offset": session["record_offset"], "client": _client(session)})
-    mine = [s for s in known if s["group_instance_id"] == instance]
-    after = mine[bisect_left(mine, at, key=lambda s: s["joined_at"]) :]
+    """Judge a session that another has taken the place of.
+
+    Args:
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        session: the session.
+        hour: how often that happened to the instance within the hour, this time among them.
+        after: the session that took its place, if it is known.
+        is_shared: other members are on its machine.
+    """
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
-    lately = hour[bisect_left(hour, at - fencing["window_ms"], key=lambda s: s["at"]) :]
-    clients = [client for client, _ in groupby([s["client"] for s in lately] + _names(after[:1]))]
+    instance, at = session["group_instance_id"], session["left_at"]
+    lately = [t for t in hour if t["at"] >= at - fencing["window_ms"]]
+    seen = [*(t["client"] for t in lately), *map(_client, after[:1])]
+    clients = [client for client, _ in groupby(seen)]
     takes_turns = len(clients) > len(set(clients))
-    # Where other members are on the machine, client id and host may be of two clients, too. Two
-    # takeovers do not tell; more by the same client do.
-    is_shared = len(clients) == 1 and any(
-        s["client_host"] == session["client_host"] and s["group_instance_id"] != instance
-        for s in known
-    )
-    often, least = len(lately), fencing["replacements"]
-    if often >= least and (takes_turns or (is_shared and often == least)):
+    # On a machine with others, client id and host may be of two clients. A second takeover does
+    # not tell; a third by the same client does.
+    is_open = is_shared and len(clients) == 1 and len(lately) == fencing["replacements"]
+    if is_open or (takes_turns and len(lately) >= fencing["replacements"]):
         _taken(findings, session, lately, fencing, clients)
         return
-    if is_shared:
-        told = findings.current.get(("static_member_fencing", instance))
-        if told is not None and len(told.evidence["clients"]) == 1:
-            del findings.current["static_member_fencing", instance]
+    told = findings.current.get(("static_member_fencing", instance))
+    if len(clients) == 1 and told is not None and told.evidence["clients"] == clients:
+        del findings.current["static_member_fencing", instance]
     if len(hour) >= flapping["returns_an_hour"]:
         _restarted(findings, session, hour, flapping)
-
-
-def _names(sessions: list[Row]) -> list[str]:
-    return [_client(session) for session in sessions]
 
 
 def _taken(

@@ -65,8 +65,8 @@ class GroupDetector:
                 self._memory["generations"], limits, findings["generations"], row, None
             )
         elif kind == SESSION:
-            memory = self._memory["sessions"]
-            memory["clock"] = max(row["left_at"], memory.get("clock", row["left_at"]))
+            memory, at = self._memory["sessions"], row["left_at"]
+            memory["clock"] = max(at, memory.get("clock", at))
             self._sessions += _static([row])
         elif kind == LAG:
             self._news.lags.append(row)
@@ -175,13 +175,8 @@ class GroupDetector:
     def _is_reported(self, episode: Episode) -> bool:
         # A condition that is shorter than that is normal while members join or leave.
         least = self._limits.get(episode.kind, {}).get("least_ms")
-        if (
-            least is not None
-            and episode.label != topics.DELETED
-            and episode.ended_at - episode.started_at < least
-        ):
-            return False
-        return True
+        is_short = least is not None and episode.ended_at - episode.started_at < least
+        return not is_short or episode.label == topics.DELETED
 
     def to_json(self) -> str:
         """Write down what the next run needs."""

@@ -78,20 +78,19 @@ _LOW = 2**32 - 1
 
 
 class Holes(Protocol):
-    """Offsets of one partition of the log that were not read, or not decoded.
-
-    Attributes:
-        starts: first offsets of the holes, ascending.
-        ends: last offsets of the holes, ascending.
-        before: last missing offset of the runs before; -1 if there was none.
-    """
+    """Offsets of one partition of the log that were not read, or not decoded."""
 
     @property
-    def starts(self) -> np.ndarray: ...
+    def starts(self) -> np.ndarray:
+        """First offsets of the holes, ascending."""
+
     @property
-    def ends(self) -> np.ndarray: ...
+    def ends(self) -> np.ndarray:
+        """Last offsets of the holes, ascending."""
+
     @property
-    def before(self) -> int: ...
+    def before(self) -> int:
+        """Last missing offset of the runs before; -1 if there was none."""
 
 
 _NO_HOLES: Mapping[int, Holes] = MappingProxyType({})
@@ -155,9 +154,7 @@ def follow(
             yield from _batches(table, of_table)
 
 
-def _results(
-    rows: pa.Table, holes: Mapping[int, Holes]
-) -> dict[str, tuple[np.ndarray, pa.Table]]:
+def _results(rows: pa.Table, holes: Mapping[int, Holes]) -> dict[str, tuple[np.ndarray, pa.Table]]:
     """Return what the rows make known, by table, with the number of each row's partition."""
     partitions, kinds = _partitions(rows), _numbers(rows, KIND).values
     of_hours, of_former, of_commits = (

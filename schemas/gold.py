@@ -208,8 +208,8 @@ OFFSET_PROGRESS = (
     column(
         "jumps",
         "bigint",
-        "Commits beyond where the partition had been by more than ten times the largest step before,"
-        " and by 1,000.",
+        "Commits beyond where the partition had been by more than ten times the largest step"
+        " before, and by 1,000.",
     ),
     column("no_progress_commits", "bigint", "Commits of the same offset as the commit before."),
     column("rewound_offsets", "bigint", "Offsets that the rewinds went back, together."),

@@ -39,7 +39,11 @@ _MINUTE_MS = 60_000
 _TIMES = ("record_timestamp", "commit_timestamp")
 _COMMITS = pa.schema(
     [
-        *(f for f in arrow_schema(decoded_columns("offset_commits")) if f.name in progress.COMMIT_COLUMNS),
+        *(
+            f
+            for f in arrow_schema(decoded_columns("offset_commits"))
+            if f.name in progress.COMMIT_COLUMNS
+        ),
         pa.field(progress.KIND, pa.int32()),
     ]
 )
@@ -70,9 +74,22 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
-def detected_history(tables_of: dict[str, list[Row]], now: int) -> list[Row]:
-    """Return the rows of gold.anomalies of a group's history, its commits left aside."""
-    return _detect("g", _by_kind(tables_of), [], default_thresholds(), (now, 1))
+def detected_history(
+    tables_of: dict[str, list[Row]],
+    now: int,
+    commits: list[Row] | None = None,
+    holes: Mapping[int, progress.Holes] | None = None,
+) -> list[Row]:
+    """Return the rows of gold.anomalies of a group's history.
+
+    Args:
+        tables_of: the history by table.
+        now: time of the log.
+        commits: rows of offset_commits in milliseconds; None to leave them aside.
+        holes: what is missing, by partition of the records.
+    """
+    by_kind, limits = _by_kind(tables_of), default_thresholds()
+    return _detect("g", by_kind, commits or [], limits, (now, 1), holes=holes)
 
 
 def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -98,9 +115,11 @@ def _detect(
     commits: list[Row],
     limits: Thresholds,
     now_and_runs: tuple[int, int],
+    *,
+    holes: Mapping[int, progress.Holes] | None = None,
 ) -> list[Row]:
     checkpoint, rows, (now, runs) = None, [], now_and_runs
-    generations, moves, done = by_kind[GENERATION], _moves(commits), -1
+    generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
     for run in range(runs):
         detector = GroupDetector(limits.of(group), checkpoint)
         is_last = run == runs - 1
@@ -112,10 +131,9 @@ def _detect(
         if not is_last:
             # The next generation is known, but not its end, and half of the commits in it.
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
-            for row in following[:1]:
-                detector.take(OPEN_GENERATION, {**row, "ended_at": None})
-            for row in _lasting(by_kind, run, runs):
-                detector.take(OPEN_SESSION, {**row, "left_at": None, "end_cause": None})
+            lasting = [(OPEN_GENERATION, {**row, "ended_at": None}) for row in following[:1]]
+            for kind, row in (*lasting, *_lasting(by_kind, run, runs)):
+                detector.take(kind, row)
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         for kind in (GENERATION, SESSION):
             for row in _part(by_kind[kind], run, runs):
@@ -176,12 +194,16 @@ def _moves(commits: list[Row], holes: Mapping[int, progress.Holes] | None = None
     return sorted(moves, key=lambda m: m["record_offset"])
 
 
-def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[Row]:
+def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[tuple[str, Row]]:
     """Return the static members' sessions that go on when a run is over."""
     ended = _part(by_kind[SESSION], run, runs)
     rest = [*by_kind[SESSION][len(by_kind[SESSION]) * (run + 1) // runs :], *by_kind[OPEN_SESSION]]
-    until = ended[-1]["left_at"] if ended else None
-    return [r for r in rest if until is not None and r["joined_at"] <= until]
+    until = ended[-1]["left_at"] if ended else 0
+    return [
+        (OPEN_SESSION, {**row, "left_at": None, "end_cause": None})
+        for row in rest
+        if row["joined_at"] <= until
+    ]
 
 
 def _minutes(commits: list[Row]) -> list[Row]:
