@@ -111,8 +111,13 @@ def _position(membership: Membership) -> LogPosition:
 # -- single commits --------------------------------------------------------------------------------
 
 
-def take_move(
-    memory: Row, limits: Values, findings: Findings, move: Row, memberships: Memberships
+def take_move(  # noqa: PLR0917
+    memory: Row,
+    limits: Values,
+    findings: Findings,
+    move: Row,
+    memberships: Memberships,
+    owners: Sequence[Row] = (),
 ) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
@@ -122,6 +127,7 @@ def take_move(
         findings: takes what is found.
         move: the row, its times in epoch milliseconds.
         memberships: who was in the group when.
+        owners: rows of partition_owners of the partition, by valid_from; none if nobody asked.
     """
     at = move["at"]
     if at is None:
@@ -136,6 +142,8 @@ def take_move(
     elif group is not None and group.members:
         is_after = group.timestamp is not None and at - group.timestamp <= _SOON_MS
         hit = _went(limits, move, "after_rebalance" if is_after else None)
+        if hit is not None and (client := _remembered(move, owners)) is not None:
+            hit = hit._replace(lists={**hit.lists, "remembered": [client]})
     elif _is_in_rhythm(move, group) or (move["step"] < 0 and not move["is_complete"]):
         # Nobody but a member, or a consumer that was assigned its partitions, commits like that.
         # Between records that are missing, there may have been members.
@@ -263,6 +271,25 @@ def _rewound(limits: Values, move: Row, label: str | None) -> Hit:
         maxima={"largest": step},
         lists={"moves": _from_to(move)},
     )
+
+
+def _remembered(move: Row, owners: Sequence[Row]) -> str | None:
+    """Return whose last commit a rewind goes back to: that of its owner when it had it before.
+
+    A client that is given a partition again may go on with a position of its own (librdkafka before
+    1.9) instead of the group's.
+    """
+    at, until = move.get("last_there_at"), move.get("last_there_until")
+    if at is None or until is None:
+        return None
+    before, behind, now = (
+        bisect_right(owners, time, key=lambda o: o["valid_from"]) - 1
+        for time in (at, until, move["at"])
+    )
+    if not 0 <= before < behind < now:
+        return None
+    clients = [_client(owners[n]) for n in (before, behind, now)]
+    return clients[0] if clients[0] == clients[2] != clients[1] else None
 
 
 def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:

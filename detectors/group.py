@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import orjson
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
-OPEN_STATE = "open_state"
+OPEN_STATE, OWNER = "open_state", "owner"
 MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
 
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
@@ -47,6 +48,7 @@ class GroupDetector:
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
         self._sessions: list[Row] = []
+        self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -68,6 +70,8 @@ class GroupDetector:
             memory, at = self._memory["sessions"], row["left_at"]
             memory["clock"] = max(at, memory.get("clock", at))
             self._sessions += _static([row])
+        elif kind == OWNER:
+            self._owners[row["topic"], row["topic_partition"]].append(row)
         elif kind == LAG:
             self._news.lags.append(row)
             commits.take_lag(self._memory["minutes"], row)
@@ -79,7 +83,12 @@ class GroupDetector:
             if event is not None:
                 self._news.events.append(event)
             commits.take_move(
-                self._memory["moves"], limits, findings["moves"], row, self._memberships_now()
+                self._memory["moves"],
+                limits,
+                findings["moves"],
+                row,
+                self._memberships_now(),
+                self._owners.get((row["topic"], row["topic_partition"]), ()),
             )
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])

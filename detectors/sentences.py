@@ -214,10 +214,13 @@ def _mixed(e: Row) -> str:
 
 def _rewind(e: Row) -> str:
     after = " after a rebalance" if e["label"] == "after_rebalance" else ""
+    own = ""
+    if remembered := e.get("remembered"):
+        own = f", what {_some(remembered)} had committed last as its owner before"
     return (
         f"{e['of']} committed a smaller offset {count(e['rewinds'], 'time')}{after} ({e['when']}),"
         f" {count(e['offsets'], 'offset')} of {count(e['partitions'], 'partition')} in all:"
-        f" {_some(e['moves'], e['partitions'])}. These records are read again."
+        f" {_some(e['moves'], e['partitions'])}{own}. These records are read again."
     )
 
 

@@ -402,9 +402,31 @@ class _Steps:
             "largest_step_before": before.at(chosen).arrow(pa.int64()),
             "farthest_before": self._farthest_before.at(chosen).arrow(pa.int64()),
             "is_complete": self._is_complete(chosen, holes),
+            **self._last_there(chosen),
             "rhythm_since": self._rhythm_since(chosen).arrow(_TIME),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
+
+    def _last_there(self, chosen: np.ndarray) -> dict[str, pa.Array]:
+        """Return when rewinds had been where they go to, among the commits of this run."""
+        before = np.full(len(chosen), -1, np.int64)
+        back = np.flatnonzero(self._step.known[chosen] & (self._step.values[chosen] < 0))
+        if len(back):
+            is_there = np.isin(self._keys, self._keys[chosen[back]]) & self._committed.known
+            rows = np.flatnonzero(is_there)
+            offsets, keys = self._committed.values[rows], self._keys[rows]
+            order = np.lexsort((rows, offsets, keys))
+            is_same = (offsets[order][1:] == offsets[order][:-1]) & (
+                keys[order][1:] == keys[order][:-1]
+            )
+            last = np.full(len(self._keys), -1, np.int64)
+            last[rows[order[1:]]] = np.where(is_same, rows[order[:-1]], -1)
+            before[back] = last[chosen[back]]
+        behind = np.where(before >= 0, before + 1, -1)
+        return {
+            "last_there_at": self._at.at(before).arrow(_TIME),
+            "last_there_until": self._at.at(behind).arrow(_TIME),
+        }
 
     def _is_complete(self, chosen: np.ndarray, holes: Mapping[int, Holes]) -> pa.Array:
         """Tell of some commits whether all records since the one before were read."""

@@ -252,6 +252,12 @@ OFFSET_MOVES = (
         "Between the commit before and this one, no offset of the log is missing.",
     ),
     column(
+        "last_there_at",
+        "timestamp",
+        "Of a rewind: time of the last commit of that offset before, among those of its run.",
+    ),
+    column("last_there_until", "timestamp", "Time of the commit that followed that one."),
+    column(
         "rhythm_since",
         "timestamp",
         "Time of the fifth commit before this one; null if there were fewer since its deletion.",

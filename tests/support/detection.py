@@ -16,6 +16,7 @@ from detectors.group import (
     OPEN_GENERATION,
     OPEN_SESSION,
     OPEN_STATE,
+    OWNER,
     SESSION,
     TOPIC,
     GroupDetector,
@@ -25,7 +26,7 @@ from offsets import progress
 from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns
 from tests.support.history import commits_of, in_millis, logs_of, rebuild
-from timeline.model import GENERATIONS, SESSIONS, STATES
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,6 +106,10 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         for row in tables[SESSIONS]
         if row["left_at"] is None and row["group_instance_id"] is not None
     ]
+    by_kind[OWNER] = sorted(
+        (row for row in tables[OWNERS] if row["valid_from"] is not None),
+        key=lambda r: r["valid_from"],
+    )
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     return by_kind
 
@@ -141,6 +146,7 @@ def _detect(
         new = _between(commits, done, until)
         # Commits know who was there only once the generations are known.
         for kind, of_kind in (
+            (OWNER, by_kind[OWNER]),
             (MOVE, _between(moves, done, until)),
             (MINUTE, _minutes(new)),
             (TOPIC, _topics(new)),

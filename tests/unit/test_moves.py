@@ -175,6 +175,26 @@ def test_going_on_where_the_group_had_been_skips_nothing() -> None:
     assert f"skipped {10_000_000 - HOUR * 100 - 90:,} offsets" in jump["summary"]
 
 
+@pytest.mark.parametrize(
+    ("last", "now", "is_told"),
+    [
+        (7_200, "a", True),
+        (7_100, "a", False),  # it went on from there
+        (7_200, "c", False),  # another client was told where the first one had been
+    ],
+)
+def test_a_client_that_goes_on_where_it_had_been_itself(
+    last: int,
+    now: str,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    life = consumer(725).members(730, "b", "a").reads(735, HOUR, every=5, rate=10)
+    (row,) = life.members(HOUR, now, "b").commit(HOUR + 5, last).found()
+    assert (row["kind"], row["label"]) == ("offset_rewind", "after_rebalance")
+    own = "what a@/10.0.0.1 had committed last as its owner before"
+    assert (own in row["summary"]) == is_told
+
+
 # -- steps without members -------------------------------------------------------------------------
 
 
