@@ -149,7 +149,11 @@ def take_move(  # noqa: PLR0917
         # Between records that are missing, there may have been members.
         hit = _went(limits, move, "no_members")
     elif move["step"] < 0 or _is_set(memory, limits, move, group):
-        memory.setdefault("set", {})[_partition(move)] = at
+        was_set = memory.setdefault("set", {})
+        was_set.pop(_partition(move), None)
+        was_set[_partition(move)] = at
+        while at - was_set[oldest := next(iter(was_set))] > _EPISODE_MS:
+            del was_set[oldest]
         hit = _reset(move)
     if hit is not None:
         findings.add(_counted(memory, findings, hit, move), memory["clock"])
@@ -161,9 +165,10 @@ def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
         return hit
     told = findings.current.get((hit.kind, hit.subject))
     goes_on = told is not None and told.accepts(hit, memory["clock"])
-    moved: dict[str, list[str]] = memory.setdefault("moved", {})
-    seen = moved.get(hit.kind, []) if goes_on else []
-    moved[hit.kind] = seen if _partition(move) in seen else [*seen, _partition(move)]
+    moved: dict[str, dict[str, int]] = memory.setdefault("moved", {})
+    if not goes_on:
+        moved[hit.kind] = {}
+    moved[hit.kind][_partition(move)] = 1
     return hit._replace(maxima={**hit.maxima, "partitions": len(moved[hit.kind])})
 
 

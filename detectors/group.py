@@ -66,7 +66,7 @@ class GroupDetector:
             rebalances.examine(
                 self._memory["generations"], limits, findings["generations"], row, None
             )
-        elif kind == SESSION:
+        elif kind == SESSION and row["left_at"] is not None:
             memory, at = self._memory["sessions"], row["left_at"]
             memory["clock"] = max(at, memory.get("clock", at))
             self._sessions += _static([row])

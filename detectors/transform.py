@@ -108,7 +108,9 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         generations, GENERATION, OPEN_GENERATION, position="last", second_position="record_offset"
     )
     # A static member that is there may have taken another's place.
-    sessions = sources.sessions.where("left_at IS NOT NULL OR group_instance_id IS NOT NULL")
+    sessions = sources.sessions.where(
+        "left_at IS NOT NULL OR NOT is_settled AND group_instance_id IS NOT NULL"
+    )
     yield _part(
         sessions,
         SESSION,

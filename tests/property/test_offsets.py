@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from offsets import progress as offsets
 from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns
+from timeline.groups import Holes
 
 Row = dict[str, Any]
 
@@ -198,7 +200,12 @@ class Model:
         sums["jumps"] += is_far and largest is not None and skipped > 10 * largest
 
 
-def run_over(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
+def run_over(
+    rows: list[Row],
+    earlier: dict[str, list[Row]],
+    size: int,
+    holes: dict[int, Holes] | None = None,
+) -> dict[str, list[Row]]:
     """Return what a run makes of commits and of what earlier runs wrote, in batches."""
     given = [
         *({"kind": offsets.AN_HOUR, offsets.HOURS: r} for r in earlier[offsets.HOURS]),
@@ -211,14 +218,19 @@ def run_over(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[
     given.sort(key=lambda r: (*key(r), r["kind"], r.get("record_offset") or 0))
     batches = pa.Table.from_pylist(given, pa.schema(FIELDS)).to_batches(max_chunksize=size)
     found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
-    for table, batch in offsets.follow(batches):
+    for table, batch in offsets.follow(batches, holes or {}):
         assert batch.schema.equals(arrow_schema(offsets.TABLES[table]))
         found[table] += batch.to_pylist()
     return found
 
 
 def runs_of(
-    rows: list[Row], cuts: list[int], size: int, *, all_hours: bool
+    rows: list[Row],
+    cuts: list[int],
+    size: int,
+    *,
+    all_hours: bool,
+    missing: np.ndarray | None = None,
 ) -> dict[str, list[Row]]:
     """Tell commits in some runs; give all hours, all moves, and the latest commits."""
     found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
@@ -228,7 +240,12 @@ def runs_of(
         is_given = [all_hours or (*key(r), r["hour"]) in begun for r in found[offsets.HOURS]]
         hours = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if given]
         rest = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if not given]
-        of_run = run_over(rows[start:end], found | {offsets.HOURS: hours}, size)
+        # A run knows its own holes, and of those before the last one.
+        first = rows[start]["record_offset"] if start < len(rows) else 0
+        own = np.empty(0, np.int64) if missing is None else missing
+        last = int(own[own < first].max(initial=-1))
+        holes = {7: Holes(own[own > first], own[own > first], last)}
+        of_run = run_over(rows[start:end], found | {offsets.HOURS: hours}, size, holes)
         found[offsets.HOURS] = rest + of_run[offsets.HOURS]
         found[offsets.MOVES] += of_run[offsets.MOVES]
         found[offsets.LATEST] = of_run[offsets.LATEST]
@@ -266,6 +283,26 @@ def test_moves_and_last_commits_whatever_the_runs(
         assert row["is_deleted"] == model.last[of]["is_tombstone"]
         assert row["largest_step"] == model.largest.get(of)
         assert row["farthest_offset"] == model.farthest.get(of)
+
+
+@settings(deadline=None)
+@given(commits(), st.sets(st.integers(0, 40)), CUTS, SIZES)
+def test_a_move_over_a_hole_is_not_complete(
+    rows: list[Row], gaps: set[int], cuts: list[int], size: int
+) -> None:
+    spread = [row | {"record_offset": 2 * row["record_offset"]} for row in rows]
+    missing = np.array(sorted(2 * gap + 1 for gap in gaps), np.int64)
+    found = runs_of(spread, cuts, size, all_hours=True, missing=missing)
+    last: dict[tuple[object, ...], int] = {}
+    before = {}
+    for row in spread:
+        before[row["record_offset"]] = last.get(key(row))
+        last[key(row)] = row["record_offset"]
+    for move in found[offsets.MOVES]:
+        after = before[move["record_offset"]]
+        between = range(0 if after is None else after, move["record_offset"])
+        is_known = None if after is None else not any(m in between for m in missing.tolist())
+        assert move["is_complete"] == is_known
 
 
 @settings(deadline=None)
