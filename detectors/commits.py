@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
+from detectors.members import client_of
+from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ _AT_ONCE_MS = 500
 _SOON_MS = MINUTE_MS
 _WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 _EPISODE_MS = 10 * MINUTE_MS
+_SECOND_MS = 1_000
+# `rhythm_since` is the time of the fifth commit before: four intervals before the last one.
+_INTERVALS = 4
+_MOVED = ("offset_rewind", "offset_jump", "offset_reset")
 _REMEMBERED_PAUSES = 20
 REMEMBERED_SAMPLES = 20
 """Samples of the lag that a later run may still need."""
@@ -104,8 +111,13 @@ def _position(membership: Membership) -> LogPosition:
 # -- single commits --------------------------------------------------------------------------------
 
 
-def take_move(
-    memory: Row, limits: Values, findings: Findings, move: Row, memberships: Memberships
+def take_move(  # noqa: PLR0917
+    memory: Row,
+    limits: Values,
+    findings: Findings,
+    move: Row,
+    memberships: Memberships,
+    owners: Sequence[Row] = (),
 ) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
@@ -115,27 +127,49 @@ def take_move(
         findings: takes what is found.
         move: the row, its times in epoch milliseconds.
         memberships: who was in the group when.
+        owners: rows of partition_owners of the partition, by valid_from; none if nobody asked.
     """
     at = move["at"]
     if at is None:
         return
     memory["clock"] = max(at, memory.get("clock", at))
     group = memberships.at((move["record_partition"], move["record_offset"]))
-    hit: Hit | None
+    hit: Hit | None = None
     if move["move"] == "deleted":
         hit = _deleted(memory, limits, move, group)
     elif move["move"] == "returned":
         hit = _returned(memory, move)
     elif group is not None and group.members:
         is_after = group.timestamp is not None and at - group.timestamp <= _SOON_MS
-        hit = _skipped(limits, move, "after_rebalance" if is_after else None)
-    elif _is_in_rhythm(move, group):
+        hit = _went(limits, move, "after_rebalance" if is_after else None)
+        if hit is not None and (client := _remembered(move, owners)) is not None:
+            hit = hit._replace(lists={**hit.lists, "remembered": [client]})
+    elif _is_in_rhythm(move, group) or (move["step"] < 0 and not move["is_complete"]):
         # Nobody but a member, or a consumer that was assigned its partitions, commits like that.
-        hit = _skipped(limits, move, "no_members")
-    else:
+        # Between records that are missing, there may have been members.
+        hit = _went(limits, move, "no_members")
+    elif move["step"] < 0 or _is_set(memory, limits, move, group):
+        was_set = memory.setdefault("set", {})
+        was_set.pop(_partition(move), None)
+        was_set[_partition(move)] = at
+        while at - was_set[oldest := next(iter(was_set))] > _EPISODE_MS:
+            del was_set[oldest]
         hit = _reset(move)
     if hit is not None:
-        findings.add(hit, memory["clock"])
+        findings.add(_counted(memory, findings, hit, move), memory["clock"])
+
+
+def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
+    """Count the partitions of an episode, each once."""
+    if hit.kind not in _MOVED:
+        return hit
+    told = findings.current.get((hit.kind, hit.subject))
+    goes_on = told is not None and told.accepts(hit, memory["clock"])
+    moved: dict[str, dict[str, int]] = memory.setdefault("moved", {})
+    if not goes_on:
+        moved[hit.kind] = {}
+    moved[hit.kind][_partition(move)] = 1
+    return hit._replace(maxima={**hit.maxima, "partitions": len(moved[hit.kind])})
 
 
 def _partition(move: Row) -> str:
@@ -163,9 +197,15 @@ def _reset(move: Row) -> Hit:
         move,
         _AT_ONCE_MS,
         label=label,
-        sums={"partitions": 1, f"{label}_offsets": abs(step)},
+        sums={f"{label}_offsets": abs(step)},
         lists={"resets": _from_to(move)},
     )
+
+
+def _usual_ms(move: Row) -> float | None:
+    """Return how long the partition usually was not committed; None if that is not known."""
+    before, since = move["previous_at"], move["rhythm_since"]
+    return None if before is None or since is None else (before - since) / _INTERVALS
 
 
 def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
@@ -174,30 +214,102 @@ def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
     Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
     one goes on from where it was, the other comes once, or a few times.
     """
-    before, since = move["previous_at"], move["rhythm_since"]
-    if before is None or since is None or move["at"] - since > _EPISODE_MS:
+    usual = _usual_ms(move)
+    if usual is None or _is_of_members(move["rhythm_since"], group):
         return False
-    if group is not None and (group.timestamp is None or since <= group.timestamp):
-        return False  # some of the commits before were members'
-    return bool(move["at"] - before <= before - since)
+    return bool(move["at"] - move["previous_at"] <= usual * _INTERVALS)
+
+
+def _is_of_members(at: int, group: Membership | None) -> bool:
+    """Return whether a commit may have been a member's, of a group that has none any more."""
+    if group is None:
+        return False
+    return bool(group.timestamp is None or at <= group.timestamp)
+
+
+def _is_set(memory: Row, limits: Values, move: Row, group: Membership | None) -> bool:
+    """Return whether a step on was made by somebody who set the offset, not by a reader.
+
+    Members cannot have read when there are none. A consumer with assign() that was stopped reads
+    what came meanwhile, or a batch of any size: only what is beyond each measure was set.
+    """
+    if not move["is_complete"] or move["previous_at"] is None:
+        return False
+    at, before = move["at"], move["previous_at"]
+    set_at = memory.get("set", {}).get(_partition(move))
+    if set_at is not None and at - set_at <= _EPISODE_MS:
+        return True  # it has just been set, and is so again
+    largest, usual = move["largest_step_before"], _usual_ms(move)
+    if largest is None:
+        return False
+    if _is_of_members(before, group):
+        return True
+    if not usual:
+        return False
+    intervals = (at - before) / usual
+    most = limits["offset_reset"]["times_the_pause"] * largest * intervals
+    return bool(_skip(move) > most)
+
+
+def _skip(move: Row) -> int:
+    """Return how far a commit went beyond where the partition had been."""
+    return int(move["committed_offset"] - move["farthest_before"])
+
+
+def _went(limits: Values, move: Row, label: str | None) -> Hit | None:
+    """Find commits of consumers that go back, so that records are read twice, or skip some."""
+    if move["step"] < 0:
+        return _rewound(limits, move, label)
+    return _skipped(limits, move, label)
+
+
+def _rewound(limits: Values, move: Row, label: str | None) -> Hit:
+    step = -move["step"]
+    is_large = step >= limits["offset_rewind"]["warning_offsets"]
+    return _found(
+        "offset_rewind",
+        WARNING if is_large else INFO,
+        move,
+        _EPISODE_MS,
+        label=label,
+        sums={"rewinds": 1, "offsets": step},
+        maxima={"largest": step},
+        lists={"moves": _from_to(move)},
+    )
+
+
+def _remembered(move: Row, owners: Sequence[Row]) -> str | None:
+    """Return whose last commit a rewind goes back to: that of its owner when it had it before.
+
+    A client that is given a partition again may go on with a position of its own (librdkafka before
+    1.9) instead of the group's.
+    """
+    at, until = move.get("last_there_at"), move.get("last_there_until")
+    if at is None or until is None:
+        return None
+    before, behind, now = (
+        bisect_right(owners, time, key=lambda o: o["valid_from"]) - 1
+        for time in (at, until, move["at"])
+    )
+    if not 0 <= before < behind < now:
+        return None
+    clients = [_client(owners[n]) for n in (before, behind, now)]
+    return clients[0] if clients[0] == clients[2] != clients[1] else None
 
 
 def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
-    """Find commits of consumers that go back, so that records are read twice, or far ahead."""
-    step = move["step"]
-    if step < 0:
-        is_large = -step >= limits["offset_rewind"]["warning_offsets"]
-        return _found(
-            "offset_rewind",
-            WARNING if is_large else INFO,
-            move,
-            _EPISODE_MS,
-            label=label,
-            sums={"rewinds": 1, "offsets": -step},
-            maxima={"largest": -step},
-            lists={"moves": _from_to(move)},
-        )
-    if move["largest_step_before"] is None or step < limits["offset_jump"]["offsets"]:
+    """Find steps that nobody can have read in the time.
+
+    A client that commits by time sees its position once after any number of polls, and what waits
+    after a pause or a burst is read as fast as it can be: how far a step goes beyond those before
+    tells nothing. The time is that since the commit before, or as long as usual where a broker
+    that had stood still took two commits at once.
+    """
+    usual, skip, limit = _usual_ms(move), _skip(move), limits["offset_jump"]
+    if usual is None or move["largest_step_before"] is None or not move["is_complete"]:
+        return None
+    time = max(move["at"] - move["previous_at"], usual)
+    if skip < limit["offsets"] or skip * _SECOND_MS <= limit["records_a_second"] * time:
         return None
     return _found(
         "offset_jump",
@@ -205,9 +317,13 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
         move,
         _EPISODE_MS,
         label=label if label == "no_members" else None,
-        sums={"jumps": 1, "offsets": step},
-        maxima={"largest": step},
-        lists={"moves": _from_to(move)},
+        sums={"jumps": 1, "offsets": skip},
+        maxima={"largest": skip},
+        lists={
+            "moves": [
+                f"{_partition(move)}: {move['farthest_before']} to {move['committed_offset']}"
+            ]
+        },
     )
 
 
@@ -415,54 +531,142 @@ def _stall(
 # -- static members --------------------------------------------------------------------------------
 
 
-def take_session(memory: Row, limits: Values, findings: Findings, session: Row) -> None:
-    """Take a session that ended, and find instance ids that two clients take from each other.
+def take_sessions(
+    memory: Row, limits: Values, findings: Findings, ended: Sequence[Row], others: Sequence[Row]
+) -> None:
+    """Take sessions of static members, and find those whose place is taken again and again.
+
+    Two clients with one instance id take turns: the coordinator fences the one that the other
+    replaces. One client that is replaced by itself restarts.
 
     Args:
         memory: what is kept of the sessions before; changed.
         limits: the thresholds of the group.
         findings: takes what is found.
-        session: a row of member_sessions, its times in epoch milliseconds.
+        ended: rows of member_sessions with group_instance_id, in the order in which they ended.
+        others: those that go on, or may change: they tell who came after, and who is on a machine.
     """
-    instance, at = session.get("group_instance_id"), session.get("left_at")
-    if at is None:
+    sessions: dict[str, list[Row]] = defaultdict(list)
+    on_machine: dict[str, set[str]] = defaultdict(set)
+    for session in (*ended, *others):
+        sessions[session["group_instance_id"]].append(session)
+        on_machine[session["client_host"]].add(session["group_instance_id"])
+    taken: dict[str, list[Row]] = memory.setdefault("replaced", {})
+    for session in ended:
+        if session["end_cause"] == "static_member_replaced":
+            instance, at = session["group_instance_id"], session["left_at"]
+            hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
+            taken[instance] = [
+                *hour,
+                {"at": at, "offset": session["record_offset"], "client": _client(session)},
+            ]
+            after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
+            is_shared = len(on_machine[session["client_host"]]) > 1
+            _replaced(limits, findings, session, taken[instance], after, is_shared=is_shared)
+    for instance, times in list(taken.items()):
+        if times[-1]["at"] < memory.get("clock", 0) - HOUR_MS:
+            del taken[instance]
+
+
+def _client(session: Row) -> str:
+    return f"{session.get('client_id')}@{session.get('client_host')}"
+
+
+def _replaced(
+    limits: Values,
+    findings: Findings,
+    session: Row,
+    hour: list[Row],
+    after: list[Row],
+    *,
+    is_shared: bool,
+) -> None:
+    """Judge a session that another has taken the place of.
+
+    Args:
+        limits: the thresholds of the group.
+        findings: takes what is found.
+        session: the session.
+        hour: how often that happened to the instance within the hour, this time among them.
+        after: the session that took its place, if it is known.
+        is_shared: other members are on its machine.
+    """
+    fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
+    instance, at = session["group_instance_id"], session["left_at"]
+    lately = [t for t in hour if t["at"] >= at - fencing["window_ms"]]
+    seen = [*(t["client"] for t in lately), *map(_client, after[:1])]
+    clients = [client for client, _ in groupby(seen)]
+    takes_turns = len(clients) > len(set(clients))
+    # On a machine with others, client id and host may be of two clients. A second takeover does
+    # not tell; a third by the same client does.
+    is_open = is_shared and len(clients) == 1 and len(lately) == fencing["replacements"]
+    if is_open or (takes_turns and len(lately) >= fencing["replacements"]):
+        _taken(findings, session, lately, fencing, clients)
         return
-    memory["clock"] = max(at, memory.get("clock", at))
-    if instance is None or session["end_cause"] != "static_member_replaced":
-        return
-    limit = limits["static_member_fencing"]
-    window = limit["window_ms"]
-    known: dict[str, list[Row]] = memory.setdefault("replaced", {})
-    memory["replaced"] = known = {
-        i: kept
-        for i, sessions in known.items()
-        if (kept := [s for s in sessions if s["at"] >= at - window])
-    }
-    sessions = known.setdefault(instance, [])
-    sessions.append(
-        {
-            "at": at,
-            "offset": session["record_offset"],
-            "client": f"{session.get('client_id')}@{session.get('client_host')}",
-        }
+    told = findings.current.get(("static_member_fencing", instance))
+    if len(clients) == 1 and told is not None and told.evidence["clients"] == clients:
+        del findings.current["static_member_fencing", instance]
+    if len(hour) >= flapping["returns_an_hour"]:
+        _restarted(findings, session, hour, flapping)
+
+
+def _taken(
+    findings: Findings, session: Row, taken: list[Row], limit: Row, clients: list[str]
+) -> None:
+    """Add that an instance id is taken by one client from the other."""
+    times = len(taken)
+    hit = _of_instance(
+        "static_member_fencing",
+        session["group_instance_id"],
+        CRITICAL if times >= limit["critical_replacements"] else WARNING,
+        session,
+        taken,
+        round(limit["window_ms"]),
+        sums={"replacements": 1},
+        initial_sums={"replacements": times},
+        maxima={"replacements_in_window": times},
+        lists={"clients": list(dict.fromkeys(clients))},
     )
-    if len(sessions) < limit["replacements"]:
-        return
-    partition = session["record_partition"]
-    findings.add(
-        Hit(
-            "static_member_fencing",
-            instance,
-            CRITICAL if len(sessions) >= limit["critical_replacements"] else WARNING,
-            sessions[0]["at"],
-            at,
-            Position(partition, sessions[0]["offset"], sessions[0]["at"]),
-            Position(partition, session["record_offset"], at),
-            round(window),
-            sums={"replacements": 1},
-            initial_sums={"replacements": len(sessions)},
-            maxima={"replacements_in_window": len(sessions)},
-            lists={"clients": [s["client"] for s in sessions]},
-        ),
-        memory["clock"],
+    findings.add(hit, session["left_at"])
+
+
+def _restarted(findings: Findings, session: Row, taken: list[Row], limit: Row) -> None:
+    """Add that a static member comes back over and over, in its own place."""
+    times = len(taken)
+    hit = _of_instance(
+        "member_flapping",
+        client_of(session),
+        CRITICAL if times >= limit["critical_an_hour"] else WARNING,
+        session,
+        taken,
+        HOUR_MS,
+        label="restarted",
+        sums={"returns": 1},
+        initial_sums={"returns": times},
+        maxima={"returns_in_an_hour": times},
+        lists={"clients": list(dict.fromkeys(s["client"] for s in taken))},
+    )
+    findings.add(hit, session["left_at"])
+
+
+def _of_instance(  # noqa: PLR0917
+    kind: str,
+    subject: str,
+    severity: str,
+    session: Row,
+    taken: list[Row],
+    gap_ms: int,
+    **given: object,
+) -> Hit:
+    partition, first, at = session["record_partition"], taken[0], session["left_at"]
+    return Hit(
+        kind,
+        subject,
+        severity,
+        first["at"],
+        at,
+        Position(partition, first["offset"], first["at"]),
+        Position(partition, session["record_offset"], at),
+        gap_ms,
+        **given,  # type: ignore[arg-type]
     )

@@ -16,6 +16,7 @@ from detectors.group import (
     OPEN_GENERATION,
     OPEN_SESSION,
     OPEN_STATE,
+    OWNER,
     SESSION,
     TOPIC,
     GroupDetector,
@@ -36,7 +37,7 @@ CHECKPOINT = "checkpoint"
 SORT_RANKS = {
     CHECKPOINT: 0,
     **dict.fromkeys((OPEN_GENERATION, OPEN_SESSION), 1),
-    **dict.fromkeys((OPEN_STATE, LAG), 2),
+    **dict.fromkeys((OPEN_STATE, OWNER, LAG), 2),
     GENERATION: 3,
     SESSION: 4,
     **dict.fromkeys((MOVE, MINUTE, TOPIC), 5),
@@ -67,14 +68,16 @@ STATE_COLUMNS = (
     *("record_partition", "record_offset", "record_timestamp"),
 )
 SESSION_COLUMNS = (
-    *("group_instance_id", "client_id", "client_host", "left_at", "end_cause"),
+    *("group_instance_id", "client_id", "client_host", "joined_at", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
+OWNER_COLUMNS = ("topic", "topic_partition", "client_id", "client_host", "valid_from")
 LAG_COLUMNS = ("at", "lag", "topics")
 TOPIC_COLUMNS = ("topic", "record_partition", "firsts")
 MOVE_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("committed_offset", "step", "largest_step_before", "rhythm_since"),
+    *("committed_offset", "step", "largest_step_before", "farthest_before"),
+    *("is_complete", "last_there_at", "last_there_until", "rhythm_since"),
     *("record_partition", "record_offset", "record_timestamp"),
 )
 
@@ -86,6 +89,7 @@ COLUMNS = {
     OPEN_STATE: STATE_COLUMNS,
     MOVE: MOVE_COLUMNS,
     MINUTE: MINUTE_COLUMNS,
+    OWNER: OWNER_COLUMNS,
     LAG: LAG_COLUMNS,
     TOPIC: TOPIC_COLUMNS,
 }

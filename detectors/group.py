@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import orjson
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
-OPEN_STATE = "open_state"
+OPEN_STATE, OWNER = "open_state", "owner"
 MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
 
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
@@ -46,6 +47,8 @@ class GroupDetector:
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
+        self._sessions: list[Row] = []
+        self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -63,8 +66,12 @@ class GroupDetector:
             rebalances.examine(
                 self._memory["generations"], limits, findings["generations"], row, None
             )
-        elif kind == SESSION:
-            commits.take_session(self._memory["sessions"], limits, findings["sessions"], row)
+        elif kind == SESSION and row["left_at"] is not None:
+            memory, at = self._memory["sessions"], row["left_at"]
+            memory["clock"] = max(at, memory.get("clock", at))
+            self._sessions += _static([row])
+        elif kind == OWNER:
+            self._owners[row["topic"], row["topic_partition"]].append(row)
         elif kind == LAG:
             self._news.lags.append(row)
             commits.take_lag(self._memory["minutes"], row)
@@ -76,7 +83,12 @@ class GroupDetector:
             if event is not None:
                 self._news.events.append(event)
             commits.take_move(
-                self._memory["moves"], limits, findings["moves"], row, self._memberships_now()
+                self._memory["moves"],
+                limits,
+                findings["moves"],
+                row,
+                self._memberships_now(),
+                self._owners.get((row["topic"], row["topic_partition"]), ()),
             )
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
@@ -100,6 +112,14 @@ class GroupDetector:
             self._open[OPEN_GENERATION],
         )
         self._news = topics.News()
+        commits.take_sessions(
+            self._memory["sessions"],
+            self._limits,
+            self._findings["sessions"],
+            self._sessions,
+            _static(self._open[OPEN_SESSION]),
+        )
+        self._sessions = []
         found = [
             episode
             for source in _SOURCES
@@ -132,8 +152,10 @@ class GroupDetector:
             hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
             for hit in hits:
                 findings["generations"].add(hit)
-        for row in self._open[OPEN_SESSION]:
-            commits.take_session(memory["sessions"], limits, findings["sessions"], row)
+        sessions = _static(self._open[OPEN_SESSION])
+        over = [s for s in sessions if s["left_at"] is not None]
+        lasting = [s for s in sessions if s["left_at"] is None]
+        commits.take_sessions(memory["sessions"], limits, findings["sessions"], over, lasting)
         who = self._memberships_now()
         commits.take_next(memory["minutes"], limits, findings["minutes"], who, now)
         last = memory["minutes"].get("minute")
@@ -162,15 +184,8 @@ class GroupDetector:
     def _is_reported(self, episode: Episode) -> bool:
         # A condition that is shorter than that is normal while members join or leave.
         least = self._limits.get(episode.kind, {}).get("least_ms")
-        if (
-            least is not None
-            and episode.label != topics.DELETED
-            and episode.ended_at - episode.started_at < least
-        ):
-            return False
-        if episode.kind == "offset_reset" and episode.label == "forward":
-            return bool(episode.evidence["partitions"] > 1)
-        return True
+        is_short = least is not None and episode.ended_at - episode.started_at < least
+        return not is_short or episode.label == topics.DELETED
 
     def to_json(self) -> str:
         """Write down what the next run needs."""
@@ -188,6 +203,10 @@ class GroupDetector:
         kept["presences"] = [list(p) for p in Memberships(self._memberships).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
+
+
+def _static(sessions: list[Row]) -> list[Row]:
+    return [s for s in sessions if s.get("group_instance_id") is not None]
 
 
 def _membership(row: Row) -> Membership:

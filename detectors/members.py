@@ -9,7 +9,7 @@ storm. With members in new slots a group grows; with members that leave for good
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from detectors.model import HOUR_MS
 
@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 _WINDOW_MS = HOUR_MS
 
 
+Return: TypeAlias = list[Any]
+"""When a client came back, and offset and time of the record that tells so."""
+
+
 class SlotChanges(NamedTuple):
     """What a generation did to the slots of a group.
 
     Attributes:
         restarts: of each slot that restarted, the number of its restarts within the hour.
-        returns: clients that came back, with how often they did within the hour.
+        returns: by client that came back, its returns within the hour. Where several have that name
+            at once, of the one with the most.
         sessions: of each member that is gone, the length of its session and its rebalance timeout,
             in milliseconds.
         group_restart: how often within the hour the group started again after it had been empty;
@@ -32,7 +37,7 @@ class SlotChanges(NamedTuple):
     """
 
     restarts: list[int]
-    returns: dict[str, int]
+    returns: dict[str, list[Return]]
     sessions: list[tuple[int, int | None]]
     group_restart: int
 
@@ -65,16 +70,17 @@ def follow(memory: Row, generation: Row, at: int) -> SlotChanges:
     for member in generation.get("members_joined") or ():
         slots.join(member)
     group_restart = slots.count_group_restarts(was_empty=was_empty)
-    returns = {client: len(slots.came_back[client]) for client in slots.returned}
-    return SlotChanges(slots.restarts, returns, slots.sessions, group_restart)
+    return SlotChanges(slots.restarts, slots.returns, slots.sessions, group_restart)
 
 
 class _Slots:
     """The slots of a group while one generation is followed.
 
     What is kept: `slots` by number, with the client that has or had it, since when it is free, and
-    its restarts; `members` with their slot and since when they are there; `gone`, when clients
-    left; `came_back`, when clients returned, with the record that tells so.
+    its restarts; `members` with their slot and since when they are there; `came_back` by member,
+    its returns; `gone` by client, when members of that name left, and their returns up to then. A
+    client that comes back goes on with those of one that left: members that share client id and
+    host, as those of one machine with a client's default id do, are told apart by that.
     """
 
     def __init__(self, memory: Row, generation: Row, at: int) -> None:
@@ -83,7 +89,7 @@ class _Slots:
         self._record = [generation.get("record_offset"), generation.get("record_timestamp")]
         self.restarts: list[int] = []
         self.sessions: list[tuple[int, int | None]] = []
-        self.returned: list[str] = []
+        self.returns: dict[str, list[Return]] = {}
         since = at - _WINDOW_MS
         self._slots: dict[str, Row] = memory.setdefault("slots", {})
         self._free: list[str] = []
@@ -99,18 +105,23 @@ class _Slots:
             else:
                 self._free.append(name)
         self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
-        self._gone = {c: t for c, t in memory.get("gone", {}).items() if t >= since}
-        self.came_back: dict[str, list[list[Any]]] = memory.setdefault("came_back", {})
-        for client, times in list(self.came_back.items()):
-            if times[0][0] < since:
-                del times[: bisect_left(times, [since])]
-                if not times:
-                    del self.came_back[client]
+        self._came_back: dict[str, list[Return]] = {
+            member: returns
+            for member, returns in memory.get("came_back", {}).items()
+            if returns[-1][0] >= since
+        }
+        memory["came_back"] = self._came_back
+        self._gone: dict[str, list[tuple[int, list[Return]]]] = {
+            client: kept
+            for client, left in memory.get("gone", {}).items()
+            if (kept := [(at, returns) for at, returns in left if at >= since])
+        }
         memory["gone"] = self._gone
 
     def forget(self) -> None:
         """Forget all members and slots."""
         self.members.clear()
+        self._came_back.clear()
         self._clear()
 
     def _clear(self) -> None:
@@ -124,21 +135,24 @@ class _Slots:
             if self._slots[slot]["left"] is None:
                 self._free.append(slot)
             self._slots[slot]["left"] = self._at
-        self._gone[client_of(member)] = self._at
+        returns = self._came_back.pop(member["member_id"], [])
+        self._gone.setdefault(client_of(member), []).append((self._at, returns))
 
     def replace(self, member: Row) -> None:
         """Give a member the slot of the one it replaces."""
         client = client_of(member)
         slot = self._ended(member["replaced_member_id"], member) or self._new(client)
         self._restart(slot, member, client)
-        if member.get("group_instance_id") is None:
-            self._returns(client)
+        if member.get("group_instance_id") is None:  # static ones are looked at by their sessions
+            before = self._came_back.pop(member["replaced_member_id"], [])
+            self._returns(member, before, since=self._at)
 
     def join(self, member: Row) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""
         client = client_of(member)
-        if client in self._gone:
-            self._returns(client)
+        if left := self._gone.get(client):
+            at, returns = left.pop()
+            self._returns(member, returns, since=at)
         slot = self._vacant(client)
         if slot is None:
             self.members[member["member_id"]] = (self._new(client), self._settled)
@@ -188,6 +202,14 @@ class _Slots:
         self.restarts.append(len(slot["restarts"]))
         self.members[member["member_id"]] = (name, self._settled)
 
-    def _returns(self, client: str) -> None:
-        self.returned.append(client)
-        insort(self.came_back.setdefault(client, []), [self._at, *self._record])
+    def _returns(self, member: Row, before: list[Return], since: int) -> None:
+        """Note that a member came back that had left then, and had come back before."""
+        hour, client = self._at - _WINDOW_MS, client_of(member)
+        returns = [r for r in before if r[0] >= hour]
+        # With all others it disturbs nobody: that is a start of the group.
+        if since > self._memory.get("emptied", since - 1):
+            insort(returns, [self._at, *self._record])
+            if len(returns) > len(self.returns.get(client, ())):
+                self.returns[client] = returns
+        if returns:
+            self._came_back[member["member_id"]] = returns

@@ -427,15 +427,15 @@ def _allowed_ms(limits: Values, timeout: int | None) -> int:
     return round(longest * (1 + limit["tolerance"]))
 
 
-def _flapping(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -> Iterator[Hit]:
+def _flapping(_: Row, limits: Values, generation: Row, changes: SlotChanges) -> Iterator[Hit]:
     """Find clients that leave and come back over and over."""
     limit = limits["member_flapping"]
-    often = {c: times for c, times in changes.returns.items() if times >= limit["returns_an_hour"]}
-    if not often:
-        return
     record, end = _position(generation), _ended(generation)
-    for client, times in often.items():
-        first, offset, timestamp = memory["came_back"][client][0]
+    for client, returns in changes.returns.items():
+        times = len(returns)
+        if times < limit["returns_an_hour"]:
+            continue
+        first, offset, timestamp = returns[0]
         yield Hit(
             "member_flapping",
             client,

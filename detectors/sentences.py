@@ -81,9 +81,10 @@ def count(number: float, noun: str) -> str:
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
-def _some(names: list[str]) -> str:
-    rest = len(names) - 3
-    return ", ".join(map(name, names[:3])) + (f" and {rest} more" if rest > 0 else "")
+def _some(names: list[str], known: float = 0) -> str:
+    """Name a few; `known`: how many there are, where not all are listed."""
+    rest = max(len(names), known) - 3
+    return ", ".join(map(name, names[:3])) + (f" and {rest:,.0f} more" if rest > 0 else "")
 
 
 def _storm(e: Row) -> str:
@@ -137,16 +138,23 @@ def _stuck(e: Row) -> str:
 
 
 def _flapping(e: Row) -> str:
+    again = "left and rejoined"
+    if e["label"] == "restarted":
+        again = f"({_some(e['clients'])}) was restarted in its own place"
     return (
-        f"Member {name(e['subject'])} of {e['of']} left and rejoined {count(e['returns'], 'time')}"
-        f" in {duration(e['ms'])} ({e['when']})."
+        f"Member {name(e['subject'])} of {e['of']} {again} {count(e['returns'], 'time')}"
+        f" in {duration(e['ms'])} ({e['when']}). Read its logs at those times."
     )
 
 
 def _fencing(e: Row) -> str:
+    who = f"Two clients of {e['of']} on one machine, both {name(e['clients'][0])}, may share"
+    if len(e["clients"]) > 1:
+        who = f"{' and '.join(map(name, e['clients'][:2]))} of {e['of']} share"
     return (
-        f"Two clients of {e['of']} may share group.instance.id {name(e['subject'])}: it was taken"
-        f" over {count(e['replacements'], 'time')} in {duration(e['ms'])} ({e['when']})."
+        f"{who} group.instance.id {name(e['subject'])}: it was taken over"
+        f" {count(e['replacements'], 'time')} in {duration(e['ms'])} ({e['when']})."
+        " Give each an id of its own."
     )
 
 
@@ -221,24 +229,28 @@ def _mixed(e: Row) -> str:
 
 def _rewind(e: Row) -> str:
     after = " after a rebalance" if e["label"] == "after_rebalance" else ""
+    own = ""
+    if remembered := e.get("remembered"):
+        own = f", what {_some(remembered)} had committed last as its owner before"
     return (
         f"{e['of']} committed a smaller offset {count(e['rewinds'], 'time')}{after} ({e['when']}),"
-        f" {count(e['offsets'], 'offset')} in all: {_some(e['moves'])}. These records are read"
-        " again."
+        f" {count(e['offsets'], 'offset')} of {count(e['partitions'], 'partition')} in all:"
+        f" {_some(e['moves'], e['partitions'])}{own}. These records are read again."
     )
 
 
 def _jump(e: Row) -> str:
     return (
         f"{e['of']} skipped {count(e['offsets'], 'offset')} in {count(e['jumps'], 'commit')}"
-        f" ({e['when']}): {_some(e['moves'])}."
+        f" ({e['when']}): {_some(e['moves'])}. Nobody reads so many in that time: look for a seek,"
+        " or auto.offset.reset=latest."
     )
 
 
 def _reset(e: Row) -> str:
     return (
         f"Somebody set offsets of {count(e['partitions'], 'partition')} of {e['of']} {e['label']}"
-        f" while it had no members ({e['when']}): {_some(e['resets'])}."
+        f" while it had no members ({e['when']}): {_some(e['resets'], e['partitions'])}."
     )
 
 

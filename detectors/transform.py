@@ -18,6 +18,7 @@ from detectors.group import (
     OPEN_GENERATION,
     OPEN_SESSION,
     OPEN_STATE,
+    OWNER,
     SESSION,
     TOPIC,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
+_PARTITION = ("group_id", "topic", "topic_partition")
 _ORDER = ("sort_rank", HOME, "position", "second_position", "kind", "tie")
 
 
@@ -44,6 +46,7 @@ class Sources(NamedTuple):
         states: the rows of group_states of the states that groups are in.
         sessions: rows of member_sessions: the settled ones that are new, and all open ones.
         moves: the rows of offset_moves that are new.
+        owners: the rows of partition_owners.
         commits: the rows of offset_commits that are new.
         lag: the rows of lag of the newest run, and all of those of groups read from their start.
         checkpoints: rows of anomaly_checkpoints: those of groups.
@@ -54,6 +57,7 @@ class Sources(NamedTuple):
     states: DataFrame
     sessions: DataFrame
     moves: DataFrame
+    owners: DataFrame
     commits: DataFrame | None
     lag: DataFrame | None
     checkpoints: DataFrame | None
@@ -103,9 +107,12 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     yield _part(
         generations, GENERATION, OPEN_GENERATION, position="last", second_position="record_offset"
     )
-    ended = sources.sessions.where("left_at IS NOT NULL")
+    # A static member that is there may have taken another's place.
+    sessions = sources.sessions.where(
+        "left_at IS NOT NULL OR NOT is_settled AND group_instance_id IS NOT NULL"
+    )
     yield _part(
-        ended,
+        sessions,
         SESSION,
         OPEN_SESSION,
         position="left_at",
@@ -114,6 +121,10 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     )
     yield _part(sources.states, OPEN_STATE)
     yield _part(_at_home(sources.moves, sources.homes), MOVE, position="record_offset")
+    # Of few partitions: those that went back to where they had been.
+    back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
+    owners = sources.owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
+    yield _part(owners.where("valid_from IS NOT NULL"), OWNER, position="valid_from")
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, MINUTE, position="first_offset")

@@ -8,7 +8,8 @@ the form in which it came from the earlier runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from schemas.columns import Column
 
@@ -31,7 +32,7 @@ COMMIT_COLUMNS = (
 )
 """Columns of offset_commits that are read."""
 
-# A commit that goes on by so much more than any before has skipped records rather than read them.
+# A commit that goes on by so much more than any before stands out.
 JUMP_FACTOR = 10
 JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
@@ -76,6 +77,25 @@ _MOST = 2**63 - 1
 _LOW = 2**32 - 1
 
 
+class Holes(Protocol):
+    """Offsets of one partition of the log that were not read, or not decoded."""
+
+    @property
+    def starts(self) -> np.ndarray:
+        """First offsets of the holes, ascending."""
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Last offsets of the holes, ascending."""
+
+    @property
+    def before(self) -> int:
+        """Last missing offset of the runs before; -1 if there was none."""
+
+
+_NO_HOLES: Mapping[int, Holes] = MappingProxyType({})
+
+
 class Numbers(NamedTuple):
     """Whole numbers of which some may be missing."""
 
@@ -95,7 +115,9 @@ class Numbers(NamedTuple):
         return pa.array(self.values, pa.int64(), mask=~self.known).cast(kind)
 
 
-def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def follow(
+    batches: Iterable[pa.RecordBatch], holes: Mapping[int, Holes] = _NO_HOLES
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Return how offsets went on.
 
     A number that 64 bits cannot hold is as great as they can: clients commit whatever they like.
@@ -106,6 +128,7 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
             `AN_HOUR` have a row of offset_progress in the struct column of that name, those of
             `LAST_COMMIT` a row of committed_offsets in the one of that name. Columns that all rows
             lack may be missing.
+        holes: what is missing, by partition of the records.
 
     Yields:
         Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was
@@ -118,7 +141,7 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
             rows = pa.concat_tables([known, rows])
         if not rows.num_rows:
             continue
-        results = _results(rows)
+        results = _results(rows, holes)
         last = max(keys.max(initial=-1) for keys, _ in results.values())
         for table, (keys, of_table) in results.items():
             # Of a move, nothing more can become known.
@@ -131,7 +154,7 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBa
             yield from _batches(table, of_table)
 
 
-def _results(rows: pa.Table) -> dict[str, tuple[np.ndarray, pa.Table]]:
+def _results(rows: pa.Table, holes: Mapping[int, Holes]) -> dict[str, tuple[np.ndarray, pa.Table]]:
     """Return what the rows make known, by table, with the number of each row's partition."""
     partitions, kinds = _partitions(rows), _numbers(rows, KIND).values
     of_hours, of_former, of_commits = (
@@ -142,7 +165,7 @@ def _results(rows: pa.Table) -> dict[str, tuple[np.ndarray, pa.Table]]:
     if len(of_commits):
         commits = rows.filter(pa.array(kinds == COMMIT)).select(COMMIT_COLUMNS)
         steps = _Steps(commits, of_commits, given[LATEST], of_former)
-        results = {HOURS: steps.hours(), MOVES: steps.moves(), LATEST: steps.latest()}
+        results = {HOURS: steps.hours(), MOVES: steps.moves(holes), LATEST: steps.latest()}
     if len(of_hours):
         later = results[HOURS] if len(of_commits) else (of_hours[:0], given[HOURS].slice(0, 0))
         results[HOURS] = _joined(of_hours, given[HOURS], *later)
@@ -260,6 +283,12 @@ def _either(first: Numbers, second: Numbers) -> Numbers:
     return Numbers(np.where(first.known, first.values, second.values), first.known | second.known)
 
 
+def _greater(first: Numbers, second: Numbers) -> Numbers:
+    """Return the greater of two numbers, of those that are known."""
+    own, other = (np.where(n.known, n.values, -_MOST) for n in (first, second))
+    return Numbers(np.maximum(own, other), first.known | second.known)
+
+
 def _before(numbers: Numbers, is_first: np.ndarray, first: Numbers) -> Numbers:
     """Return the number of the row before, and of the first rows what is given."""
     values, known = (np.concatenate((a[:1], a[:-1])) for a in numbers)
@@ -313,6 +342,11 @@ class _Steps:
         step = _difference(self._committed.values, self._previous.values)
         step = np.where(has_step, step, 0)
         self._step = Numbers(step, has_step)
+        self._farthest, self._farthest_before = self._most_committed(former, of_row)
+        skipped = _difference(self._committed.values, self._farthest_before.values)
+        is_ahead = has_step & self._farthest_before.known
+        # How far it went beyond where the partition had been.
+        self._skipped = Numbers(np.where(is_ahead, skipped, 0), is_ahead)
         self._unchanged_since, self._unchanged_commits = self._unchanged(of_row)
         largest = _numbers(former, "largest_step").at(of_row)
         ahead = np.where(step > 0, step, 0)
@@ -322,11 +356,29 @@ class _Steps:
         self._largest = _most(so_far, largest)
         self._largest_before = _most(earlier, largest)
 
-    def moves(self) -> tuple[np.ndarray, pa.Table]:
+    def _most_committed(self, former: pa.Table, of_row: np.ndarray) -> tuple[Numbers, Numbers]:
+        """Return the greatest offset up to each commit, and before it; a deletion begins anew.
+
+        Args:
+            former: the last commits before them, one per partition.
+            of_row: the row of each commit's partition in it.
+        """
+        own = np.where(self._committed.known, self._committed.values, -_MOST)
+        own = _running_most(own, np.cumsum(self._is_first | self._deleted))
+        so_far = Numbers(own, own > -_MOST)
+        # Rows of an earlier release have none.
+        known = (_numbers(former, name) for name in ("farthest_offset", "committed_offset"))
+        earlier = _either(*known).at(of_row)
+        start = np.repeat(self._starts, self._ends - self._starts)
+        goes_on = Numbers(earlier.values, earlier.known & (self._deletions < start))
+        so_far = _greater(so_far, goes_on)
+        return so_far, _before(so_far, self._is_first, earlier)
+
+    def moves(self, holes: Mapping[int, Holes]) -> tuple[np.ndarray, pa.Table]:
         """Return the commits that did not just go on, and the number of their partitions."""
-        step, before = self._step, self._largest_before
-        leaps = step.known & (step.values > JUMP_LEAST)
-        leaps &= ~before.known | _leaps(step, before)
+        step, before, skipped = self._step, self._largest_before, self._skipped
+        leaps = skipped.known & (skipped.values > JUMP_LEAST)
+        leaps &= ~before.known | _leaps(skipped, before)
         move = np.select(
             [
                 self._deleted & ~self._was_deleted,
@@ -348,9 +400,62 @@ class _Steps:
             "previous_at": self._previous_at.at(chosen).arrow(_TIME),
             "step": step.at(chosen).arrow(pa.int64()),
             "largest_step_before": before.at(chosen).arrow(pa.int64()),
+            "farthest_before": self._farthest_before.at(chosen).arrow(pa.int64()),
+            "is_complete": self._is_complete(chosen, holes),
+            **self._last_there(chosen),
             "rhythm_since": self._rhythm_since(chosen).arrow(_TIME),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
+
+    def _last_there(self, chosen: np.ndarray) -> dict[str, pa.Array]:
+        """Return when rewinds had been where they go to, among the commits of this run."""
+        before = np.full(len(chosen), -1, np.int64)
+        back = np.flatnonzero(self._step.known[chosen] & (self._step.values[chosen] < 0))
+        if len(back):
+            is_there = np.isin(self._keys, self._keys[chosen[back]]) & self._committed.known
+            rows = np.flatnonzero(is_there)
+            offsets, keys = self._committed.values[rows], self._keys[rows]
+            order = np.lexsort((rows, offsets, keys))
+            is_same = (offsets[order][1:] == offsets[order][:-1]) & (
+                keys[order][1:] == keys[order][:-1]
+            )
+            last = np.full(len(self._keys), -1, np.int64)
+            last[rows[order[1:]]] = np.where(is_same, rows[order[:-1]], -1)
+            before[back] = last[chosen[back]]
+        behind = np.where(before >= 0, before + 1, -1)
+        return {
+            "last_there_at": self._at.at(before).arrow(_TIME),
+            "last_there_until": self._at.at(behind).arrow(_TIME),
+        }
+
+    def _is_complete(self, chosen: np.ndarray, holes: Mapping[int, Holes]) -> pa.Array:
+        """Tell of some commits whether all records since the one before were read."""
+        partition, offset = (
+            _numbers(self._commits, name) for name in ("record_partition", "record_offset")
+        )
+        run = (np.cumsum(self._is_first) - 1)[chosen]
+        former = np.where(self._is_first[chosen], self._former_of_key[run], -1)
+        there, after = (
+            _either(
+                numbers.at(np.where(self._is_first[chosen], -1, chosen - 1)),
+                _numbers(self._former, name).at(former),
+            )
+            for name, numbers in (("record_partition", partition), ("record_offset", offset))
+        )
+        here, until = partition.at(chosen).values, offset.at(chosen).values
+        # In another partition, nobody knows what came between.
+        is_complete = there.values == here
+        for number in np.unique(here).tolist():
+            missing = holes.get(number)
+            if missing is None:
+                continue
+            is_complete &= (here != number) | (missing.before <= after.values)
+            if len(missing.ends):
+                behind = np.searchsorted(missing.ends, after.values, "right")
+                first = missing.starts[np.minimum(behind, len(missing.ends) - 1)]
+                has_hole = (behind < len(missing.ends)) & (first < until)
+                is_complete &= (here != number) | ~has_hole
+        return pa.array(is_complete, mask=~after.known)
 
     def _rhythm_since(self, chosen: np.ndarray) -> Numbers:
         """Return the time of the commit that is `RHYTHM_COMMITS` before each of some."""
@@ -402,7 +507,8 @@ class _Steps:
         step = Numbers(self._step.values[order], self._step.known[order])
         before = self._largest_before
         before = Numbers(before.values[order], before.known[order])
-        is_jump = step.known & before.known & (step.values > JUMP_LEAST) & _leaps(step, before)
+        beyond = Numbers(self._skipped.values[order], self._skipped.known[order] & before.known)
+        is_jump = beyond.known & (beyond.values > JUMP_LEAST) & _leaps(beyond, before)
 
         def total(numbers: np.ndarray) -> pa.Array:
             return pa.array(_sums(numbers.astype(np.int64), starts))
@@ -451,6 +557,7 @@ class _Steps:
             "unchanged_since": self._unchanged_since.at(last).arrow(_TIME),
             "unchanged_commits": self._unchanged_commits.at(last).arrow(pa.int64()),
             "largest_step": self._largest.at(last).arrow(pa.int64()),
+            "farthest_offset": self._farthest.at(last).arrow(pa.int64()),
             "recent_commits": self._recent(),
         }
         now = _table(LATEST, rows, given)

@@ -45,13 +45,18 @@ _SAMPLES = {
 }
 
 
-def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
+def follow_offsets(
+    commits: DataFrame,
+    former: DataFrame | None,
+    holes: Mapping[int, progress.Holes] | None = None,
+) -> DataFrame:
     """Return how offsets went on.
 
     Args:
         commits: rows of offset_commits. Those that are not where their group belongs, as the column
             `placement.HOME` tells, come first.
         former: rows of committed_offsets as of before them; None if there is none.
+        holes: what is missing, by partition of the records; None if nothing is.
 
     Returns:
         Rows of the tables of `progress.TABLES`, for `rows_of`: the moves of the commits and their
@@ -61,7 +66,7 @@ def follow_offsets(commits: DataFrame, former: DataFrame | None) -> DataFrame:
     parts = [commits.select(_number(progress.COMMIT), *progress.COMMIT_COLUMNS, *at_home)]
     if former is not None:
         parts.append(_of_table(progress.LATEST, progress.LAST_COMMIT, former))
-    return _followed(reduce(_union, parts))
+    return _followed(reduce(_union, parts), holes)
 
 
 def joined_hours(hours: DataFrame) -> DataFrame:
@@ -86,16 +91,18 @@ def _number(kind: int) -> Column:
     return F.lit(kind).alias(progress.KIND)
 
 
-def _followed(rows: DataFrame) -> DataFrame:
+def _followed(rows: DataFrame, holes: Mapping[int, progress.Holes] | None = None) -> DataFrame:
     at_home = placed(rows.columns)
     position = (progress.KIND, *at_home, "record_partition", "record_offset")
     by_partition = rows.repartition(*progress.PARTITION)
     ordered = by_partition.sortWithinPartitions(*progress.PARTITION, *position)
-    return ordered.drop(*at_home).mapInArrow(_follow, FOLLOWED)
+    return ordered.drop(*at_home).mapInArrow(partial(_follow, dict(holes or {})), FOLLOWED)
 
 
-def _follow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return tagged(progress.follow(batches), _FOLLOWED)
+def _follow(
+    holes: Mapping[int, progress.Holes], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return tagged(progress.follow(batches, holes), _FOLLOWED)
 
 
 # -- lag -------------------------------------------------------------------------------------------

@@ -233,7 +233,8 @@ OFFSET_PROGRESS = (
     column(
         "jumps",
         "bigint",
-        "Commits that went on by more than ten times the largest step before, and by 1,000.",
+        "Commits beyond where the partition had been by more than ten times the largest step"
+        " before, and by 1,000.",
     ),
     column("no_progress_commits", "bigint", "Commits of the same offset as the commit before."),
     column("rewound_offsets", "bigint", "Offsets that the rewinds went back, together."),
@@ -259,8 +260,9 @@ OFFSET_MOVES = (
     column(
         "move",
         "string",
-        "rewind: to a smaller offset; leap: on by more than 1,000, and more than ten times the"
-        " largest step before; deleted: the offset is gone; returned: the first commit after that.",
+        "rewind: to a smaller offset; leap: beyond where it had been by more than 1,000, and more"
+        " than ten times the largest step before; deleted: the offset is gone; returned: the first"
+        " commit after that.",
     ),
     column("at", "timestamp", "Time of the commit."),
     column("previous_offset", "bigint", "Offset committed before; null if it is not known."),
@@ -268,6 +270,18 @@ OFFSET_MOVES = (
     column("committed_offset", "bigint", "Offset committed now; null if it was deleted."),
     column("step", "bigint", "Offsets from the one to the other."),
     column("largest_step_before", "bigint", "Largest step of the partition before; null if none."),
+    column("farthest_before", "bigint", "Greatest offset before, since it was deleted last."),
+    column(
+        "is_complete",
+        "boolean",
+        "Between the commit before and this one, no offset of the log is missing.",
+    ),
+    column(
+        "last_there_at",
+        "timestamp",
+        "Of a rewind: time of the last commit of that offset before, among those of its run.",
+    ),
+    column("last_there_until", "timestamp", "Time of the commit that followed that one."),
     column(
         "rhythm_since",
         "timestamp",
@@ -290,6 +304,7 @@ COMMITTED_OFFSETS = (
     column("unchanged_since", "timestamp", "Time since which each commit was of that offset."),
     column("unchanged_commits", "bigint", "How many they are."),
     column("largest_step", "bigint", "Most offsets that one commit of the partition went on."),
+    column("farthest_offset", "bigint", "Greatest offset committed since it was deleted last."),
     *_record("is the partition's last"),
     Column(
         "recent_commits",

@@ -39,6 +39,7 @@ from schemas.tables import (
     LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
+    PARTITION_OWNERS,
     all_tables,
 )
 
@@ -316,6 +317,7 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
         states=lakehouse.read(GROUP_STATES).where(f"{OPEN_ROWS} AND ended_at IS NULL"),
         sessions=open_or(changed, lakehouse.read(MEMBER_SESSIONS)),
         moves=lakehouse.read(OFFSET_MOVES).where(changed),
+        owners=lakehouse.read(PARTITION_OWNERS),
         commits=commits,
         lag=lag,
         checkpoints=checkpoints,

@@ -359,7 +359,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     """Write the tables; give the number of groups with new rows."""
     rows = timeline(given.silver, given.checkpoints, changes.holes, given.locations.partitions)
     followed = (
-        follow_offsets(given.silver[COMMITS], given.committed)
+        follow_offsets(given.silver[COMMITS], given.committed, changes.holes)
         if COMMITS in given.silver
         else lakehouse.spark.createDataFrame([], FOLLOWED)
     )

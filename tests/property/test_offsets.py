@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from offsets import progress as offsets
 from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns
+from timeline.groups import Holes
 
 Row = dict[str, Any]
 
@@ -103,6 +105,7 @@ class Model:
     def __init__(self) -> None:
         self.last: dict[tuple[object, ...], Row] = {}
         self.largest: dict[tuple[object, ...], int] = {}
+        self.farthest: dict[tuple[object, ...], int] = {}
         self.recent: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         self.moves: list[tuple[object, ...]] = []
         self.hours: dict[tuple[object, ...], Row] = {}
@@ -116,15 +119,21 @@ class Model:
         before = None if last is None else last["committed_offset"]
         own = row["committed_offset"]
         step = None if own is None or before is None else held(own - before)
-        move = self._move(row, last, step, largest)
+        farthest = self.farthest.get(of)
+        skipped = None if step is None or farthest is None else held(own - farthest)
+        move = self._move(row, last, step, largest, skipped)
         if move is not None:
             recent = self.recent[of][-offsets.RHYTHM_COMMITS :]
             is_full = len(recent) == offsets.RHYTHM_COMMITS
             since = recent[0]["committed_at"] if is_full else None
-            self.moves.append((*of, row["record_offset"], move, step, largest, since))
+            self.moves.append((*of, row["record_offset"], move, step, largest, farthest, since))
         since, count = self.unchanged.get(of, (at, 0)) if step == 0 else (at, 0)
         self.unchanged[of] = (None, 0) if row["is_tombstone"] else (since, count + 1)
-        self._sum_up(row, at, step, largest)
+        self._sum_up(row, at, step, largest, skipped)
+        if row["is_tombstone"]:
+            self.farthest.pop(of, None)
+        else:
+            self.farthest[of] = max(own, self.farthest.get(of, own))
         if step is not None and step > 0:
             self.largest[of] = max(step, largest or 0)
         if row["is_tombstone"]:
@@ -135,7 +144,9 @@ class Model:
         self.last[of] = row
 
     @staticmethod
-    def _move(row: Row, last: Row | None, step: int | None, largest: int | None) -> str | None:
+    def _move(
+        row: Row, last: Row | None, step: int | None, largest: int | None, skipped: int | None
+    ) -> str | None:
         was_deleted = last is not None and last["is_tombstone"]
         if row["is_tombstone"]:
             return None if was_deleted else "deleted"
@@ -143,11 +154,18 @@ class Model:
             return "returned"
         if step is not None and step < 0:
             return "rewind"
-        if step is not None and step > 1_000 and step > 10 * (largest or 0):
+        if skipped is not None and skipped > 1_000 and skipped > 10 * (largest or 0):
             return "leap"
         return None
 
-    def _sum_up(self, row: Row, at: datetime | None, step: int | None, largest: int | None) -> None:
+    def _sum_up(
+        self,
+        row: Row,
+        at: datetime | None,
+        step: int | None,
+        largest: int | None,
+        skipped: int | None,
+    ) -> None:
         hour = hour_of(row)
         sums = self.hours.setdefault(
             (*key(row), hour),
@@ -178,10 +196,16 @@ class Model:
         if step > 0:
             sums["largest"] = max(step, sums["largest"] or 0)
         # Of a partition that never went on before, no step says that it jumped.
-        sums["jumps"] += largest is not None and step > 1_000 and step > 10 * largest
+        is_far = skipped is not None and skipped > 1_000
+        sums["jumps"] += is_far and largest is not None and skipped > 10 * largest
 
 
-def run_over(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[str, list[Row]]:
+def run_over(
+    rows: list[Row],
+    earlier: dict[str, list[Row]],
+    size: int,
+    holes: dict[int, Holes] | None = None,
+) -> dict[str, list[Row]]:
     """Return what a run makes of commits and of what earlier runs wrote, in batches."""
     given = [
         *({"kind": offsets.AN_HOUR, offsets.HOURS: r} for r in earlier[offsets.HOURS]),
@@ -194,14 +218,19 @@ def run_over(rows: list[Row], earlier: dict[str, list[Row]], size: int) -> dict[
     given.sort(key=lambda r: (*key(r), r["kind"], r.get("record_offset") or 0))
     batches = pa.Table.from_pylist(given, pa.schema(FIELDS)).to_batches(max_chunksize=size)
     found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
-    for table, batch in offsets.follow(batches):
+    for table, batch in offsets.follow(batches, holes or {}):
         assert batch.schema.equals(arrow_schema(offsets.TABLES[table]))
         found[table] += batch.to_pylist()
     return found
 
 
 def runs_of(
-    rows: list[Row], cuts: list[int], size: int, *, all_hours: bool
+    rows: list[Row],
+    cuts: list[int],
+    size: int,
+    *,
+    all_hours: bool,
+    missing: np.ndarray | None = None,
 ) -> dict[str, list[Row]]:
     """Tell commits in some runs; give all hours, all moves, and the latest commits."""
     found: dict[str, list[Row]] = {table: [] for table in offsets.TABLES}
@@ -211,7 +240,12 @@ def runs_of(
         is_given = [all_hours or (*key(r), r["hour"]) in begun for r in found[offsets.HOURS]]
         hours = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if given]
         rest = [r for r, given in zip(found[offsets.HOURS], is_given, strict=True) if not given]
-        of_run = run_over(rows[start:end], found | {offsets.HOURS: hours}, size)
+        # A run knows its own holes, and of those before the last one.
+        first = rows[start]["record_offset"] if start < len(rows) else 0
+        own = np.empty(0, np.int64) if missing is None else missing
+        last = int(own[own < first].max(initial=-1))
+        holes = {7: Holes(own[own > first], own[own > first], last)}
+        of_run = run_over(rows[start:end], found | {offsets.HOURS: hours}, size, holes)
         found[offsets.HOURS] = rest + of_run[offsets.HOURS]
         found[offsets.MOVES] += of_run[offsets.MOVES]
         found[offsets.LATEST] = of_run[offsets.LATEST]
@@ -231,7 +265,8 @@ def test_moves_and_last_commits_whatever_the_runs(
     model = Model()
     for row in rows:
         model.take(row)
-    named = ("record_offset", "move", "step", "largest_step_before", "rhythm_since")
+    named = ("record_offset", "move", "step", "largest_step_before", "farthest_before")
+    named += ("rhythm_since",)
     moves = [(*key(m), *(m[n] for n in named)) for m in found[offsets.MOVES]]
     assert sorted(moves, key=str) == sorted(model.moves, key=str)
     latest = {key(row): row for row in found[offsets.LATEST]}
@@ -247,6 +282,27 @@ def test_moves_and_last_commits_whatever_the_runs(
         assert (row["unchanged_since"], row["unchanged_commits"]) == (since, count)
         assert row["is_deleted"] == model.last[of]["is_tombstone"]
         assert row["largest_step"] == model.largest.get(of)
+        assert row["farthest_offset"] == model.farthest.get(of)
+
+
+@settings(deadline=None)
+@given(commits(), st.sets(st.integers(0, 40)), CUTS, SIZES)
+def test_a_move_over_a_hole_is_not_complete(
+    rows: list[Row], gaps: set[int], cuts: list[int], size: int
+) -> None:
+    spread = [row | {"record_offset": 2 * row["record_offset"]} for row in rows]
+    missing = np.array(sorted(2 * gap + 1 for gap in gaps), np.int64)
+    found = runs_of(spread, cuts, size, all_hours=True, missing=missing)
+    last: dict[tuple[object, ...], int] = {}
+    before = {}
+    for row in spread:
+        before[row["record_offset"]] = last.get(key(row))
+        last[key(row)] = row["record_offset"]
+    for move in found[offsets.MOVES]:
+        after = before[move["record_offset"]]
+        between = range(0 if after is None else after, move["record_offset"])
+        is_known = None if after is None else not any(m in between for m in missing.tolist())
+        assert move["is_complete"] == is_known
 
 
 @settings(deadline=None)

@@ -6,6 +6,8 @@ from collections import defaultdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from detectors import thresholds
 from detectors.group import (
     GENERATION,
@@ -14,15 +16,20 @@ from detectors.group import (
     OPEN_GENERATION,
     OPEN_SESSION,
     OPEN_STATE,
+    OWNER,
     SESSION,
     TOPIC,
     GroupDetector,
 )
 from detectors.rows import anomaly_row
-from tests.support.history import commits_of, logs_of, rebuild
-from timeline.model import GENERATIONS, SESSIONS, STATES
+from offsets import progress
+from schemas.columns import arrow_schema
+from schemas.silver import decoded_columns
+from tests.support.history import commits_of, in_millis, logs_of, rebuild
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from detectors.thresholds import Thresholds
@@ -30,7 +37,17 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CLUSTER = "default"
 _MINUTE_MS = 60_000
-_JUMP_LEAST, _JUMP_FACTOR, _RHYTHM = 1_000, 10, 5
+_TIMES = ("record_timestamp", "commit_timestamp")
+_COMMITS = pa.schema(
+    [
+        *(
+            f
+            for f in arrow_schema(decoded_columns("offset_commits"))
+            if f.name in progress.COMMIT_COLUMNS
+        ),
+        pa.field(progress.KIND, pa.int32()),
+    ]
+)
 
 
 def default_thresholds(own: str | None = None) -> Thresholds:
@@ -58,9 +75,22 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
-def detected_history(tables_of: dict[str, list[Row]], now: int) -> list[Row]:
-    """Return the rows of gold.anomalies of a group's history, its commits left aside."""
-    return _detect("g", _by_kind(tables_of), [], default_thresholds(), (now, 1))
+def detected_history(
+    tables_of: dict[str, list[Row]],
+    now: int,
+    commits: list[Row] | None = None,
+    holes: Mapping[int, progress.Holes] | None = None,
+) -> list[Row]:
+    """Return the rows of gold.anomalies of a group's history.
+
+    Args:
+        tables_of: the history by table.
+        now: time of the log.
+        commits: rows of offset_commits in milliseconds; None to leave them aside.
+        holes: what is missing, by partition of the records.
+    """
+    by_kind, limits = _by_kind(tables_of), default_thresholds()
+    return _detect("g", by_kind, commits or [], limits, (now, 1), holes=holes)
 
 
 def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -70,6 +100,15 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     ended = [row for row in tables[SESSIONS] if row["left_at"] is not None]
     by_kind[SESSION] = sorted(
         ended, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"])
+    )
+    by_kind[OPEN_SESSION] = [
+        row
+        for row in tables[SESSIONS]
+        if row["left_at"] is None and row["group_instance_id"] is not None
+    ]
+    by_kind[OWNER] = sorted(
+        (row for row in tables[OWNERS] if row["valid_from"] is not None),
+        key=lambda r: r["valid_from"],
     )
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     return by_kind
@@ -81,9 +120,11 @@ def _detect(
     commits: list[Row],
     limits: Thresholds,
     now_and_runs: tuple[int, int],
+    *,
+    holes: Mapping[int, progress.Holes] | None = None,
 ) -> list[Row]:
     checkpoint, rows, (now, runs) = None, [], now_and_runs
-    generations, moves, done = by_kind[GENERATION], _moves(commits), -1
+    generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
     for run in range(runs):
         detector = GroupDetector(limits.of(group), checkpoint)
         is_last = run == runs - 1
@@ -95,8 +136,9 @@ def _detect(
         if not is_last:
             # The next generation is known, but not its end, and half of the commits in it.
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
-            for row in following[:1]:
-                detector.take(OPEN_GENERATION, {**row, "ended_at": None})
+            lasting = [(OPEN_GENERATION, {**row, "ended_at": None}) for row in following[:1]]
+            for kind, row in (*lasting, *_lasting(by_kind, run, runs)):
+                detector.take(kind, row)
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         for kind in (GENERATION, SESSION):
             for row in _part(by_kind[kind], run, runs):
@@ -104,6 +146,7 @@ def _detect(
         new = _between(commits, done, until)
         # Commits know who was there only once the generations are known.
         for kind, of_kind in (
+            (OWNER, by_kind[OWNER]),
             (MOVE, _between(moves, done, until)),
             (MINUTE, _minutes(new)),
             (TOPIC, _topics(new)),
@@ -133,52 +176,40 @@ def _part(rows: list[Row], run: int, runs: int) -> list[Row]:
     return rows[len(rows) * run // runs : len(rows) * (run + 1) // runs]
 
 
-def _moves(commits: list[Row]) -> list[Row]:
-    """Do what `offsets.progress` does."""
-    last: dict[tuple[str, int], Row] = {}
-    moves = []
-    for commit in commits:
-        key = commit["topic"], commit["topic_partition"]
-        former = last.get(key, {"offset": None, "at": None, "deleted": False, "largest": None})
-        recent: list[int] = former.get("recent", [])
-        offset, largest = commit["committed_offset"], former["largest"]
-        known = former["offset"] is not None and offset is not None
-        step = offset - former["offset"] if known else None
-        move = _move(former, step, largest, is_tombstone=commit["is_tombstone"])
-        if move is not None:
-            tables_of = {
-                "previous_offset": former["offset"],
-                "previous_at": former["at"],
-                "step": step,
-            }
-            tables_of |= {"largest_step_before": largest, "move": move}
-            moves.append(
-                {
-                    **commit,
-                    **tables_of,
-                    "rhythm_since": recent[0] if len(recent) == _RHYTHM else None,
-                }
-            )
-        last[key] = {
-            "offset": offset,
-            "at": commit["at"],
-            "deleted": commit["is_tombstone"],
-            "recent": [] if commit["is_tombstone"] else [*recent, commit["at"]][-_RHYTHM:],
-            "largest": max(largest or 0, step) if step is not None and step > 0 else largest,
+def _moves(commits: list[Row], holes: Mapping[int, progress.Holes] | None = None) -> list[Row]:
+    """Return the rows of offset_moves that commits of one group make, in the order of the log.
+
+    Args:
+        commits: rows of offset_commits in milliseconds, in the order of the log.
+        holes: what is missing, by partition of the records.
+    """
+    given = [
+        {
+            **commit,
+            "group_id": "g",
+            progress.KIND: progress.COMMIT,
+            **{n: None if commit[n] is None else commit[n] * 1_000 for n in _TIMES},
         }
-    return moves
+        for commit in sorted(commits, key=lambda c: (c["topic"], c["topic_partition"]))
+    ]
+    moves: list[Row] = []
+    if given:
+        rows = pa.Table.from_pylist(given, _COMMITS).to_batches()
+        for table, batch in progress.follow(rows, holes or {}):
+            moves += map(in_millis, batch.to_pylist()) if table == progress.MOVES else ()
+    return sorted(moves, key=lambda m: m["record_offset"])
 
 
-def _move(former: Row, step: int | None, largest: int | None, *, is_tombstone: bool) -> str | None:
-    if is_tombstone:
-        return None if former["deleted"] else "deleted"
-    if former["deleted"]:
-        return "returned"
-    if step is not None and step < 0:
-        return "rewind"
-    if step is not None and step > _JUMP_LEAST and step > (largest or 0) * _JUMP_FACTOR:
-        return "leap"
-    return None
+def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[tuple[str, Row]]:
+    """Return the static members' sessions that go on when a run is over."""
+    ended = _part(by_kind[SESSION], run, runs)
+    rest = [*by_kind[SESSION][len(by_kind[SESSION]) * (run + 1) // runs :], *by_kind[OPEN_SESSION]]
+    until = ended[-1]["left_at"] if ended else 0
+    return [
+        (OPEN_SESSION, {**row, "left_at": None, "end_cause": None})
+        for row in rest
+        if row["joined_at"] <= until
+    ]
 
 
 def _minutes(commits: list[Row]) -> list[Row]:

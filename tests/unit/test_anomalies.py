@@ -14,6 +14,8 @@ from detectors.group import (
     MINUTE,
     MOVE,
     OPEN_GENERATION,
+    OPEN_SESSION,
+    SESSION,
     TOPIC,
     GroupDetector,
 )
@@ -81,7 +83,10 @@ class Story:
         self._at = 0
 
     def then(self, seconds: float, cause: str, **given: object) -> Story:
-        """Let a generation begin so many seconds after the last one; `joined`, `left`: names."""
+        """Let a generation begin so many seconds after the last one; `joined`, `left`: names.
+
+        Members `a#1` and `a#2` share client id and host.
+        """
         self._at += round(seconds * SECOND)
         names: dict[str, Any] = {n: given.pop(n, ()) for n in ("joined", "left", "restarted")}
         joined = [self._member(name) for name in names["joined"]]
@@ -123,7 +128,8 @@ class Story:
 
     def _member(self, name: str) -> Row:
         member_id = f"{name}-{len(self.generations)}"
-        member = {"member_id": member_id, "client_id": name, "client_host": "/10.0.0.1"}
+        member = {"member_id": member_id, "client_id": name.partition("#")[0]}
+        member["client_host"] = "/10.0.0.1"
         self._members[name] = member
         return {**member, "group_instance_id": None, "rebalance_timeout_ms": 300_000}
 
@@ -231,6 +237,97 @@ def test_few_rebalances_that_take_most_of_the_time_are_a_storm() -> None:
     assert "rebalance_storm" in kinds(story.found())
 
 
+def restarting(story: Story, *names: str, down: float = 20, up: float = 60) -> Story:
+    """Restart members, one after the other."""
+    for name in names:
+        story.then(up, "member_left", left=[name]).then(down, "new_member", joined=[name])
+    return story
+
+
+def test_members_that_share_a_name_are_told_apart() -> None:
+    names = [f"rdkafka#{n}" for n in range(10)]
+    rolled = restarting(started(*names), *names)
+    assert not rolled.found()
+    assert not kinds(restarting(rolled, *names).found()) - {"rebalance_storm"}  # a rollback
+    loops = restarting(started(*names), *names[:5], *["rdkafka#7"] * 4)
+    (row,) = (r for r in loops.found() if r["kind"] == "member_flapping")
+    assert (row["subject"], row["severity"]) == ("rdkafka@/10.0.0.1", "warning")
+    assert json.loads(row["evidence"])["returns"] == 4
+
+
+def test_a_job_that_runs_every_few_minutes_does_not_flap() -> None:
+    workers = ("a#1", "a#2")
+    story = started(*workers)
+    for _ in range(6):
+        story.then(120, "member_left", left=["a#1"]).then(1, "member_left", left=["a#2"])
+        story.then(480, "new_member", joined=["a#1"]).then(1, "new_member", joined=["a#2"])
+    assert "member_flapping" not in kinds(story.found())
+    # It does if somebody is disturbed.
+    assert "member_flapping" in kinds(restarting(started(*workers), *["a#1"] * 3).found())
+
+
+def taken(*clients: str, every: float = 30, others: tuple[str, ...] = ()) -> list[Row]:
+    """Return what is found if these take the place of one instance, one after the other.
+
+    Args:
+        clients: client id and host, as in the sentences; the last one is still there.
+        every: seconds that each has the place.
+        others: hosts of other instances.
+    """
+    detector = GroupDetector(LIMITS.of("g"))
+    times = [round(n * every * SECOND) for n in range(len(clients))]
+    rows = []
+    for client, joined, left in zip(clients, times, [*times[1:], None], strict=True):
+        client_id, _, host = client.partition("@")
+        row = {"group_instance_id": "i", "client_id": client_id, "client_host": host}
+        row |= {"joined_at": joined, "left_at": left, "record_partition": 0}
+        row |= {"end_cause": left and "static_member_replaced", "record_offset": joined}
+        rows.append(row)
+    present = [rows[-1] | {"group_instance_id": host, "client_host": host} for host in others]
+    for row in (rows[-1], *present):
+        detector.take(OPEN_SESSION, row)
+    for row in rows[:-1]:
+        detector.take(SESSION, row)
+    episodes = [*detector.settled(), *detector.still_open(HOUR)]
+    return [anomaly_row(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
+
+
+def told(*clients: str, **given: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+    return [(row["kind"], row["severity"]) for row in taken(*clients, **given)]
+
+
+def test_two_clients_take_an_instance_from_each_other() -> None:
+    assert told("a@/1", "b@/2", "a@/1") == [("static_member_fencing", "warning")]
+    (row,) = taken("a@/1", "b@/2", "a@/1", "b@/2", "a@/1", every=5)
+    assert row["severity"] == "critical"
+    assert row["summary"].startswith("a@/1 and b@/2 of g share group.instance.id i: ")
+    assert not told("a@/1", "b@/2")  # a pod that moved
+    assert not told("a@/1", "b@/2", "c@/3")
+    assert not told("a@/1", "b@/2", "a@/1", every=900)
+
+
+def test_one_client_that_takes_its_own_place_restarts() -> None:
+    (row,) = taken(*["a@/1"] * 5, every=40)
+    assert (row["kind"], row["subject"], row["severity"]) == (
+        "member_flapping",
+        "instance i",
+        "warning",
+    )
+    assert "(a@/1) was restarted in its own place 4 times" in row["summary"]
+    assert told(*["a@/1"] * 12, every=40) == [("member_flapping", "critical")]
+    assert told("a@/1", "a@/2", "a@/3", "a@/4") == [("member_flapping", "warning")]
+    assert not told(*["a@/1"] * 3)  # a deployment and its rollback
+    assert not told(*["a@/1"] * 5, every=2_000)
+
+
+def test_on_a_machine_with_others_a_client_may_be_two() -> None:
+    on_one = {"others": ("/1", "/1")}
+    assert told(*["a@/1"] * 3, **on_one) == [("static_member_fencing", "warning")]
+    assert told(*["a@/1"] * 5, **on_one) == [("member_flapping", "warning")]
+    assert not told(*["a@/1"] * 2, **on_one)
+    assert not told(*["a@/1"] * 3, others=("/2",))
+
+
 def test_conditions_last_from_stable_till_the_next_generation() -> None:
     idle = {"idle_members": ["c-0"]}
     story = started().then(60, "new_member", joined=["d"], **idle)
@@ -279,6 +376,8 @@ def offset_move(  # noqa: PLR0917
         "committed_offset": None if move == "deleted" else 1,
         "step": None,
         "largest_step_before": None,
+        "farthest_before": 7,
+        "is_complete": True,
         "rhythm_since": None,
         "record_partition": 0,
         "record_offset": offset,
@@ -491,6 +590,8 @@ def move(name: str, at: int, **given: object) -> tuple[str, Row]:
         "committed_offset": None,
         "step": None,
         "largest_step_before": 5,
+        "farthest_before": 10,
+        "is_complete": True,
         "rhythm_since": None,
         "record_partition": 0,
         "record_offset": 100,
