@@ -209,7 +209,7 @@ class GroupState:
         gap_at: time of the last record before these.
         unnamed: members that no record has named since then.
         untold: offset and time of the last record after which the state is not told, since records
-            that it follows from may be missing.
+            that it follows from may be missing; and its earliest time.
         is_partial: whether records that the state follows from may be missing.
         is_gapped: whether records are missing since the open generation began.
         has_doubts: whether an open ownership is not known beyond some time.

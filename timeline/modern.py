@@ -170,10 +170,9 @@ def read(
     if not batch:
         return
     last, subscribed = batch[-1], _subscriptions(state)
-    if is_complete and state.untold is not None:
-        # The state that it had until now follows from what is known.
-        _tell(state, output)
-    state.is_partial = is_cut or not is_complete
+    if is_complete:
+        _tell(state, output)  # nothing that it follows from comes any more
+    state.is_partial = is_cut or not is_complete or state.untold is not None
     kind, before, has_others = family(last.kind), state.members, False
     if state.group_type != kind:
         state.group_type, state.epochs, state.members = kind, Epochs(), {}
@@ -217,12 +216,12 @@ def read(
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
     # What the hole took of the batch itself brings no member, and no rebalance.
-    is_certain = (STABLE, EMPTY) if is_complete else (STABLE,)
+    is_certain = (STABLE, EMPTY) if is_complete and state.untold is None else (STABLE,)
     if not state.is_partial or (_is_known(state) and _state(state) in is_certain):
         _enter(state, output, last, when)
         state.untold = None
     else:
-        state.untold = [last.offset, last.timestamp]
+        state.untold = [last.offset, last.timestamp, when.earliest]
     follow(
         state,
         output,
@@ -321,10 +320,11 @@ def _forget(state: GroupState, gone: list[str]) -> None:
 
 def _tell(state: GroupState, output: Output) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
-    if state.untold is not None and _is_known(state):
-        record = Record(*state.untold, "", None, None)
-        when = lives.moment(state, record)
-        _enter(state, output, record, when._replace(earliest=state.clock))
+    if state.untold is None or not _is_known(state):
+        return
+    offset, timestamp, earliest = state.untold
+    record = Record(offset or 0, timestamp, "", None, None)
+    _enter(state, output, record, lives.moment(state, record)._replace(earliest=earliest))
     state.untold = None
 
 
