@@ -280,7 +280,10 @@ def _given_up(state: GroupState, end: int, rhythms: dict[str, list[int]]) -> Row
     if since is None or not rhythms:
         return None
     # With few commits, the time until the first of them is as good a measure.
-    usual = max(max(longest, last - since - longest) for last, _, longest in rhythms.values())
+    usual = max(
+        longest if moments > _PAUSES else max(longest, last - since - longest)
+        for last, moments, longest in rhythms.values()
+    )
     last = max(last for last, *_ in rhythms.values())
     is_quiet = end - last > _unusual(usual)
     by = min(last + max(usual, _HEARTBEAT_MS), end)
