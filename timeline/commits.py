@@ -82,7 +82,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
 
 
 def _note_again(state: GroupState, chunk: CommitChunk) -> None:
-    """Note that partitions are committed again that nobody did in a join phase, see `would_show`."""
+    """Note that partitions are committed again that were not in a join phase: `would_show`."""
     row, quiet = state.generation, state.quiet or {}
     stable = None if row is None else row["stable_at"]
     if row is None or stable is None or (chunk.times > stable + quiet["within"]).any():

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timeline import generations
-from timeline.members import DELETED, doubt, follow
+from timeline.gaps import doubt
+from timeline.members import DELETED, follow
 from timeline.model import Commits, Epochs
 from timeline.timeline import DEAD, EMPTY, Moment, current, enter, exactly, not_before
 
