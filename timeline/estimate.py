@@ -274,14 +274,9 @@ def would_show(state: GroupState, end: int, members: dict[str, Member], missing:
 
 def _given_up(state: GroupState, end: int, rhythms: dict[str, list[int]]) -> Row | None:
     """Return what would show that a group stood still, when attempts to rebalance were given up."""
-    since = None if state.interval is None else state.interval["started_at"]
-    if since is None or not rhythms:
+    if not rhythms:
         return None
-    # With few commits, the time until the first of them is as good a measure.
-    usual = max(
-        longest if moments > _PAUSES else max(longest, last - since - longest)
-        for last, moments, longest in rhythms.values()
-    )
+    usual = max(longest for *_, longest in rhythms.values())
     last = max(last for last, *_ in rhythms.values())
     is_quiet = end - last > _unusual(usual)
     by = min(last + max(usual, _HEARTBEAT_MS), end)

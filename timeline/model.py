@@ -46,7 +46,7 @@ class Commits:
     Attributes:
         last: time of the last commit.
         by_member: of each member whose partitions were committed, when they were last, at how many
-            moments, and the longest pause between two of these.
+            moments, and the longest pause before one of these since the state began.
         deleted: hashes of the partitions whose offset went though a member owned them.
     """
 
