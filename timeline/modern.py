@@ -333,6 +333,8 @@ def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> N
     name, number = _state(state), state.epochs.group
     if name == STABLE:
         _settled(state, when.at)
+    elif name == EMPTY:
+        lives.tell_conversion(state, output, record, when)  # a group with members is converted
     enter(state, output, name, when, record, generation=number, member_count=len(state.members))
 
 
