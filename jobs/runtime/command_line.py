@@ -40,8 +40,8 @@ Each option may also be an environment variable (GROUPLEDGER_VACUUM_HOURS for --
 stand in the TOML file of --config; the command line comes first, then the environment, then the
 file.
 
-Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
-(validate; pipeline with --strict), 130 interrupted, 143 terminated."""
+Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a critical expectation
+failed (validate; pipeline with --strict), 130 interrupted, 143 terminated."""
 """What is below each help."""
 
 

@@ -44,8 +44,7 @@ def lag(run: Run) -> None:
     if run.options.bootstrap_servers is None:
         run.say("lag: left out, there is no cluster to ask (--bootstrap-servers)")
         return
-    is_there = F.col("committed_offset").isNotNull() & ~F.col("is_deleted")
-    committed = run.lakehouse.read(COMMITTED_OFFSETS).where(is_there)
+    committed = run.lakehouse.read(COMMITTED_OFFSETS).where(~F.col("is_deleted"))
     asked = {tuple(r) for r in committed.select("topic", "topic_partition").distinct().collect()}
     if not asked:
         run.say("lag: no group of the lakehouse has a committed offset; run history first")
@@ -138,8 +137,10 @@ def _summarize(run: Run, lags: DataFrame) -> int:
         .orderBy(F.desc("lag"), "group_id")
         .collect()
     )
-    statuses = lags.groupBy("status").count().orderBy(F.desc("count"), "status").collect()
-    by_status = {row.status or "no log": row["count"] for row in statuses}
+    why_none = F.when(F.col("log_end_offset").isNull(), "no log").otherwise("no offset")
+    status = F.coalesce("status", why_none).alias("status")
+    statuses = lags.groupBy(status).count().orderBy(F.desc("count"), "status").collect()
+    by_status = {row.status: row["count"] for row in statuses}
     total, partitions = sum(g.lag for g in groups), int(sum(g.partitions for g in groups))
     run.summary |= {
         "lag_partitions": partitions,

@@ -11,7 +11,7 @@ import pytest
 from lakehouse.errors import SourceError
 from offsets.burrow import Window, evaluate
 from offsets.ends import EndHistory
-from offsets.measure import Lag, known_until, measure
+from offsets.measure import NO_OFFSET, Lag, known_until, measure
 from sources.log_offsets import UnsupportedError, client_options
 
 if TYPE_CHECKING:
@@ -192,6 +192,25 @@ class TestMeasure:
         measured = self.as_of(5400, 1600)
         assert (measured.lag, measured.lag_min, measured.lag_max) == (0, 0, 500)
         assert self.seconds(measured) == (0.0, 0.0, 0.0)
+
+    @pytest.mark.parametrize("committed", [None, -1, -1001])
+    def test_a_number_below_zero_is_no_offset(self, committed: int | None) -> None:
+        """Clients take it for none (`ConsumerCoordinator.fetchCommittedOffsets`)."""
+        measured = measure(
+            committed, 0, self.ends, commits=[7, committed], commits_at=[0, 1], known_until=2
+        )
+        assert measured == Lag(status_reason=NO_OFFSET, commits_known_until=2)
+
+    @pytest.mark.parametrize("none", [None, -1])
+    def test_a_commit_of_no_offset_is_none_of_the_window(self, none: int | None) -> None:
+        at = [n * SECOND for n in range(7190, 7200)]
+        measured = measure(
+            *(1100, 0, self.ends),
+            commits=[*(1100,) * 8, none, 1100],
+            commits_at=at,
+            known_until=7200 * SECOND,
+        )
+        assert (measured.window_commits, measured.status) == (9, "STALL")
 
     def test_without_a_sample_before_it_is_an_upper_bound(self) -> None:
         measured = self.as_of(-10, 60)
