@@ -26,6 +26,7 @@ class Lag(NamedTuple):
     lag: int | None = None
     lag_min: int | None = None
     lag_max: int | None = None
+    lag_is_bound: bool | None = None
     phantom_lag: int | None = None
     lag_seconds: float | None = None
     lag_seconds_min: float | None = None
@@ -106,6 +107,7 @@ def measure(
         lag=lag,
         lag_min=0 if least_end is None else max(least_end - committed, 0),
         lag_max=max(most_end - committed, 0),
+        lag_is_bound=lag > 0 and least_end is None,
         phantom_lag=max(min(log_start, end) - committed, 0),
         lag_seconds=age,
         lag_seconds_min=least,

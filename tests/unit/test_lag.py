@@ -215,7 +215,20 @@ class TestMeasure:
     def test_without_a_sample_before_it_is_an_upper_bound(self) -> None:
         measured = self.as_of(-10, 60)
         assert (measured.lag, measured.lag_min, measured.lag_max) == (40, 0, 40)
+        assert measured.lag_is_bound
         assert self.seconds(measured) == (None, 0.0, None)
+
+    @pytest.mark.parametrize(
+        ("until", "committed"),
+        [
+            (-10, 100),  # at the end, which cannot have been further on before
+            (5400, 60),  # between two samples: an estimate
+            (7200, 60),  # at a sample: exact
+            (7300, 60),
+        ],
+    )
+    def test_what_more_is_known_of_is_no_bound(self, until: int, committed: int) -> None:
+        assert self.as_of(until, committed).lag_is_bound is False
 
     def test_a_log_that_did_not_grow_leaves_no_doubt(self) -> None:
         measured = self.as_of(5, 60, EndHistory([0, 10 * SECOND], [100, 100]))
