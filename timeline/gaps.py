@@ -85,20 +85,17 @@ def _newest(state: GroupState) -> int:
     return max((e for e in known if e is not None), default=0)
 
 
-def without_absent(
-    state: GroupState, before: dict[str, Member], at: int | None
-) -> dict[str, Member]:
-    """Let go members that were not named in time, and return those before without the others.
+def forget_late(state: GroupState, at: int | None) -> None:
+    """Let go members that were set aside, and are not named in time.
 
     Who does not reach an epoch within its rebalance timeout is fenced
     (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
     """
-    here = {k: m for k, m in before.items() if k not in state.absent}
-    if state.absent and at is not None and state.absent_since is not None:
-        waited = at - state.absent_since
-        timeouts = {k: m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for k, m in state.absent.items()}
-        forget(state, [k for k, timeout in timeouts.items() if waited > timeout])
-    return here
+    if not state.absent or at is None or state.absent_since is None:
+        return
+    waited = at - state.absent_since
+    timeouts = {k: m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for k, m in state.absent.items()}
+    forget(state, [k for k, timeout in timeouts.items() if waited > timeout])
 
 
 def forget(state: GroupState, gone: list[str]) -> None:

@@ -166,11 +166,15 @@ def read(
         is_cut: whether more of them may be missing.
         is_upgrade: whether the batch converts a classic group.
     """
+    gaps.forget_late(state, batch[0].timestamp)
+    if is_complete:
+        _tell(state, output)  # nothing that the last state follows from comes any more
+    _revive(state, output)
+    if state.group_type is None and is_cut and _ends(batch):
+        return  # whether it was deleted, or went back to the classic protocol, is not known
     begins, batch = _entered(state, output, batch, is_complete=is_complete, is_upgrade=is_upgrade)
     if not batch:
         return
-    if is_complete:
-        _tell(state, output)  # nothing that it follows from comes any more
     state.is_partial = is_cut or not is_complete or state.untold is not None
     last, subscribed, epoch = batch[-1], _subscriptions(state), state.epochs.group
     before, has_others = _switched(state, batch, is_complete=is_complete)
@@ -185,7 +189,7 @@ def read(
     if gaps.has_moved_on(state, has_others=has_others):
         _end_rebalance(state, output, last, when)
         gaps.set_aside(state, when.at, has_others=has_others)
-    before = gaps.without_absent(state, before, when.at)
+    before = {k: m for k, m in before.items() if k not in state.absent}
     if is_upgrade:
         _upgraded(state, output, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
@@ -259,6 +263,21 @@ def _tell(state: GroupState, output: Output) -> None:
     state.untold = None
 
 
+def _revive(state: GroupState, output: Output) -> None:
+    """Let a group be there again that was Dead, though what state it is in is not known.
+
+    Whoever has an assignment for members is Stable, as a rule.
+    """
+    if state.untold is None or not lives.is_dead(state):
+        return
+    if state.members or state.epochs.target or state.epochs.assignment:
+        offset, timestamp, earliest = state.untold
+        record = Record(offset or 0, timestamp, "", None, None)
+        when = lives.moment(state, record)._replace(earliest=earliest)
+        number, count = state.epochs.group, len(state.members)
+        enter(state, output, STABLE, when, record, generation=number, member_count=count)
+
+
 def tell_the_rest(state: GroupState, output: Output) -> None:
     """Tell the state of a group of which all was read that the log has.
 
@@ -270,6 +289,7 @@ def tell_the_rest(state: GroupState, output: Output) -> None:
         when, number = Moment(state.clock, None, state.clock), state.epochs.group
         follow(state, output, state.members, record, when, generation=number, end_cause=LEFT)
     _tell(state, output)
+    _revive(state, output)
 
 
 def _end_rebalance(state: GroupState, output: Output, record: Record, when: Moment) -> None:
@@ -308,8 +328,7 @@ def _entered(
     if state.record_offset is None and not is_complete:
         lives.discard_simple_group(state)
     state.record_offset = last.offset
-    ends = [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]
-    if ends:
+    if ends := _ends(batch):
         lives.end_by_tombstone(state, output, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
@@ -318,6 +337,11 @@ def _entered(
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
     return begins, batch
+
+
+def _ends(batch: list[Record]) -> list[int]:
+    """Return the numbers of the records that end a group."""
+    return [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]
 
 
 def _begins_again(state: GroupState, batch: list[Record]) -> bool:
