@@ -166,13 +166,10 @@ def read(
         is_cut: whether more of them may be missing.
         is_upgrade: whether the batch converts a classic group.
     """
-    gaps.forget_late(state, batch[0].timestamp)
-    if is_complete:
-        _tell(state, output)  # nothing that the last state follows from comes any more
-    _revive(state, output)
-    if state.group_type is None and is_cut and _ends(batch):
-        return  # whether it was deleted, or went back to the classic protocol, is not known
-    begins, batch = _entered(state, output, batch, is_complete=is_complete, is_upgrade=is_upgrade)
+    _close_gap(state, output, batch[0], is_complete=is_complete)
+    begins, batch = _entered(
+        state, output, batch, is_complete=is_complete, is_cut=is_cut, is_upgrade=is_upgrade
+    )
     if not batch:
         return
     state.is_partial = is_cut or not is_complete or state.untold is not None
@@ -216,6 +213,14 @@ def read(
         replaced=compare(before, state.members).replaced,
     )
     _passed(state, when)
+
+
+def _close_gap(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
+    """Tell what is known of the time before a record."""
+    gaps.forget_late(state, record.timestamp)
+    if is_complete:
+        _tell(state, output)  # nothing that the last state follows from comes any more
+    _revive(state, output)
 
 
 def _switched(
@@ -275,7 +280,8 @@ def _revive(state: GroupState, output: Output) -> None:
         record = Record(offset or 0, timestamp, "", None, None)
         when = lives.moment(state, record)._replace(earliest=earliest)
         number, count = state.epochs.group, len(state.members)
-        enter(state, output, STABLE, when, record, generation=number, member_count=count)
+        name = _state(state) if _is_known(state) else STABLE
+        enter(state, output, name, when, record, generation=number, member_count=count)
 
 
 def tell_the_rest(state: GroupState, output: Output) -> None:
@@ -316,7 +322,13 @@ def _passed(state: GroupState, when: Moment) -> None:
 
 
 def _entered(
-    state: GroupState, output: Output, batch: list[Record], *, is_complete: bool, is_upgrade: bool
+    state: GroupState,
+    output: Output,
+    batch: list[Record],
+    *,
+    is_complete: bool,
+    is_cut: bool,
+    is_upgrade: bool,
 ) -> tuple[bool, list[Record]]:
     """End the life that a batch ends.
 
@@ -328,8 +340,11 @@ def _entered(
     if state.record_offset is None and not is_complete:
         lives.discard_simple_group(state)
     state.record_offset = last.offset
-    if ends := _ends(batch):
-        lives.end_by_tombstone(state, output, last, kind, is_complete=is_complete)
+    if ends := [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]:
+        # Of a group that was not known, the rest of the batch tells if it went back to the classic
+        # protocol.
+        if state.group_type is not None or not is_cut:
+            lives.end_by_tombstone(state, output, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
         lives.end_without_tombstone(state, output, last)
@@ -337,11 +352,6 @@ def _entered(
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
     return begins, batch
-
-
-def _ends(batch: list[Record]) -> list[int]:
-    """Return the numbers of the records that end a group."""
-    return [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]
 
 
 def _begins_again(state: GroupState, batch: list[Record]) -> bool:
@@ -410,7 +420,8 @@ def _is_known(state: GroupState) -> bool:
         return False
     if not state.members and (epochs.member or epochs.target):
         return False
-    return epochs.assignment is not None or state.group_type == "share"
+    is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
+    return epochs.assignment is not None or state.group_type == "share" or not is_ready
 
 
 # -- what the records hold -------------------------------------------------------------------------
