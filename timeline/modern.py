@@ -275,7 +275,7 @@ def _revive(state: GroupState, output: Output) -> None:
     """
     if state.untold is None or not lives.is_dead(state):
         return
-    if state.members or state.epochs.target or state.epochs.assignment:
+    if state.epochs.target or state.epochs.assignment:
         offset, timestamp, earliest = state.untold
         record = Record(offset or 0, timestamp, "", None, None)
         when = lives.moment(state, record)._replace(earliest=earliest)
