@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import cause, connect, estimate, generations, lives
+from timeline import cause, connect, estimate, gaps, generations, lives
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import (
     EMPTIED,
@@ -104,6 +104,7 @@ def downgrade(
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
     lives.tell_conversion(state, output, record, when)
+    gaps.clear(state)
     state.epochs = Epochs()
     if not is_whole:
         when = when._replace(earliest=earliest_exit(state.interval))

@@ -58,7 +58,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
     commits = state.commits
     owners = _owners(state)
     last, by_member = commits.last, commits.by_member
-    since = (state.interval or {}).get("started_at") or 0
+    since = (state.interval or {}).get("started_at")
     # A rebalance comes between few commits, of which an array is no faster than a list.
     times, partitions = chunk.times.tolist(), chunk.partitions.tolist()
     for time, partition, deletes in zip(times, partitions, chunk.deletes.tolist(), strict=True):
@@ -73,7 +73,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
             continue
         known = by_member.get(member)
         if known is None:
-            by_member[member] = [time, 1, max(0, time - since)]
+            by_member[member] = [time, 1, 0 if since is None else max(0, time - since)]
         elif time > known[0]:
             pause = time - known[0]
             if pause > _ROUND_MS:
@@ -86,11 +86,16 @@ def _note_again(state: GroupState, chunk: CommitChunk) -> None:
     """Note that partitions are committed again that were not in a join phase: `would_show`."""
     row, quiet = state.generation, state.quiet or {}
     stable = None if row is None else row["stable_at"]
-    if row is None or stable is None or (chunk.times > stable + quiet["within"]).any():
+    if row is None or stable is None:
         state.quiet = None
-    in_time = (chunk.times >= (stable or 0)) & (chunk.times <= (stable or 0) + quiet["within"])
-    if row is not None and np.isin(chunk.partitions[in_time], quiet["partitions"]).any():
+        return
+    is_late = chunk.times > stable + quiet["within"]
+    in_time = int(is_late.argmax()) if is_late.any() else len(is_late)
+    again = np.isin(chunk.partitions[:in_time], quiet["partitions"])
+    if (again & (chunk.times[:in_time] >= stable)).any():
         row["join_started_at_max"] = max(row["join_started_at"], quiet["by"])
+        state.quiet = None
+    elif in_time < len(is_late):
         state.quiet = None
 
 

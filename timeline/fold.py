@@ -157,7 +157,7 @@ class Fold:
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Return the rows that are settled, and those that a later record may change."""
         state, output = self.state, Output()
-        if self.pending is not None or state.untold is not None or state.absent:
+        if self.pending is not None or state.untold is not None:
             state = GroupState.from_json(state.to_json())
             if self.pending is not None:
                 apply_batch(state, output, self._with_cut(self.pending))

@@ -39,32 +39,39 @@ def borne_out_until(state: GroupState) -> int | None:
     return state.clock if state.seen_at is None else state.seen_at
 
 
-def note(state: GroupState, named: set[str]) -> bool:
-    """Note that records are missing before some that name members.
-
-    Returns:
-        Whether one of these is not known: it came in the meantime.
-    """
+def note(state: GroupState) -> None:
+    """Note that records are missing before those to come."""
     if state.gap_at is None:
         state.gap_at = borne_out_until(state)
     state.gap_epoch, state.unnamed = state.epochs.group, list(state.members)
-    return not named <= state.members.keys() | state.absent.keys()
 
 
 def present(state: GroupState, named: set[str]) -> dict[str, Member]:
     """Return the members, with those that are named again."""
     state.unnamed = [m for m in state.unnamed if m not in named]
+    if state.absent.keys().isdisjoint(named):
+        return state.members
     back = {k: m for k, m in state.absent.items() if k in named}
     state.absent = {k: m for k, m in state.absent.items() if k not in named}
     return {**state.members, **back}
 
 
-def has_moved_on(state: GroupState, *, has_others: bool) -> bool:
-    """Return whether epochs may be missing, since the group is behind that of the gap."""
+def has_moved_on(state: GroupState, *, names_change: bool, has_others: bool) -> bool:
+    """Return whether the group is behind the epoch of the gap, and who left for that is not known.
+
+    Args:
+        state: the group.
+        names_change: whether the records name who joined or left, if anybody did.
+        has_others: whether they name one that is not known: it came in the meantime.
+    """
     if state.gap_epoch is None:
         return False
-    if has_others or _newest(state) > state.gap_epoch:
-        return True
+    newest, number = _newest(state), state.epochs.group or 0
+    if has_others or (newest > state.gap_epoch and state.unnamed):
+        is_next = not has_others and newest == number == state.gap_epoch + 1
+        if not (is_next and names_change):
+            return True
+        state.unnamed = []  # the epoch is the very next, and these are all of its changes
     if not state.unnamed:
         state.gap_epoch = state.gap_at = None
     return False
@@ -79,28 +86,30 @@ def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     state.absent_since, state.gap_epoch, state.gap_at, state.unnamed = at, None, None, []
 
 
-def _newest(state: GroupState) -> int:
-    epochs = state.epochs
-    known = (epochs.group, epochs.assignment, *epochs.member.values())
-    return max((e for e in known if e is not None), default=0)
-
-
-def forget_late(state: GroupState, at: int | None) -> None:
-    """Let go members that were set aside, and are not named in time.
+def awaited(state: GroupState, at: int | None) -> dict[str, Member]:
+    """Return the members that were set aside, and may still be named.
 
     Who does not reach an epoch within its rebalance timeout is fenced
     (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
     """
     if not state.absent or at is None or state.absent_since is None:
-        return
+        return state.absent
     waited = at - state.absent_since
-    timeouts = {k: m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for k, m in state.absent.items()}
-    forget(state, [k for k, timeout in timeouts.items() if waited > timeout])
+    return {
+        k: m
+        for k, m in state.absent.items()
+        if waited <= (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS)
+    }
 
 
-def forget(state: GroupState, gone: list[str]) -> None:
-    """Let members that were set aside be gone."""
-    for member_id in gone:
-        del state.absent[member_id]
-        for known in (state.epochs.member, state.epochs.is_stable, state.epochs.target):
-            known.pop(member_id, None)
+def clear(state: GroupState) -> None:
+    """Forget what is missing: nothing of it concerns what the group is now."""
+    state.absent, state.absent_since, state.unnamed = {}, None, []
+    state.gap_epoch = state.gap_at = state.untold = None
+    state.is_partial = state.is_gapped = False
+
+
+def _newest(state: GroupState) -> int:
+    epochs = state.epochs
+    known = (epochs.group, epochs.assignment, *epochs.member.values())
+    return max((e for e in known if e is not None), default=0)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timeline import generations
-from timeline.gaps import doubt
+from timeline import gaps, generations
 from timeline.members import DELETED, follow
 from timeline.model import Commits, Epochs
 from timeline.timeline import (
@@ -96,7 +95,7 @@ def end_by_tombstone(
     if is_dead(state):
         return
     if not is_complete:
-        doubt(state)
+        gaps.doubt(state)
     if state.group_type not in (None, group_type):
         end_without_tombstone(
             state, output, record
@@ -114,7 +113,7 @@ def end_without_tombstone(state: GroupState, output: Output, record: Record) -> 
     """
     if state.group_type is None:
         return
-    doubt(state)
+    gaps.doubt(state)
     since = state.interval["started_at"] if state.interval is not None else None
     at = moment(state, record).at
     claimed = (record.payload or {}).get("current_state_timestamp")
@@ -145,9 +144,7 @@ def tell_conversion(state: GroupState, output: Output, record: Record, when: Mom
 
 def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
     """End all that is open of a group; it is Dead from then on."""
-    state.absent, state.absent_since, state.unnamed = {}, None, []
-    state.gap_epoch = state.gap_at = None
-    state.untold, state.is_partial, state.is_gapped = None, False, False
+    gaps.clear(state)
     tell_conversion(state, output, record, when)
     follow(state, output, {}, record, when, generation=None, end_cause=DELETED)
     generations.end(state, output, when.at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from timeline import gaps
 from timeline.model import OWNERS, SESSIONS
 from timeline.timeline import elapsed
 
@@ -91,7 +92,8 @@ def follow_sessions(
         end_cause: why members that nobody replaces are gone.
         replaced: members that are gone and those that replaced them, see `Changes`.
     """
-    gone = [k for k in state.sessions if k not in after and k not in state.absent]
+    awaited = gaps.awaited(state, at)
+    gone = [k for k in state.sessions if k not in after and k not in awaited]
     new = [k for k in after if k not in state.sessions]
     causes = {
         old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
@@ -182,7 +184,8 @@ def follow_owners(
     """
     has_ids = state.group_type in ("consumer", "share")
     before = state.owning
-    after = {**after, **state.absent}
+    if state.absent:
+        after = {**after, **gaps.awaited(state, at)}
     state.owning = after
     # Most members are as they were; what these own is left alone.
     changed = [m for k, m in (before or {}).items() if after.get(k) is not m]
@@ -193,10 +196,11 @@ def follow_owners(
     ended = [key for key in keys if key not in owned]
     if state.has_doubts:
         # Who owned a partition before and after need not have owned it in between.
-        doubted = [k for k, row in state.owners.items() if row.get("known_until") is not None]
-        again = [k for k in doubted if state.owners[k]["member_id"] not in state.absent]
+        doubted = {k: r["member_id"] for k, r in state.owners.items() if r.get("known_until")}
+        again = {k: m for k, m in doubted.items() if m not in state.absent}
         ended += again
-        new += [m for m in after.values() if m not in new and m.ownerships.keys() & again]
+        known = {m.member_id for m in new}
+        new += [after[m] for m in dict.fromkeys(again.values()) if m in after and m not in known]
         state.has_doubts = len(again) < len(doubted)
     for key in ended:
         if key in state.owners:

@@ -166,42 +166,41 @@ def read(
         is_cut: whether more of them may be missing.
         is_upgrade: whether the batch converts a classic group.
     """
-    _close_gap(state, output, batch[0], is_complete=is_complete)
+    if is_complete:
+        _tell(state, output)  # nothing that the last state follows from comes any more
+    _revive(state, output)
     begins, batch = _entered(
         state, output, batch, is_complete=is_complete, is_cut=is_cut, is_upgrade=is_upgrade
     )
     if not batch:
         return
-    state.is_partial = is_cut or not is_complete or state.untold is not None
     last, subscribed, epoch = batch[-1], _subscriptions(state), state.epochs.group
-    before, has_others = _switched(state, batch, is_complete=is_complete)
-    for record in batch:
-        _apply(state, record)
-    state.commits, state.live = Commits(), []
+    before, has_moved_on = _taken(state, batch, is_complete=is_complete)
     when = lives.moment(state, last)
     if is_cut or not is_complete:
         # Of the same time is but the former part of what the hole took something of.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
-    state.is_gapped |= state.is_partial
-    if gaps.has_moved_on(state, has_others=has_others):
+    if has_moved_on:
         _end_rebalance(state, output, last, when)
-        gaps.set_aside(state, when.at, has_others=has_others)
-    before = {k: m for k, m in before.items() if k not in state.absent}
+        gaps.set_aside(state, when.at, has_others=not _named(batch) <= before.keys())
+        before = {k: m for k, m in before.items() if k not in state.absent}
+    is_new = begins and (is_complete or _is_creation(state, batch))
+    # What it follows from may be missing, till a record bears the state out.
+    state.is_partial |= has_moved_on or is_upgrade > is_complete or (begins and not is_new)
     if is_upgrade:
         _upgraded(state, output, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
     if state.epochs.group not in (None, epoch):
-        is_new = (is_complete and begins) or _is_creation(state, batch)
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
         known = _Known(subscribed, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
         why = _cause(state, changes, known)
         _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
-        state.is_gapped = state.is_partial
-    elif state.generation is not None:
+        state.is_gapped = is_cut or not is_complete
+    elif state.generation is not None and not has_moved_on:
         _amend(state, state.generation, changes)
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
-    _enter_if_known(state, output, last, when, is_complete=is_complete)
+    _enter_if_known(state, output, last, when)
     follow(
         state,
         output,
@@ -215,42 +214,42 @@ def read(
     _passed(state, when)
 
 
-def _close_gap(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
-    """Tell what is known of the time before a record."""
-    gaps.forget_late(state, record.timestamp)
-    if is_complete:
-        _tell(state, output)  # nothing that the last state follows from comes any more
-    _revive(state, output)
-
-
-def _switched(
+def _taken(
     state: GroupState, batch: list[Record], *, is_complete: bool
 ) -> tuple[dict[str, Member], bool]:
-    """Let the group be of the type of a batch.
+    """Let a group be what the records of a batch say.
 
     Returns:
-        The members before it; and whether it names members that are not known.
+        The members before; and whether epochs are missing, for which others may have left.
     """
-    kind, before = family(batch[-1].kind), state.members
+    kind, before, has_others = family(batch[-1].kind), state.members, False
     if state.group_type != kind:
+        gaps.clear(state)
         state.group_type, state.epochs, state.members = kind, Epochs(), {}
-        return before, False
-    named = {r.member_id for r in batch if r.member_id is not None}
-    has_others = not is_complete and gaps.note(state, named)
-    before = gaps.present(state, named)
-    state.members = dict(before)
-    return before, has_others
+    else:
+        if not is_complete:
+            gaps.note(state)
+            new = {r.member_id for r in batch if _has_value(r)}
+            has_others = not _named(batch) - new <= state.members.keys() | state.absent.keys()
+        before = gaps.present(state, _named(batch))
+        state.members = dict(before)
+    state.is_gapped |= not is_complete
+    for record in batch:
+        _apply(state, record)
+    state.commits, state.live = Commits(), []
+    names_change = is_complete or any(_is_member(r) for r in batch)
+    return before, gaps.has_moved_on(state, names_change=names_change, has_others=has_others)
 
 
-def _enter_if_known(
-    state: GroupState, output: Output, record: Record, when: Moment, *, is_complete: bool
-) -> None:
-    """Let the group enter its state, if no record can be missing that it follows from."""
-    # What a hole took of the batch itself brings no member, and no rebalance.
-    is_certain = (STABLE, EMPTY) if is_complete and state.untold is None else (STABLE,)
-    if not state.is_partial or (_is_known(state) and _state(state) in is_certain):
+def _named(batch: list[Record]) -> set[str]:
+    return {r.member_id for r in batch if r.member_id is not None}
+
+
+def _enter_if_known(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """Let the group enter its state, if that follows from what is known."""
+    if not state.is_partial or (_is_known(state) and _state(state) == STABLE):
         _enter(state, output, record, when)
-        state.untold = None
+        state.untold, state.is_partial = None, False
     else:
         state.untold = [record.offset, record.timestamp, when.earliest]
 
@@ -265,7 +264,7 @@ def _tell(state: GroupState, output: Output) -> None:
     offset, timestamp, earliest = state.untold
     record = Record(offset or 0, timestamp, "", None, None)
     _enter(state, output, record, lives.moment(state, record)._replace(earliest=earliest))
-    state.untold = None
+    state.untold, state.is_partial = None, False
 
 
 def _revive(state: GroupState, output: Output) -> None:
@@ -285,15 +284,7 @@ def _revive(state: GroupState, output: Output) -> None:
 
 
 def tell_the_rest(state: GroupState, output: Output) -> None:
-    """Tell the state of a group of which all was read that the log has.
-
-    What the cleaner leaves of a log has the last record of each key, so that nobody else is there.
-    """
-    if state.absent:
-        gaps.forget(state, list(state.absent))
-        record = Record(state.record_offset or 0, state.clock, "", None, None)
-        when, number = Moment(state.clock, None, state.clock), state.epochs.group
-        follow(state, output, state.members, record, when, generation=number, end_cause=LEFT)
+    """Tell the state of a group of which all was read that the log has."""
     _tell(state, output)
     _revive(state, output)
 
@@ -407,7 +398,8 @@ def _is_creation(state: GroupState, batch: list[Record]) -> bool:
     Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
     """
     named = {r.member_id for r in batch if _is_member(r)}
-    return (state.epochs.group or 0) <= _FIRST_EPOCH and state.members.keys() <= named
+    epoch = state.epochs.group
+    return epoch is not None and epoch <= _FIRST_EPOCH and state.members.keys() <= named
 
 
 def _is_known(state: GroupState) -> bool:
@@ -418,7 +410,10 @@ def _is_known(state: GroupState) -> bool:
     epochs = state.epochs
     if epochs.group is None or (state.group_type == "streams" and epochs.topology is None):
         return False
-    if not state.members and (epochs.member or epochs.target):
+    # The epoch of a leave alone has no target assignment after it if nobody is left.
+    is_last = epochs.group > (epochs.assignment or 0)
+    others = {*epochs.member, *epochs.target}.difference(state.absent if is_last else ())
+    if not state.members and others:
         return False
     is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
     return epochs.assignment is not None or state.group_type == "share" or not is_ready
@@ -482,18 +477,22 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
     if member_id in state.members:
         # A member owns what it has to give up until it says that it has
         # (ConsumerGroup.maybeUpdatePartitionEpoch).
-        assigned = _partitions(state, payload, *_OWNED)
+        assigned, before = (
+            _partitions(state, payload, *_OWNED),
+            set(state.members[member_id].partitions),
+        )
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
-        if state.group_type != "share" and (state.is_partial or state.is_gapped):
-            _take(state, member_id)
+        if state.group_type != "share" and state.is_gapped:
+            _take(state, member_id, set(state.members[member_id].partitions) - before)
 
 
-def _take(state: GroupState, member_id: str) -> None:
+def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
     """Take the partitions of a member from others, whose records of giving them up are missing.
 
     Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
     """
-    taken = set(state.members[member_id].partitions)
+    if not taken:
+        return
     for members in (state.members, state.absent):
         for other, member in members.items():
             if other != member_id and not taken.isdisjoint(member.partitions):
@@ -664,7 +663,7 @@ def _settled(state: GroupState, at: int | None) -> None:
     if state.group_type == "share" and row["join_completed_at"] is None:
         return  # a share group is Stable before its members have an assignment, too
     row["stable_at"] = at
-    if not state.is_gapped:  # else records may be missing of when it was so before
+    if not state.is_partial:  # else records may be missing of when it was so before
         row["sync_ms"] = elapsed(row["join_completed_at"], at)
         row["rebalance_ms"] = elapsed(row["join_started_at"], at)
 
