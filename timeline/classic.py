@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import GroupState, Output, Record, Row
 
-# An assignor takes milliseconds; where more may be a record that was lost, it is no sync phase.
-_USUAL_SYNC_MS = 3_000
-
 
 def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
     """Take a GroupMetadata record that is no part of a conversion.
@@ -148,13 +145,19 @@ class _Step(NamedTuple):
         return (self.missing or 0) if self.is_complete else 0
 
 
-def _is_no_sync(completed: Moment, stable: Moment) -> bool:
-    """Return whether more time passed than a leader takes to assign, as a rule.
+def _is_no_sync(
+    state: GroupState, members: dict[str, Member], completed: Moment, stable: Moment
+) -> bool:
+    """Return whether the time in between cannot be that in which the leader assigned.
 
-    Kafka itself waits no longer than the rebalance timeout for it (classicGroupPendingSync).
+    Kafka waits no longer than the rebalance timeout for it (classicGroupPendingSync), and takes no
+    commits meanwhile (ClassicGroup.validateOffsetCommit).
     """
     lasted = elapsed(completed.at, stable.at)
-    return lasted is not None and lasted > _USUAL_SYNC_MS
+    timeouts = (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for m in members.values())
+    if lasted is None or lasted > max(timeouts, default=USUAL_TIMEOUT_MS):
+        return lasted is not None
+    return state.commits.last is not None and state.commits.last > (completed.at or 0)
 
 
 def _generation(
@@ -199,6 +202,8 @@ def _generation(
     )
     row["protocol_type"] = payload.get("protocol_type")
     row["clock_skew_ms"] = skew
+    if not step.is_first:  # how long the leader took is not known
+        row["sync_ms"] = None
     generations.fill_members(row, changes, members)
     if members:
         _stable(state, output, step)
@@ -230,7 +235,7 @@ def _step(
     is_static = any(m.group_instance_id for m in members.values())
     is_first = is_complete or not members or not (is_own or is_static)
     since = earliest_exit(state.interval)
-    if not is_first and _is_no_sync(completed, when):
+    if not is_first and _is_no_sync(state, members, completed, when):
         # That of a static member that came back: the group had been Stable since the time it tells.
         when, completed = completed._replace(latest=when.latest), completed._replace(earliest=since)
     elif not is_first:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timeline.timeline import not_before
+
 if TYPE_CHECKING:
     from collections.abc import Container
 

@@ -103,7 +103,21 @@ def test_a_static_member_that_returned_is_no_sync_phase(missing: bool) -> None: 
     tables = whole_and_cut(log.log())
     row = generations(tables)[-1]
     assert row["stable_at"] == log.clock - 50 * MINUTE
-    assert row["sync_ms"] == 0
+    assert row["sync_ms"] is None
+    assert alarms(tables, log.clock) == []
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_what_may_be_a_static_member_that_returned_is_no_alarm(commits: bool) -> None:  # noqa: FBT001
+    log = Records().classic(1, {"a": [0]}, instance="i").wait(HOUR, hole=True)
+    if commits:
+        log.commit().wait(2 * MINUTE)
+    log.wait(2 * MINUTE).classic(2, {"b": [0]}, instance="i", took=3 * MINUTE)
+    tables = whole_and_cut(log.log())
+    row = generations(tables)[-1]
+    assert row["sync_ms"] is None
+    # Nobody commits while the leader is to assign.
+    assert row["stable_at"] == log.clock - (3 * MINUTE if commits else 0)
     assert alarms(tables, log.clock) == []
 
 
