@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _TRIGGERS = {
-    "slow_members": "members that exceed their max.poll.interval.ms",
+    "slow_members": "members that leave one to three times their max.poll.interval.ms after they"
+    " joined, as those that exceed it do",
     "crash_loop": "members that die and are replaced",
     "short_lived_members": "members that leave soon after they joined",
 }
