@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 _WINDOW_MS = HOUR_MS
 # Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.
 _BACKOFF_MS = 6 * MINUTE_MS
+# One restart of a deployment follows the other within minutes.
+_PASS_ENDS_MS = 10 * MINUTE_MS
 _STARTS = 12
 _LEAST_STARTS = 4
+_JITTER_MS = 3_000
 
 
 Return: TypeAlias = list[Any]
@@ -90,7 +93,7 @@ class _Slots:
     What is kept: `slots` by number, with the client that has or had it, since when it is free, and
     its restarts; `members` with their slot and since when they are there; `came_back` by member,
     its returns; `gone` by client, when members of that name left, and their returns up to then;
-    `pass`, the restarts since a slot restarted twice, and `deployments`, when those passes ended
+    `pass`, the slots that restarted one after the other, and `deployments`, when those passes ended
     that left no former member; `starts`, when the group began and how long it had been empty. A
     client that comes back goes on with those of one that left: members that share client id and
     host, as those of one machine with a client's default id do, are told apart by that.
@@ -225,11 +228,11 @@ class _Slots:
     def _is_deployed(self, name: str) -> bool:
         """Return whether a restart is of the second pass over the slots within the hour.
 
-        A pass restarts each slot once. It is a deployment if hardly a member is there from before,
-        and the next one begins no sooner than a slot followed the other.
+        A pass restarts each slot once, without a long pause. It is a deployment if hardly a member
+        is there from before, and the next one begins no sooner than a slot followed the other.
         """
         now: Row | None = self._memory.get("pass")
-        if now is None or name in now["slots"]:
+        if now is None or name in now["slots"] or self._at - now["last"] > _PASS_ENDS_MS:
             since, is_deployment = self._at - _WINDOW_MS, False
             done = [t for t in self._memory.get("deployments", []) if t >= since]
             if now is not None and now["last"] >= since and self._replaced_since(now["since"]):
@@ -266,13 +269,22 @@ def _is_on_schedule(starts: list[tuple[int, int | None]]) -> bool:
     """Return whether the last start of a group that had been empty came by the clock.
 
     The times from start to start are then all alike, and those without members fill up what the
-    work left of them. After a backoff they follow the end of the work, and vary as it does.
+    work left of them; after a backoff they follow the end of the work, and vary as it does. Where
+    the work takes the same time each time, whole minutes are the clock's.
     """
     if len(starts) < _LEAST_STARTS:
         return False
     distances = [later - sooner for (sooner, _), (later, _) in pairwise(starts)]
-    strays = max(_spread(distances), abs(distances[-1] - statistics.median(distances)))
-    return 2 * strays < _spread([idle for _, idle in starts[1:] if idle is not None])
+    usual = statistics.median(distances)
+    strays = max(_spread(distances), abs(distances[-1] - usual))
+    if 2 * strays < _spread([idle for _, idle in starts[1:] if idle is not None]):
+        return True
+    off = max(map(_off_the_minute, (usual, starts[-1][0] - starts[0][0])))
+    return max(strays, off) <= _JITTER_MS
+
+
+def _off_the_minute(ms: float) -> float:
+    return abs(ms - max(1, round(ms / MINUTE_MS)) * MINUTE_MS)
 
 
 def _spread(values: list[int]) -> float:
