@@ -49,8 +49,9 @@ class Membership(NamedTuple):
         partitions: partitions that are assigned; None if that is not known.
         timestamp: time of the record.
         record_partition: its partition.
-        kept_topics: topics of which the coordinator lets no offset expire; see
-            `topics.keeps_offsets`.
+        topics: those that members subscribe to; None if that is not known.
+        keeps_offsets: whether no offset of those expires; see `topics.keeps_offsets`.
+        is_classic: whether it is a classic group.
     """
 
     offset: int
@@ -58,7 +59,9 @@ class Membership(NamedTuple):
     partitions: int | None
     timestamp: int | None
     record_partition: int = -1
-    kept_topics: Sequence[str] = ()
+    topics: Sequence[str] | None = None
+    keeps_offsets: bool = False
+    is_classic: bool = True
 
     @property
     def position(self) -> LogPosition:
@@ -328,32 +331,40 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
 
 
 def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -> Hit | None:
-    """Find offsets that went away though nobody deleted them: they were old."""
-    has_members = group is not None and group.members > 0
-    if group is not None and has_members and move["topic"] in group.kept_topics:
-        return None  # the topic was deleted
+    """Find offsets that went away since they were old, or that somebody may have deleted."""
+    limit, at = limits["offsets_expired"], move["at"]
     since = [move["previous_at"]]
-    if group is not None and not has_members:
-        since.append(group.timestamp)  # the time that counts begins when the last member is gone
-    idle = move["at"] - max((t for t in since if t is not None), default=move["at"])
-    limit = limits["offsets_expired"]
-    if idle < limit["in_use_idle_ms" if has_members else "least_idle_ms"]:
+    if group is not None and group.members:
+        label, least = "group_in_use", limit["in_use_idle_ms"]
+        if group.topics is not None and move["topic"] not in group.topics:
+            label = "not_subscribed"
+        elif group.topics is not None and group.keeps_offsets:
+            return None  # the topic was deleted
+    else:
+        label, least = "group_gone", limit["least_idle_ms"]
+        if group is not None and group.is_classic:
+            # Offsets age from when the last member left (ClassicGroup.offsetExpirationCondition),
+            # in the new protocols from their commit (ConsumerGroup.offsetExpirationCondition).
+            since.append(group.timestamp)
+    idle = at - max((t for t in since if t is not None), default=at)
+    if idle < least:
         return None  # deleted by somebody, or with their topic
+    is_open = idle < limit["in_use_idle_ms"]
     memory.setdefault("expired", {})[_partition(move)] = move["previous_offset"]
     return _found(
         "offsets_expired",
-        WARNING if has_members else INFO,
+        WARNING if label == "group_in_use" else INFO,
         move,
         _WEEK_MS,
-        label="group_in_use" if has_members else "group_gone",
+        label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},
-        maxima={"idle_ms": idle},
+        maxima={"idle_ms": idle} | ({"perhaps_deleted": 1} if is_open else {}),
         lists={"offsets": [f"{_partition(move)}: {move['previous_offset']}"]},
     )
 
 
 def _returned(memory: Row, move: Row) -> Hit | None:
-    """Find groups that came back after their offsets had expired."""
+    """Find groups that came back after their offsets had gone."""
     expired: dict[str, int] = memory.get("expired", {})
     if _partition(move) not in expired:
         return None
@@ -432,7 +443,12 @@ def take_next(
 def find_commit_storm(
     limits: Values, findings: Findings, last: Row, memberships: Memberships
 ) -> None:
-    """Find a client that commits for every record, or nearly so."""
+    """Find a client that commits for every record, or nearly so.
+
+    Exactly-once commits ten times a second by default. No record tells that it is of a transaction,
+    and each transaction ends with a marker, which has an offset and is no record: where there are
+    no such offsets, there was none.
+    """
     group = memberships.at((last["record_partition"], last["last_offset"]))
     assigned = group.partitions if group is not None and group.members else None
     partitions = max(assigned or 0, last["partitions"], 1)
@@ -440,16 +456,21 @@ def find_commit_storm(
     limit = limits["commit_storm"]
     if a_minute <= limit["a_partition_and_minute"]:
         return
+    others = last["last_offset"] - last["first_offset"] + 1 - last["commits"]
+    is_open = others >= last["commits"] / last["partitions"] - 1
+    is_open &= a_minute <= limit["transactions_a_partition_and_minute"]
+    severity = CRITICAL if a_minute > limit["critical_a_partition_and_minute"] else WARNING
     findings.add(
         Hit(
             "commit_storm",
             "",
-            CRITICAL if a_minute > limit["critical_a_partition_and_minute"] else WARNING,
+            INFO if is_open else severity,
             last["first_at"],
             last["last_at"],
             Position(last["record_partition"], last["first_offset"], last["first_at"]),
             Position(last["record_partition"], last["last_offset"], last["last_at"]),
             2 * MINUTE_MS,
+            label="perhaps_transactions" if is_open else None,
             sums={"commits": last["commits"]},
             maxima={"commits_a_partition_and_minute": round(a_minute), "partitions": partitions},
         )

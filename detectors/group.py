@@ -216,5 +216,7 @@ def _membership(row: Row) -> Membership:
         row.get("assigned_partitions"),
         row.get("record_timestamp"),
         row["record_partition"],
-        (row.get("subscribed_topics") or ()) if topics.keeps_offsets(row) else (),
+        row.get("subscribed_topics"),
+        topics.keeps_offsets(row),
+        row["group_type"] == "classic",
     )

@@ -2,21 +2,34 @@
 
 A slot is what one member of a group holds, and what its successor takes over. A member that comes
 back, or that takes the slot of one that left, is a restart of the slot. One restart of a slot an
-hour is a rolling restart, a deployment or a lost node. A slot that restarts again and again makes a
+hour is a rolling restart, a deployment or a lost node; two of all slots, one pass after the other,
+are a deployment and its rollback, or a migration. A slot that restarts again and again makes a
 storm. With members in new slots a group grows; with members that leave for good it shrinks.
+
+A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
+after it ended, and starts on schedule if that comes by the clock, however long its work took.
 """
 
 from __future__ import annotations
 
+import statistics
 from bisect import bisect_left, insort
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from detectors.model import HOUR_MS
+from detectors.model import HOUR_MS, MINUTE_MS
 
 if TYPE_CHECKING:
     from detectors.model import Row
 
 _WINDOW_MS = HOUR_MS
+# Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.
+_BACKOFF_MS = 6 * MINUTE_MS
+# One restart of a deployment follows the other within minutes.
+_PASS_ENDS_MS = 10 * MINUTE_MS
+_STARTS = 12
+_LEAST_STARTS = 4
+_JITTER_MS = 3_000
 
 
 Return: TypeAlias = list[Any]
@@ -27,13 +40,14 @@ class SlotChanges(NamedTuple):
     """What a generation did to the slots of a group.
 
     Attributes:
-        restarts: of each slot that restarted, the number of its restarts within the hour.
+        restarts: of each slot that restarted, the number of its restarts within the hour; 1 if it
+            is part of a deployment's rollback.
         returns: by client that came back, its returns within the hour. Where several have that name
             at once, of the one with the most.
         sessions: of each member that is gone, the length of its session and its rebalance timeout,
             in milliseconds.
         group_restart: how often within the hour the group started again after it had been empty;
-            0 if this generation did not start it.
+            0 if this generation did not start it, or did so on schedule.
     """
 
     restarts: list[int]
@@ -78,7 +92,9 @@ class _Slots:
 
     What is kept: `slots` by number, with the client that has or had it, since when it is free, and
     its restarts; `members` with their slot and since when they are there; `came_back` by member,
-    its returns; `gone` by client, when members of that name left, and their returns up to then. A
+    its returns; `gone` by client, when members of that name left, and their returns up to then;
+    `pass`, the slots that restarted one after the other, and `deployments`, when those passes ended
+    that left no former member; `starts`, when the group began and how long it had been empty. A
     client that comes back goes on with those of one that left: members that share client id and
     host, as those of one machine with a client's default id do, are told apart by that.
     """
@@ -127,6 +143,8 @@ class _Slots:
     def _clear(self) -> None:
         self._slots.clear()
         self._free.clear()
+        self._memory.pop("pass", None)
+        self._memory.pop("deployments", None)
 
     def leave(self, member: Row) -> None:
         """Note that a member left; its slot is free."""
@@ -165,14 +183,19 @@ class _Slots:
             # Members that come later get new slots; what counts then is how often that happens.
             self._clear()
             self._memory["emptied"] = self._at
+        if not (self.members and was_empty):
+            return 0
+        emptied = self._memory.get("emptied")
+        idle = None if emptied is None else self._at - emptied
+        starts: list[tuple[int, int | None]] = self._memory.setdefault("starts", [])
+        starts.append((self._at, idle))
+        del starts[:-_STARTS]
+        if idle is None or idle > _BACKOFF_MS or _is_on_schedule(starts):
+            return 0
         since = self._at - _WINDOW_MS
         again = [t for t in self._memory.get("group_restarts", []) if t >= since]
-        self._memory["group_restarts"] = again
-        emptied = self._memory.get("emptied")
-        if not (self.members and was_empty) or emptied is None or emptied < since:
-            return 0
-        again.append(self._at)
-        return len(again)
+        self._memory["group_restarts"] = [*again, self._at]
+        return len(again) + 1
 
     def _ended(self, member_id: str, member: Row) -> str | None:
         slot, joined = self.members.pop(member_id, (None, None))
@@ -199,8 +222,35 @@ class _Slots:
             self._free.remove(name)
         slot["client"], slot["left"] = client, None
         insort(slot["restarts"], self._at)
-        self.restarts.append(len(slot["restarts"]))
+        self.restarts.append(1 if self._is_deployed(name) else len(slot["restarts"]))
         self.members[member["member_id"]] = (name, self._settled)
+
+    def _is_deployed(self, name: str) -> bool:
+        """Return whether a restart is of the second pass over the slots within the hour.
+
+        A pass restarts each slot once, without a long pause. It is a deployment if hardly a member
+        is there from before, and the next one begins no sooner than a slot followed the other.
+        """
+        now: Row | None = self._memory.get("pass")
+        if now is None or name in now["slots"] or self._at - now["last"] > _PASS_ENDS_MS:
+            since, is_deployment = self._at - _WINDOW_MS, False
+            done = [t for t in self._memory.get("deployments", []) if t >= since]
+            if now is not None and now["last"] >= since and self._replaced_since(now["since"]):
+                done.append(now["last"])
+                is_deployment = self._at - now["last"] >= now["longest_gap"]
+            self._memory["deployments"] = done
+            now = {"slots": [], "since": self._at, "last": self._at, "longest_gap": 0}
+            now["is_rollback"] = is_deployment and len(done) == 1
+            self._memory["pass"] = now
+        now["slots"].append(name)
+        now["longest_gap"] = max(now["longest_gap"], self._at - now["last"])
+        now["last"] = max(now["last"], self._at)
+        return bool(now["is_rollback"])
+
+    def _replaced_since(self, since: int) -> bool:
+        """Return whether at most a fourth of the members was there before, as those of a canary."""
+        older = sum(joined < since for _, joined in self.members.values())
+        return older <= len(self.members) // 4
 
     def _returns(self, member: Row, before: list[Return], since: int) -> None:
         """Note that a member came back that had left then, and had come back before."""
@@ -213,3 +263,31 @@ class _Slots:
                 self.returns[client] = returns
         if returns:
             self._came_back[member["member_id"]] = returns
+
+
+def _is_on_schedule(starts: list[tuple[int, int | None]]) -> bool:
+    """Return whether the last start of a group that had been empty came by the clock.
+
+    The times from start to start are then all alike, and those without members fill up what the
+    work left of them; after a backoff they follow the end of the work, and vary as it does. Where
+    the work takes the same time each time, whole minutes are the clock's.
+    """
+    if len(starts) < _LEAST_STARTS:
+        return False
+    distances = [later - sooner for (sooner, _), (later, _) in pairwise(starts)]
+    usual = statistics.median(distances)
+    strays = max(_spread(distances), abs(distances[-1] - usual))
+    if 2 * strays < _spread([idle for _, idle in starts[1:] if idle is not None]):
+        return True
+    off = max(map(_off_the_minute, (usual, starts[-1][0] - starts[0][0])))
+    return max(strays, off) <= _JITTER_MS
+
+
+def _off_the_minute(ms: float) -> float:
+    return abs(ms - max(1, round(ms / MINUTE_MS)) * MINUTE_MS)
+
+
+def _spread(values: list[int]) -> float:
+    """Return how far values usually are from their median."""
+    middle = statistics.median(values)
+    return statistics.median(abs(value - middle) for value in values)

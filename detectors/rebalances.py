@@ -287,12 +287,12 @@ def _aborted(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> It
         seen.append([at, aborted])
     hour = sum(n for _, n in seen)
     limit = limits["aborted_rebalances"]
-    if not is_start and hour < limit["warning_an_hour"]:
-        return
-    severity = CRITICAL if hour >= limit["critical_an_hour"] else WARNING
+    severity = INFO
+    if not is_start and hour >= limit["warning_an_hour"]:
+        severity = CRITICAL if hour >= limit["critical_an_hour"] else WARNING
     yield _hit(
         "aborted_rebalances",
-        INFO if is_start else severity,
+        severity,
         generation,
         label="first_start" if is_start else None,
         sums={"aborted": aborted, f"causes.{generation['cause']}": 1},

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _TRIGGERS = {
-    "slow_members": "members that exceed their max.poll.interval.ms",
+    "slow_members": "members that leave one to three times their max.poll.interval.ms after they"
+    " joined, as those that exceed it do",
     "crash_loop": "members that die and are replaced",
     "short_lived_members": "members that leave soon after they joined",
 }
@@ -281,10 +282,13 @@ def _no_progress(e: Row) -> str:
 
 
 def _commit_storm(e: Row) -> str:
-    return (
+    text = (
         f"{e['of']} committed {count(e['commits'], 'time')} in {duration(e['ms'])} ({e['when']}),"
         f" up to {e['commits_a_partition_and_minute']:,} times per partition and minute."
     )
+    if e["label"] == "perhaps_transactions":
+        text += " Exactly-once does so by default; whether these are transactions is not known."
+    return text
 
 
 def _hot(e: Row) -> str:
@@ -302,10 +306,16 @@ def _stale(e: Row) -> str:
 
 
 def _expired(e: Row) -> str:
-    text = f"{count(e.get('partitions') or e.get('came_back', 0), 'offset')} of {e['of']} expired"
+    number = e.get("partitions") or e.get("came_back", 0)
+    text = f"{count(number, 'offset')} of {e['of']} expired"
+    if e.get("perhaps_deleted"):
+        text += f" or {'was' if number == 1 else 'were'} deleted"
     if e["label"] == "still_needed":
         return f"{text}, and the group came back ({e['when']}): {_some(e['began_again'])}."
-    used = " while it had members" if e["label"] == "group_in_use" else ""
+    used = {
+        "group_in_use": " while it had members",
+        "not_subscribed": ", of topics that no member subscribes to",
+    }.get(e["label"], "")
     return f"{text}{used}, {duration(e['idle_ms'])} after the last commit ({e['when']})."
 
 

@@ -172,14 +172,75 @@ def test_a_deployment_whose_members_have_new_names_is_no_storm() -> None:
     assert not kinds(story.found())
 
 
-def test_two_deployments_in_an_hour_are_a_storm() -> None:
-    story = started()
-    for _ in range(2):
-        for name in "abc":
-            story.then(60, "member_restarted", restarted=[name])
-    (storm,) = [row for row in story.found() if row["kind"] == "rebalance_storm"]
-    assert storm["severity"] == "warning"
-    assert storm["started_at"] == 60 * SECOND
+@pytest.mark.parametrize("pause", [60, 12 * 60, 50 * 60])
+def test_a_rollback_or_a_migration_is_no_storm_and_a_third_pass_is(pause: float) -> None:
+    story = restarting(started(*"abcdefgh"), *"abcdefgh", down=5, up=20)
+    restarting(story.then(pause, "probing"), *"abcdefgh", down=5, up=20)
+    assert not kinds(story.found())
+    restarting(story.then(60, "probing"), *"abcdefgh", down=5, up=20)
+    assert "rebalance_storm" in kinds(story.found())
+
+
+def test_a_canary_and_a_rollback_of_members_with_new_names_are_no_storm() -> None:
+    story = restarting(started(*"abcd"), "b")
+    members = [*"abcd"]
+    for version in (1, 2):
+        story.then(600, "probing")
+        for number in range(4):
+            story.then(10, "new_member", joined=[f"v{version}-{number}"])
+            story.then(20, "member_left", left=[members.pop(0)])
+            members.append(f"v{version}-{number}")
+    assert not kinds(story.found())
+
+
+@pytest.mark.parametrize("names", ["ab", "abcde"])
+def test_one_place_that_restarts_behind_a_deployment_is_a_storm(names: str) -> None:
+    story = restarting(started(*names), *names, down=5, up=20)
+    restarting(story.then(300, "probing"), *"bbbbb", down=30, up=60)
+    assert {"rebalance_storm", "member_flapping"} <= kinds(story.found())
+
+
+def test_members_that_all_restart_over_and_over_are_a_storm() -> None:
+    story = started(*"abc")
+    for name in "abcbaccababc":
+        restarting(story, name, down=20, up=280)
+    assert "rebalance_storm" in kinds(story.found())
+
+
+def alone(*turns: tuple[float, float]) -> set[str]:
+    """Return what is found of one member, by the seconds that it was there, and then was not."""
+    story = started("a")
+    for there, away in turns:
+        story.then(there, "member_left", left=["a"]).then(away, "new_member", joined=["a"])
+    return kinds(story.found(lasts=60))
+
+
+_WORK = [70, 170, 95, 140, 62, 121, 178, 88, 103, 155, 66, 134]
+
+
+@pytest.mark.parametrize("minutes", [5, 10, 15, 30])
+def test_a_job_on_schedule_is_no_storm(minutes: int) -> None:
+    every = minutes * 60
+    assert not alone(*((work, every - work) for work in _WORK))
+    assert not alone(*[(60, every - 60)] * 12)
+    late = [0, 1.5, 0.2, 1.1, 0.7, 1.9, 0.4, 0, 1.2, 0.6, 1.7, 0.3]
+    times = zip(_WORK, [0, *late], late, strict=False)
+    assert not alone(*((work, every - work - before + now) for work, before, now in times))
+
+
+def test_a_job_that_starts_long_after_its_end_is_no_storm() -> None:
+    assert not alone(*((work, 400) for work in _WORK))
+
+
+def test_a_client_that_is_started_again_whenever_it_ends_is_a_storm() -> None:
+    backoff = [min(10 * 2**n, 300) + 6 for n in range(12)]
+    assert alone(*zip(_WORK, backoff, strict=True)) == {"rebalance_storm"}
+    assert alone(*((10, away) for away in backoff)) == {"rebalance_storm"}
+    assert alone(*((work, 306) for work in _WORK)) == {"rebalance_storm"}
+    assert alone(*[(15, 306)] * 12) == {"rebalance_storm"}
+    assert alone(*[(3, 6)] * 12) == {"rebalance_storm"}
+    # A job that goes wrong is no schedule any more.
+    assert alone(*((work, 300 - work) for work in _WORK), *[(5, 10)] * 6) == {"rebalance_storm"}
 
 
 def test_of_a_group_that_is_deleted_and_made_again_nobody_is_remembered() -> None:
@@ -250,7 +311,7 @@ def test_members_that_share_a_name_are_told_apart() -> None:
     names = [f"rdkafka#{n}" for n in range(10)]
     rolled = restarting(started(*names), *names)
     assert not rolled.found()
-    assert not kinds(restarting(rolled, *names).found()) - {"rebalance_storm"}  # a rollback
+    assert not restarting(rolled, *names).found()  # a rollback
     loops = restarting(started(*names), *names[:5], *["rdkafka#7"] * 4)
     (row,) = (r for r in loops.found() if r["kind"] == "member_flapping")
     assert (row["subject"], row["severity"]) == ("rdkafka@/10.0.0.1", "warning")
@@ -613,6 +674,11 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     (needed,) = story.found(gone, back, lasts=8 * 24 * 3600)
     assert (needed["label"], needed["severity"]) == ("still_needed", "warning")
     assert needed["anomaly_id"] == expired["anomaly_id"]
+    assert "1 offset of g expired, and the group came back" in needed["summary"]
+    (open_,) = story.found(move("deleted", HOUR), move("returned", 2 * HOUR, record_offset=101))
+    assert "expired or was deleted, and the group came back" in open_["summary"]
+    assert open_["severity"] == "warning"
+    assert story.found(move("deleted", HOUR))[0]["label"] == "perhaps_deleted"
     soon = move("deleted", 30 * SECOND)  # deleted by somebody
     assert not story.found(soon, move("returned", HOUR, record_offset=101))
 
@@ -622,6 +688,64 @@ def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
     assert not story.found(move("deleted", 2 * HOUR), lasts=3 * 3600)
     (expired,) = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
     assert (expired["label"], expired["severity"]) == ("group_in_use", "warning")
+
+
+def test_offsets_of_the_new_protocols_age_from_their_commit() -> None:
+    gone = move("deleted", 10 * SECOND + 30 * SECOND, previous_at=-8 * 24 * HOUR)
+    story = started("a").then(10, "member_left", left=["a"])
+    assert not story.found(gone)
+    for row in story.generations:
+        row["group_type"] = "consumer"
+    (expired,) = story.found(gone)
+    assert (expired["kind"], expired["label"]) == ("offsets_expired", "group_gone")
+
+
+@pytest.mark.parametrize(
+    ("topics", "label", "severity"),
+    [
+        (["other"], "not_subscribed", "info"),
+        (["t"], "group_in_use", "warning"),
+        (None, "group_in_use", "warning"),
+    ],
+)
+def test_offsets_of_topics_that_nobody_subscribes_to_expire(
+    topics: list[str] | None, label: str, severity: str
+) -> None:
+    story = started("a")
+    story.generations[0] |= {"subscribed_topics": topics, "join_completed_at_min": None}
+    found = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
+    told = [(r["label"], r["severity"]) for r in found if r["kind"] == "offsets_expired"]
+    assert told == [(label, severity)]
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "severity"),
+    [
+        (1_200, 1_200, "warning"),  # no offset is left for a marker
+        (1_200, 1_300, "warning"),
+        (1_200, 1_800, "info"),  # 600 transactions of two partitions
+        (2_400, 3_600, "critical"),
+    ],
+)
+def test_commits_that_may_be_of_transactions(commits: int, offsets: int, severity: str) -> None:
+    rows = []
+    for number in range(4):
+        kind, row = minute(number, number * offsets)
+        row |= {"commits": commits, "partitions": 2, "keys": [1, 2]}
+        row |= {"last_at": row["first_at"] + 59 * SECOND}
+        rows.append((kind, row | {"last_offset": row["first_offset"] + offsets - 1}))
+    (storm,) = simple(*rows)
+    assert (storm["kind"], storm["severity"]) == ("commit_storm", severity)
+    assert ("Exactly-once" in storm["summary"]) == (severity == "info")
+
+
+@pytest.mark.parametrize(("times", "severity"), [(1, "info"), (2, "info"), (3, "warning")])
+def test_a_rebalance_that_began_again_once_is_no_alarm(times: int, severity: str) -> None:
+    story = started()
+    for name in "defgh"[:times]:
+        story.then(300, "new_member", joined=[name], aborted_generations=1)
+    (row,) = story.found()
+    assert (row["kind"], row["severity"]) == ("aborted_rebalances", severity)
 
 
 def simple(*others: tuple[str, Row]) -> list[Row]:
