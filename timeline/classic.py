@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from timeline import cause, connect, estimate, generations, lives
+from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import (
     EMPTIED,
     LEFT,
     REPLACED,
     compare,
-    doubt,
     follow,
     follow_owners,
     follow_sessions,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import GroupState, Output, Record, Row
 
-# Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
-_USUAL_TIMEOUT_MS = 300_000
 # An assignor takes milliseconds; where more may be a record that was lost, it is no sync phase.
 _USUAL_SYNC_MS = 3_000
 
@@ -175,47 +173,26 @@ def _generation(
     if state.record_offset is None and number > 1 and not is_complete:
         lives.discard_simple_group(state)
     state.group_type = "classic"
-    was = current(state)
-    known = state.interval["generation"] if state.interval is not None else None
-    when, skew = lives.moment(state, record), lives.skew(state, record)
-    missing = _missing(known, number, was, is_complete=is_complete)
-    completed = _join_completed(state, record, members, when)
-    claimed = payload.get("current_state_timestamp")
-    is_own = claimed == record.timestamp
-    is_static = any(m.group_instance_id for m in members.values())
-    is_first = is_complete or not members or not (is_own or is_static)
-    if not is_first and _is_no_sync(completed, when):
-        # That of a static member that came back: the group had been Stable since the time it tells.
-        when = completed._replace(latest=when.latest)
-        completed = completed._replace(earliest=earliest_exit(state.interval))
-    elif not is_first:
-        # It may be that of a static member that came back, and tell when the group became Stable;
-        # or that of a conversion, which tells its own time.
-        since = earliest_exit(state.interval)
-        when = when._replace(earliest=since if is_own else completed.earliest)
-        completed = completed._replace(earliest=since)
-    follows = _follows(known, number, is_complete=is_complete)
-    bounds = (when, completed, is_first, is_complete, follows)
-    step = _Step(record, members, number, known, was, missing, *bounds)
-    if not is_complete and missing:
+    skew, step = lives.skew(state, record), _step(state, record, members, is_complete=is_complete)
+    if not is_complete and step.missing:
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
     started = _started(state, step, changes, moved)
-    if was == DEAD:
+    if step.previous_state == DEAD:
         enter(state, output, EMPTY, started, record, generation=0, member_count=0)
-    before = state.generation
+    before, known = state.generation, step.previous_generation or 0
     count = len(state.members)
-    enter(state, output, PREPARING, started, record, generation=known or 0, member_count=count)
+    enter(state, output, PREPARING, started, record, generation=known, member_count=count)
     row = generations.begin(
         state,
         output,
         record,
         generation=number,
         join_started=started,
-        join_completed=completed,
-        stable_at=when.at if members else None,
-        missing=missing,
+        join_completed=step.completed,
+        stable_at=step.when.at if members else None,
+        missing=step.missing,
         is_complete=is_complete,
     )
     row["protocol_type"] = payload.get("protocol_type")
@@ -228,13 +205,41 @@ def _generation(
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:
-        enter(state, output, EMPTY, when, record, generation=number, member_count=0)
+        enter(state, output, EMPTY, step.when, record, generation=number, member_count=0)
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
     _follow(state, output, step, changes, is_connect=_is_connect(payload))
     _keep_released(state, step, moved)
     state.members = members
+
+
+def _step(
+    state: GroupState, record: Record, members: dict[str, Member], *, is_complete: bool
+) -> _Step:
+    """Put what a record that begins a generation says beside what was known before it."""
+    payload = record.payload or {}
+    number, claimed = payload["generation"], payload.get("current_state_timestamp")
+    was = current(state)
+    known = state.interval["generation"] if state.interval is not None else None
+    when = lives.moment(state, record)
+    completed = _join_completed(state, record, members, when)
+    is_own = claimed == record.timestamp
+    is_static = any(m.group_instance_id for m in members.values())
+    is_first = is_complete or not members or not (is_own or is_static)
+    since = earliest_exit(state.interval)
+    if not is_first and _is_no_sync(completed, when):
+        # That of a static member that came back: the group had been Stable since the time it tells.
+        when, completed = completed._replace(latest=when.latest), completed._replace(earliest=since)
+    elif not is_first:
+        # It may be that of a static member that came back, and tell when the group became Stable;
+        # or that of a conversion, which tells its own time.
+        when = when._replace(earliest=since if is_own else completed.earliest)
+        completed = completed._replace(earliest=since)
+    missing = _missing(known, number, was, is_complete=is_complete)
+    follows = _follows(known, number, is_complete=is_complete)
+    bounds = (when, completed, is_first, is_complete, follows)
+    return _Step(record, members, number, known, was, missing, *bounds)
 
 
 def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
@@ -256,7 +261,7 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     if protocol != cause.COOPERATIVE or before is None:
         return {}
     lasted = elapsed(before["stable_at"], step.completed.at)
-    timeout = before["rebalance_timeout_ms"] or _USUAL_TIMEOUT_MS
+    timeout = before["rebalance_timeout_ms"] or USUAL_TIMEOUT_MS
     timeout += connect.delay_ms(state.members)
     return {} if lasted is not None and lasted > timeout else state.last_owners
 

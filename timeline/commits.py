@@ -58,6 +58,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
     commits = state.commits
     owners = _owners(state)
     last, by_member = commits.last, commits.by_member
+    since = (state.interval or {}).get("started_at") or 0
     # A rebalance comes between few commits, of which an array is no faster than a list.
     times, partitions = chunk.times.tolist(), chunk.partitions.tolist()
     for time, partition, deletes in zip(times, partitions, chunk.deletes.tolist(), strict=True):
@@ -72,7 +73,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
             continue
         known = by_member.get(member)
         if known is None:
-            by_member[member] = [time, 1, 0]
+            by_member[member] = [time, 1, max(0, time - since)]
         elif time > known[0]:
             pause = time - known[0]
             if pause > _ROUND_MS:
@@ -82,7 +83,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
 
 
 def _note_again(state: GroupState, chunk: CommitChunk) -> None:
-    """Note that partitions are committed again that nobody did in a join phase, see `would_show`."""
+    """Note that partitions are committed again that were not in a join phase: `would_show`."""
     row, quiet = state.generation, state.quiet or {}
     stable = None if row is None else row["stable_at"]
     if row is None or stable is None or (chunk.times > stable + quiet["within"]).any():

@@ -4,10 +4,10 @@ The rules are Kafka's and its clients'. An empty group waits the broker's initia
 members, and once more if another came while it waited (`InitialDelayedJoin`). A member of a group
 that works learns of the rebalance by its next heartbeat, so the join phase lasts about as long as
 the slowest of the members that remain takes to send one. Members that have re-joined commit nothing
-until the next generation, so a pause that is unusual for a member is a sign, unless all of them have
-nothing to commit: then nobody goes on. Who does is waited for. A member that leaves commits once
-more before it does; and one that does not poll in time leaves without a word, and comes back when
-it is done, so that in a group of such members rebalances begin at any time.
+until the next generation, so a pause that is unusual for a member is a sign, unless all of them
+have nothing to commit: then nobody goes on. Who does is waited for. A member that leaves commits
+once more before it does; and one that does not poll in time leaves without a word, and comes back
+when it is done, so that in a group of such members rebalances begin at any time.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
 def _quiet(
     state: GroupState, end: int, rhythms: dict[str, list[int]]
 ) -> Iterator[tuple[str, int, int]]:
-    """Return the members that had not committed for unusually long, since when, and what is usual."""
+    """Return who had not committed for unusually long, since when, and what is usual."""
     for member_id, (last, moments, longest) in rhythms.items():
         usual = longest if moments > _PAUSES else state.usual_pause
         if usual is not None and end - last > _unusual(usual):
@@ -247,9 +247,7 @@ def _unusual(pause: int) -> float:
     return max(pause, _HEARTBEAT_MS) * _UNUSUAL_PAUSE
 
 
-def would_show(
-    state: GroupState, end: int, members: dict[str, Member], missing: int
-) -> Row | None:
+def would_show(state: GroupState, end: int, members: dict[str, Member], missing: int) -> Row | None:
     """Return what commits behind a join phase would show that it had begun by some time.
 
     A member that committed again and again fell silent, while one that is there, too, went on; or
@@ -276,11 +274,9 @@ def would_show(
 
 def _given_up(state: GroupState, end: int, rhythms: dict[str, list[int]]) -> Row | None:
     """Return what would show that a group stood still, when attempts to rebalance were given up."""
-    since = None if state.interval is None else state.interval["started_at"]
-    if since is None or not rhythms:
+    if not rhythms:
         return None
-    # With few commits, the time until the first of them is as good a measure.
-    usual = max(max(longest, last - since - longest) for last, _, longest in rhythms.values())
+    usual = max(longest for *_, longest in rhythms.values())
     last = max(last for last, *_ in rhythms.values())
     is_quiet = end - last > _unusual(usual)
     by = min(last + max(usual, _HEARTBEAT_MS), end)

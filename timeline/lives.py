@@ -10,12 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timeline import generations
-from timeline.members import DELETED, doubt, follow
+from timeline.gaps import doubt
+from timeline.members import DELETED, follow
 from timeline.model import Commits, Epochs
 from timeline.timeline import DEAD, EMPTY, Moment, current, enter, exactly, not_before
 
 if TYPE_CHECKING:
     from timeline.model import GroupState, Output, Record
+
+# Default of offsets.retention.minutes, counted since the group became empty.
+_RETENTION_MS = 7 * 24 * 3_600_000
 
 
 def moment(state: GroupState, record: Record) -> Moment:
@@ -95,7 +99,8 @@ def end_by_tombstone(
 def end_without_tombstone(state: GroupState, output: Output, record: Record) -> None:
     """End a group whose tombstone is missing: it was deleted before the given record.
 
-    If the record has the time of a completed join phase, the new group existed by then.
+    If the record has the time of a completed join phase, the new group existed by then. A classic
+    group that was empty for as long as brokers keep offsets went by itself, as a rule.
     """
     if state.group_type is None:
         return
@@ -105,7 +110,10 @@ def end_without_tombstone(state: GroupState, output: Output, record: Record) -> 
     claimed = (record.payload or {}).get("current_state_timestamp")
     if at is not None and claimed is not None:
         at = not_before(state.clock, min(at, claimed))
-    _end(state, output, record, Moment(at, since, at))
+    latest, is_empty = at, current(state) == EMPTY and state.group_type == "classic"
+    if is_empty and at is not None and since is not None:
+        at = min(at, max(since + _RETENTION_MS, state.clock or since))
+    _end(state, output, record, Moment(at, since, latest))
 
 
 def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:

@@ -8,7 +8,7 @@ from timeline.model import OWNERS, SESSIONS
 from timeline.timeline import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
 
     from timeline.model import GroupState, Member, Output, Record, Row
     from timeline.timeline import Moment
@@ -165,25 +165,6 @@ def follow(
         replaced=replaced,
     )
     follow_owners(state, output, after, record, at=when.at, generation=generation)
-
-
-def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
-    """Note that records are missing which may tell of other members and owners than those known.
-
-    Args:
-        state: the group.
-        member_ids: the members that may have changed; None for all.
-    """
-    state.has_doubts = True
-    until = borne_out_until(state) if state.gap_at is None else state.gap_at
-    for row in (*state.sessions.values(), *state.owners.values()):
-        if row.get("known_until") is None and (member_ids is None or row["member_id"] in member_ids):
-            row["known_until"] = until
-
-
-def borne_out_until(state: GroupState) -> int | None:
-    """Return the time of the last record up to which none of the group's is missing."""
-    return state.clock if state.seen_at is None else state.seen_at
 
 
 def follow_owners(

@@ -46,7 +46,7 @@ class Commits:
     Attributes:
         last: time of the last commit.
         by_member: of each member whose partitions were committed, when they were last, at how many
-            moments, and the longest pause between two of these.
+            moments, and the longest pause before one of these since the state began.
         deleted: hashes of the partitions whose offset went though a member owned them.
     """
 
@@ -209,7 +209,7 @@ class GroupState:
         gap_at: time of the last record before these.
         unnamed: members that no record has named since then.
         untold: offset and time of the last record after which the state is not told, since records
-            that it follows from may be missing.
+            that it follows from may be missing; and its earliest time.
         is_partial: whether records that the state follows from may be missing.
         is_gapped: whether records are missing since the open generation began.
         has_doubts: whether an open ownership is not known beyond some time.

@@ -10,10 +10,11 @@ is NotReady, a share group is Empty or Stable.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import cause, generations, lives
-from timeline.members import CONVERTED, LEFT, borne_out_until, compare, doubt, follow
+from timeline import cause, gaps, generations, lives
+from timeline.gaps import doubt
+from timeline.members import CONVERTED, LEFT, compare, follow
 from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
 from timeline.timeline import (
     ASSIGNING,
@@ -55,9 +56,8 @@ _OWNED = (
     *("active_tasks", "active_tasks_pending_revocation"),
 )
 _FIRST_EPOCH = 2
-# Default of max.poll.interval.ms, which consumers send as their rebalance timeout.
-_USUAL_TIMEOUT_MS = 300_000
 _CREATED = "the first members of a new group"
+_NO_MEMBERS = "the group has no members"
 
 
 def family(kind: str) -> str | None:
@@ -111,7 +111,7 @@ def _goes_on(state: GroupState, new: list[Record]) -> bool:
 
     The group epoch begins with the group's generation then; that of a group made anew, with 1.
     """
-    known = None if state.interval is None else state.interval["generation"]
+    known: int = 0 if state.interval is None else state.interval["generation"] or 0
     values = [r.payload for r in new if r.payload is not None]
     epochs = [v[n] for v in values for n in ("epoch", "assignment_epoch", "member_epoch") if n in v]
     return bool(state.members and known) and max(epochs, default=known) >= known
@@ -169,23 +169,11 @@ def read(
     begins, batch = _entered(state, output, batch, is_complete=is_complete, is_upgrade=is_upgrade)
     if not batch:
         return
-    last, subscribed = batch[-1], _subscriptions(state)
-    if is_complete and state.untold is not None:
-        # The state that it had until now follows from what is known.
-        _tell(state, output)
-    state.is_partial = is_cut or not is_complete
-    kind, before, has_others = family(last.kind), state.members, False
-    if state.group_type != kind:
-        state.group_type, state.epochs, state.members = kind, Epochs(), {}
-    else:
-        if not is_complete:
-            state.gap_at = borne_out_until(state) if state.gap_at is None else state.gap_at
-            state.gap_epoch, state.unnamed = state.epochs.group, list(state.members)
-            named = {r.member_id for r in batch if r.member_id is not None}
-            has_others = not named <= state.members.keys() | state.absent.keys()
-        before = _present(state, batch)
-        state.members = dict(before)
-    epoch = state.epochs.group
+    if is_complete:
+        _tell(state, output)  # nothing that it follows from comes any more
+    state.is_partial = is_cut or not is_complete or state.untold is not None
+    last, subscribed, epoch = batch[-1], _subscriptions(state), state.epochs.group
+    before, has_others = _switched(state, batch, is_complete=is_complete)
     for record in batch:
         _apply(state, record)
     state.commits, state.live = Commits(), []
@@ -194,35 +182,25 @@ def read(
         # Of the same time is but the former part of what the hole took something of.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     state.is_gapped |= state.is_partial
-    if state.gap_epoch is not None:
-        _mind_the_gap(state, output, last, when, has_others=has_others)
-    before = _without_absent(state, before, when)
+    if gaps.has_moved_on(state, has_others=has_others):
+        _end_rebalance(state, output, last, when)
+        gaps.set_aside(state, when.at, has_others=has_others)
+    before = gaps.without_absent(state, before, when.at)
     if is_upgrade:
-        if not is_complete:
-            doubt(state)
-        named = {r.member_id for r in batch if _has_value(r)}
-        has_left = is_complete and bool(before.keys() - named)
-        _upgraded(state, output, last, when, has_left=has_left)
+        _upgraded(state, output, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
-    replaced = compare(before, state.members).replaced
     if state.epochs.group not in (None, epoch):
         is_new = (is_complete and begins) or _is_creation(state, batch)
-        why = _cause(
-            state, changes, subscribed, (epoch, is_complete), is_upgrade=is_upgrade, is_new=is_new
-        )
+        is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
+        known = _Known(subscribed, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
+        why = _cause(state, changes, known)
         _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
         state.is_gapped = state.is_partial
     elif state.generation is not None:
         _amend(state, state.generation, changes)
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
-    # What the hole took of the batch itself brings no member, and no rebalance.
-    is_certain = (STABLE, EMPTY) if is_complete else (STABLE,)
-    if not state.is_partial or (_is_known(state) and _state(state) in is_certain):
-        _enter(state, output, last, when)
-        state.untold = None
-    else:
-        state.untold = [last.offset, last.timestamp]
+    _enter_if_known(state, output, last, when, is_complete=is_complete)
     follow(
         state,
         output,
@@ -231,100 +209,53 @@ def read(
         when,
         generation=state.epochs.group,
         end_cause=CONVERTED if is_upgrade else LEFT,
-        replaced=replaced,
+        replaced=compare(before, state.members).replaced,
     )
     _passed(state, when)
+
+
+def _switched(
+    state: GroupState, batch: list[Record], *, is_complete: bool
+) -> tuple[dict[str, Member], bool]:
+    """Let the group be of the type of a batch.
+
+    Returns:
+        The members before it; and whether it names members that are not known.
+    """
+    kind, before = family(batch[-1].kind), state.members
+    if state.group_type != kind:
+        state.group_type, state.epochs, state.members = kind, Epochs(), {}
+        return before, False
+    named = {r.member_id for r in batch if r.member_id is not None}
+    has_others = not is_complete and gaps.note(state, named)
+    before = gaps.present(state, named)
+    state.members = dict(before)
+    return before, has_others
+
+
+def _enter_if_known(
+    state: GroupState, output: Output, record: Record, when: Moment, *, is_complete: bool
+) -> None:
+    """Let the group enter its state, if no record can be missing that it follows from."""
+    # What a hole took of the batch itself brings no member, and no rebalance.
+    is_certain = (STABLE, EMPTY) if is_complete and state.untold is None else (STABLE,)
+    if not state.is_partial or (_is_known(state) and _state(state) in is_certain):
+        _enter(state, output, record, when)
+        state.untold = None
+    else:
+        state.untold = [record.offset, record.timestamp, when.earliest]
 
 
 # -- where records are missing ---------------------------------------------------------------------
 
 
-def _present(state: GroupState, batch: list[Record]) -> dict[str, Member]:
-    """Return the members before a batch, with those that it shows to be members still."""
-    named = {r.member_id for r in batch if r.member_id is not None}
-    state.unnamed = [m for m in state.unnamed if m not in named]
-    back = {k: m for k, m in state.absent.items() if k in named}
-    state.absent = {k: m for k, m in state.absent.items() if k not in named}
-    return {**state.members, **back}
-
-
-def _mind_the_gap(
-    state: GroupState, output: Output, record: Record, when: Moment, *, has_others: bool
-) -> None:
-    """Set members aside that may have left while records went missing.
-
-    Nothing tells of a leave whose tombstones the cleaner removed. Who is there reaches each epoch
-    of the group, which is written.
-
-    Args:
-        state: the group, changed.
-        output: takes the rows that are complete now.
-        record: the last record.
-        when: its time.
-        has_others: whether a record names a member that is not known: it came in the meantime.
-    """
-    epochs = state.epochs
-    known = (epochs.group, epochs.assignment, *epochs.member.values())
-    newest = max((e for e in known if e is not None), default=0)
-    if not has_others and newest <= (state.gap_epoch or 0):
-        if not state.unnamed:
-            state.gap_epoch = state.gap_at = None
-        return
-    _end_rebalance(state, output, record, when)
-    # Who has moved on to the very next epoch has missed none.
-    is_next = not has_others and newest - (state.gap_epoch or 0) == 1
-    doubt(state, state.unnamed if is_next else None)
-    state.absent |= {k: state.members.pop(k) for k in state.unnamed if k in state.members}
-    state.absent_since, state.gap_epoch, state.gap_at, state.unnamed = when.at, None, None, []
-
-
-def _end_rebalance(state: GroupState, output: Output, record: Record, when: Moment) -> None:
-    """Let a rebalance be over that records went missing in: Kafka fences who is not done in time."""
-    if current(state) not in (ASSIGNING, RECONCILING) or state.gap_at is None or when.at is None:
-        return
-    timeouts = [m.rebalance_timeout_ms or _USUAL_TIMEOUT_MS for m in state.members.values()]
-    at = min(state.gap_at + max(timeouts, default=_USUAL_TIMEOUT_MS), when.at)
-    enter(
-        state,
-        output,
-        STABLE,
-        Moment(at, state.gap_at, when.at),
-        record,
-        generation=state.gap_epoch,
-        member_count=len(state.members),
-    )
-
-
-def _without_absent(
-    state: GroupState, before: dict[str, Member], when: Moment
-) -> dict[str, Member]:
-    """Let go members that were not named in time, and return those before without the others.
-
-    Who does not reach an epoch within its rebalance timeout is fenced
-    (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
-    """
-    if state.absent and when.at is not None and state.absent_since is not None:
-        waited = when.at - state.absent_since
-        timeouts = {
-            k: m.rebalance_timeout_ms or _USUAL_TIMEOUT_MS for k, m in state.absent.items()
-        }
-        _forget(state, [k for k, timeout in timeouts.items() if waited > timeout])
-    return {k: m for k, m in before.items() if k not in state.absent}
-
-
-def _forget(state: GroupState, gone: list[str]) -> None:
-    for member_id in gone:
-        del state.absent[member_id]
-        for known in (state.epochs.member, state.epochs.is_stable, state.epochs.target):
-            known.pop(member_id, None)
-
-
 def _tell(state: GroupState, output: Output) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
-    if state.untold is not None and _is_known(state):
-        record = Record(*state.untold, "", None, None)
-        when = lives.moment(state, record)
-        _enter(state, output, record, when._replace(earliest=state.clock))
+    if state.untold is None or not _is_known(state):
+        return
+    offset, timestamp, earliest = state.untold
+    record = Record(offset or 0, timestamp, "", None, None)
+    _enter(state, output, record, lives.moment(state, record)._replace(earliest=earliest))
     state.untold = None
 
 
@@ -334,11 +265,28 @@ def tell_the_rest(state: GroupState, output: Output) -> None:
     What the cleaner leaves of a log has the last record of each key, so that nobody else is there.
     """
     if state.absent:
-        _forget(state, list(state.absent))
+        gaps.forget(state, list(state.absent))
         record = Record(state.record_offset or 0, state.clock, "", None, None)
         when, number = Moment(state.clock, None, state.clock), state.epochs.group
         follow(state, output, state.members, record, when, generation=number, end_cause=LEFT)
     _tell(state, output)
+
+
+def _end_rebalance(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
+    if current(state) not in (ASSIGNING, RECONCILING) or state.gap_at is None or when.at is None:
+        return
+    timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
+    at = min(state.gap_at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
+    enter(
+        state,
+        output,
+        STABLE,
+        Moment(at, state.gap_at, when.at),
+        record,
+        generation=state.gap_epoch,
+        member_count=len(state.members),
+    )
 
 
 def _passed(state: GroupState, when: Moment) -> None:
@@ -389,22 +337,31 @@ def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> N
 
 
 def _upgraded(
-    state: GroupState, output: Output, record: Record, when: Moment, *, has_left: bool
+    state: GroupState,
+    output: Output,
+    batch: list[Record],
+    when: Moment,
+    before: dict[str, Member],
+    *,
+    is_complete: bool,
 ) -> None:
     """Note a join phase of the classic group that the conversion cut short.
 
     The members that the group has are converted first, also one that is replaced at once.
     """
+    if not is_complete:
+        doubt(state)
     interval = state.interval
     if interval is None or interval["state"] != STABLE:
         return
     state.classic_since = interval["started_at"]
-    if has_left:
+    named = {r.member_id for r in batch if _has_value(r)}
+    if is_complete and before.keys() - named:
         # A member that left has started it: the others were to re-join, and one came back new.
         state.group_type, kind = "classic", state.group_type
         when = when._replace(earliest=interval["started_at"])
         number, count = interval["generation"], interval["member_count"]
-        enter(state, output, PREPARING, when, record, generation=number, member_count=count)
+        enter(state, output, PREPARING, when, batch[-1], generation=number, member_count=count)
         state.group_type = kind
 
 
@@ -678,29 +635,43 @@ def _subscriptions(state: GroupState) -> dict[str, Subscription]:
     return {m.member_id: (m.topics, m.regex) for m in state.members.values()}
 
 
-def _cause(
-    state: GroupState,
-    changes: Changes,
-    subscribed: dict[str, Subscription],
-    came_after: tuple[int | None, bool],
-    *,
-    is_upgrade: bool,
-    is_new: bool,
-) -> tuple[str, str]:
-    if is_upgrade:
+class _Known(NamedTuple):
+    """What is known of how an epoch came about, beside the members.
+
+    Attributes:
+        subscribed: what members subscribed to before it.
+        is_upgrade: whether it converts a classic group.
+        is_new: whether a group begins with it.
+        is_next: whether no epoch before it may be missing.
+    """
+
+    subscribed: dict[str, Subscription]
+    is_upgrade: bool
+    is_new: bool
+    is_next: bool
+
+
+def _cause(state: GroupState, changes: Changes, known: _Known) -> tuple[str, str]:
+    if known.is_upgrade:
         return cause.CONVERSION, f"the group went over to the {state.group_type} protocol"
     if state.generation is None:
-        return (cause.GROUP_CREATED, _CREATED) if is_new else (cause.UNKNOWN, cause.FIRST_KNOWN)
+        return (
+            (cause.GROUP_CREATED, _CREATED) if known.is_new else (cause.UNKNOWN, cause.FIRST_KNOWN)
+        )
     if any(changes):
         return cause.membership(changes)
+    if name := _resubscribed(state, known.subscribed):
+        return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
+    if not state.members or not known.is_next:
+        text = "records of epochs in between are missing" if state.members else _NO_MEMBERS
+        return cause.UNKNOWN, text
+    return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"
+
+
+def _resubscribed(state: GroupState, subscribed: dict[str, Subscription]) -> str | None:
+    """Name a member that subscribes to something else than before."""
     for member_id, before in subscribed.items():
         member = state.members.get(member_id)
         if member is not None and (member.topics, member.regex) != before:
-            name = member.client_id or member_id
-            return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
-    if not state.members:
-        return cause.UNKNOWN, "the group has no members"
-    epoch, is_complete = came_after
-    if not is_complete and (state.epochs.group or 0) - (epoch or 0) > 1:
-        return cause.UNKNOWN, "records of epochs in between are missing"
-    return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"
+            return member.client_id or member_id
+    return None

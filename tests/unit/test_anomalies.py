@@ -106,7 +106,9 @@ class Story:
             "aborted_evidence": "complete",
             "ended_at": None,
             "join_started_at": self._at,
+            "join_started_at_max": self._at,
             "join_completed_at": self._at + SECOND,
+            "join_completed_at_min": self._at + SECOND,
             "stable_at": self._at + SECOND if self._members else None,
             "join_ms": SECOND,
             "sync_ms": 0,
@@ -233,7 +235,7 @@ def test_an_hour_later_it_is_another_storm() -> None:
 def test_few_rebalances_that_take_most_of_the_time_are_a_storm() -> None:
     story = started()
     for _ in range(3):
-        story.then(900, "member_restarted", restarted=["c"], rebalance_ms=600_000)
+        story.then(900, "member_restarted", restarted=["c"], sync_ms=600_000)
     assert "rebalance_storm" in kinds(story.found())
 
 

@@ -263,7 +263,8 @@ def test_a_consumer_group_in_a_compacted_log_has_no_known_start() -> None:
     log.epoch(7).target(7, a=[0, 1]).wait(SECOND, hole=True).current("a", 7, [0, 1])
     tables = whole_and_cut(log.log())
     rows = sorted(tables[STATES], key=lambda r: r["sequence"])
-    assert [(r["state"], r["generation"]) for r in rows] == [("Reconciling", 7), ("Stable", 7)]
+    # Whether it was Reconciling before is not known: records that tell so may be missing.
+    assert [(r["state"], r["generation"]) for r in rows] == [("Stable", 7)]
     assert rows[0]["evidence"] == "bounded"
     assert rows[0]["started_at_min"] is None
     assert [r["cause"] for r in generations(tables)] == ["unknown"]
@@ -304,8 +305,10 @@ def test_a_static_member_may_have_come_back_where_the_log_has_a_hole() -> None:
     preparing, completing, stable = rows[-3:]
     claimed = log.clock - 2 * MINUTE
     assert preparing["started_at_min"] == completing["started_at_min"] == rows[-4]["started_at"]
+    # No leader takes two minutes to assign: the record is that of the member's return.
     assert completing["started_at_max"] == stable["started_at_min"] == claimed
-    assert stable["started_at"] == stable["started_at_max"] == log.clock
+    assert stable["started_at"] == claimed
+    assert stable["started_at_max"] == log.clock
 
 
 def test_a_record_of_its_own_time_behind_a_hole_may_be_that_of_a_conversion() -> None:
@@ -477,7 +480,7 @@ def test_commits_of_a_group_that_died_are_no_rhythm_of_the_next() -> None:
     fold = Fold(GroupState("g", 0), has_hole=lambda *_: False)
     fold.commits(_chunk(log.events))  # type: ignore[arg-type]
     fold.record(Records().wait(HOUR).created().events[0])  # type: ignore[arg-type]
-    assert fold.state.commits.rounds == 0
+    assert fold.state.commits.last is None
 
 
 # -- another partition -----------------------------------------------------------------------------

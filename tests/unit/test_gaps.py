@@ -1,0 +1,193 @@
+"""What is told of a group after a time in which its records were not read, or were cleaned away."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.detection import detected_history
+from tests.support.records import HOUR, MINUTE, SECOND, Records
+from tests.unit.test_lives import Row, generations, states, whole_and_cut
+from timeline.model import OWNERS, SESSIONS, STATES
+
+DAY = 24 * HOUR
+
+
+def timeline(tables: dict[str, list[Row]]) -> list[tuple[str, int | None]]:
+    """Return name and generation of each state."""
+    rows = sorted(tables[STATES], key=lambda r: r["sequence"])
+    return [(r["state"], r["generation"]) for r in rows]
+
+
+def sessions(tables: dict[str, list[Row]]) -> dict[str, Row]:
+    return {r["member_id"]: r for r in tables[SESSIONS]}
+
+
+def owners(tables: dict[str, list[Row]]) -> list[tuple[int, str, bool, bool]]:
+    """Return partition, member, whether it ended, and whether that is known, of each ownership."""
+    rows = sorted(tables[OWNERS], key=lambda r: (r["topic_partition"], r["valid_from"]))
+    return [
+        (r["topic_partition"], r["member_id"], r["valid_to"] is None, r["known_until"] is None)
+        for r in rows
+    ]
+
+
+def two_members() -> Records:
+    """Let two members be there, each with a partition."""
+    log = Records().member("a").member("b").epoch(57).target(57, a=[0], b=[1])
+    return log.current("a", 57, [0]).current("b", 57, [1]).wait(MINUTE).commit()
+
+
+# -- the new protocols -----------------------------------------------------------------------------
+
+
+def test_a_member_that_left_unseen_is_not_waited_for() -> None:
+    log = two_members()
+    seen = log.clock
+    # Of the two days, the cleaner has left what the member wrote that came for `a`.
+    log.wait(DAY, hole=True).member("c").epoch(59).target(59, c=[0]).current("c", 59, [0])
+    log.wait(5 * SECOND, hole=True).current("b", 59, [1]).wait(DAY)
+    log.epoch(60).target(60).current("c", 60, [0]).wait(3 * SECOND).current("b", 60, [1])
+    tables = whole_and_cut(log.log())
+    assert timeline(tables)[-2:] == [("Reconciling", 60), ("Stable", 60)]
+    assert not detected_history(tables, log.clock + DAY)
+    known = sessions(tables)
+    assert known["a"]["known_until"] == seen
+    assert known["a"]["left_at"] is not None
+    assert [known[m]["left_at"] for m in ("b", "c")] == [None, None]
+    assert [known[m]["known_until"] for m in ("b", "c")] == [None, None]
+    # Whether `b` had its partition all the time is not known: epoch 58 is missing.
+    assert owners(tables) == [
+        (0, "a", False, False),
+        (0, "c", True, True),
+        (1, "b", False, False),
+        (1, "b", True, True),
+    ]
+
+
+def test_a_member_that_all_wait_for_is_waited_for_behind_a_hole() -> None:
+    log = two_members().wait(HOUR, hole=True).epoch(58).target(58, a=[0], b=[1])
+    log.current("b", 58, [1]).wait(SECOND).current("a", 57, [0], 1).wait(20 * MINUTE)
+    tables = whole_and_cut(log.commit().log())
+    assert timeline(tables)[-1] == ("Reconciling", 58)
+    kinds = [row["kind"] for row in detected_history(tables, log.clock)]
+    assert kinds == ["stuck_rebalance"]
+
+
+def test_members_of_one_epoch_are_those_of_the_next_record_of_it() -> None:
+    log = two_members().wait(HOUR, hole=True).current("a", 57, [0])
+    tables = whole_and_cut(log.log())
+    assert timeline(tables) == [("Stable", 57)]
+    assert all(row["known_until"] is None for row in tables[SESSIONS] + tables[OWNERS])
+
+
+def test_a_tombstone_behind_a_hole_ends_a_session_that_is_borne_out() -> None:
+    log = two_members().wait(HOUR, hole=True)
+    log.current("a", None).member("a", gone=True).epoch(58).target(58, b=[0, 1])
+    tables = whole_and_cut(log.current("b", 58, [0, 1]).log())
+    row = sessions(tables)["a"]
+    assert (row["left_at"], row["known_until"]) == (log.clock, None)
+
+
+def test_a_member_nobody_knows_shows_that_epochs_are_missing() -> None:
+    log = two_members()
+    seen = log.clock
+    log.wait(DAY, hole=True).current("x", None).member("x", gone=True)
+    tables = whole_and_cut(log.log())
+    assert {row["known_until"] for row in tables[SESSIONS]} == {seen}
+
+
+@pytest.mark.parametrize("was_empty", [False, True])
+def test_epochs_that_begin_again_are_of_another_life(was_empty: bool) -> None:  # noqa: FBT001
+    log = Records().joins_empty("a", 57).wait(HOUR)
+    if was_empty:
+        log.leaves_empty("a", 58)
+    log.wait(5 * DAY, hole=True).joins_empty("b", 1)
+    tables = whole_and_cut(log.log())
+    assert ("consumer", "Dead") in states(tables)
+    last = generations(tables)[-1]
+    assert (last["generation"], last["previous_generation"], last["cause"]) == (
+        *(1, None),
+        "group_created",
+    )
+    assert [r["member_id"] for r in tables[SESSIONS] if r["left_at"] is None] == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_an_empty_group_of_a_compacted_log_is_empty(kind: str) -> None:
+    # A leave bumps the epoch alone: the target assignment is that of the epoch before.
+    log = Records().wait(SECOND, hole=True)
+    if kind == "streams":
+        log.record("streams_group_topology", {"epoch": 0, "subtopologies": []})
+    log.record(f"{kind}_group_target_assignment_metadata", {"assignment_epoch": 6})
+    log.wait(SECOND, hole=True)
+    log.record(f"{kind}_group_metadata", {"epoch": 7, "validated_topology_epoch": 0})
+    assert states(whole_and_cut(log.log())) == [(kind, "Empty")]
+
+
+def test_a_group_whose_members_may_come_yet_is_not_called_empty() -> None:
+    log = Records().wait(SECOND, hole=True).epoch(7).wait(HOUR, hole=True)
+    log.member("a").target(7, a=[0]).current("a", 7, [0])
+    assert timeline(whole_and_cut(log.log())) == [("Stable", 7)]
+
+
+def test_a_new_owner_ends_the_old_one_whose_release_was_cleaned_away() -> None:
+    log = two_members().wait(HOUR, hole=True).member("c").epoch(58).target(58, b=[1], c=[0])
+    log.current("c", 58, [0]).wait(SECOND, hole=True).current("a", 58, []).current("b", 58, [1])
+    log.wait(SECOND)
+    rows = [r for r in whole_and_cut(log.log())[OWNERS] if r["topic_partition"] == 0]
+    first, second = sorted(rows, key=lambda r: r["valid_from"])
+    assert (first["member_id"], second["member_id"]) == ("a", "c")
+    assert first["valid_to"] <= second["valid_from"]
+
+
+def test_a_conversion_that_nobody_saw_ends_no_life() -> None:
+    log = Records().classic(3, {"a": [0]}).wait(DAY, hole=True)
+    log.current("x", None).member("x", gone=True).wait(MINUTE, hole=True)
+    log.member("b").epoch(9).target(9, b=[0]).current("b", 9, [0])
+    tables = whole_and_cut(log.log())
+    assert states(tables)[-2:] == [("classic", "Stable"), ("consumer", "Stable")]
+    assert sessions(tables)["a"]["known_until"] is not None
+
+
+def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:
+    log = two_members().member("c").epoch(58).wait(0).wait(3 * DAY, hole=True)
+    log.member("d").epoch(70).target(70, d=[0]).current("d", 70, [0])
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    (assigning,) = (r for r in rows if r["state"] == "Assigning")
+    assert assigning["duration_ms"] == 5 * MINUTE
+    assert rows[-1]["state"] == "Stable"
+
+
+# -- the classic protocol --------------------------------------------------------------------------
+
+
+def test_generations_that_are_missing_leave_members_and_owners_unknown() -> None:
+    log = Records().classic(1, {"a": [0], "b": [1]}).wait(MINUTE).commit().wait(MINUTE)
+    seen = log.commit().clock
+    log.wait(DAY, hole=True).classic(5, {"b": [1], "c": [0]})
+    tables = whole_and_cut(log.log())
+    known = sessions(tables)
+    assert known["a"]["known_until"] == seen
+    assert [known[m]["known_until"] for m in ("b", "c")] == [None, None]
+    assert owners(tables) == [
+        (0, "a", False, False),
+        (0, "c", True, True),
+        (1, "b", False, False),
+        (1, "b", True, True),
+    ]
+
+
+def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None:
+    log = Records().classic(1, {"a": [0], "b": [1]}).wait(DAY, hole=True)
+    tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
+    assert all(row["known_until"] is None for row in tables[SESSIONS] + tables[OWNERS])
+
+
+def test_an_empty_group_goes_when_its_offsets_expire() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2, took=0)
+    emptied = log.clock
+    log.wait(9 * DAY, hole=True).created()
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    (dead,) = (r for r in rows if r["state"] == "Dead")
+    assert dead["started_at"] == emptied + 7 * DAY
+    assert (dead["started_at_min"], dead["started_at_max"]) == (emptied, log.clock)

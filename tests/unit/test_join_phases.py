@@ -1,0 +1,125 @@
+"""How long the members of a classic group took to re-join, and what an alarm of it rests on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.detection import detected_history
+from tests.support.records import HOUR, MINUTE, SECOND, Records
+from tests.unit.test_lives import Row, generations, whole_and_cut
+
+EVERY = 5 * SECOND
+
+
+def working(log: Records, ms: int, *partitions: int) -> Records:
+    """Let some partitions be committed every five seconds."""
+    for _ in range(ms // EVERY):
+        log.wait(EVERY)
+        for partition in partitions:
+            log.commit(partition=partition)
+    return log
+
+
+def three() -> Records:
+    """Let three members work for ten minutes, each on a partition."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1], "c": [2]})
+    return working(log, 10 * MINUTE, 0, 1, 2)
+
+
+def alarms(tables: dict[str, list[Row]], now: int) -> list[str]:
+    """Return the kinds of what is told as a warning or worse."""
+    return [r["kind"] for r in detected_history(tables, now) if r["severity"] != "info"]
+
+
+def test_who_is_waited_for_does_not_hide_the_wait() -> None:
+    log = three()
+    began = log.clock
+    # `a` and `b` have re-joined; `c` commits once more before it does, after two minutes.
+    log.wait(2 * MINUTE).commit(partition=2).classic(2, {"a": [0], "b": [1], "c": [2]})
+    end = log.clock - 10
+    working(log, MINUTE, 0, 1, 2)
+    tables = whole_and_cut(log.log())
+    row = generations(tables)[-1]
+    assert row["join_started_at"] == began
+    assert began <= row["join_started_at_max"] <= began + EVERY
+    assert row["join_completed_at"] == end
+    assert alarms(tables, log.clock) == ["slow_rebalance"]
+
+
+def test_a_wait_after_which_nothing_is_committed_is_no_alarm() -> None:
+    log = three()
+    log.wait(2 * MINUTE).commit(partition=2).classic(2, {"a": [0], "b": [1], "c": [2]})
+    # The topics of `a` and `b` may have had no records: they have none now.
+    working(log, 10 * MINUTE, 2)
+    tables = whole_and_cut(log.log())
+    row = generations(tables)[-1]
+    assert row["join_started_at_max"] == row["join_completed_at"]
+    assert alarms(tables, log.clock) == []
+
+
+def test_a_pause_without_records_is_no_join_phase() -> None:
+    log = three().wait(4 * MINUTE + 40 * SECOND)
+    log.classic(2, {"a": [0], "b": [1], "c": [2], "d": [3]}).wait(HOUR)
+    tables = whole_and_cut(log.log())
+    assert generations(tables)[-1]["join_ms"] < 3 * SECOND
+    assert alarms(tables, log.clock) == []
+
+
+def test_no_pause_is_evidence_beside_a_hole() -> None:
+    log = three().wait(2 * MINUTE, hole=True).commit(partition=2)
+    log.classic(2, {"a": [0], "b": [1], "c": [2]})
+    tables = whole_and_cut(working(log, MINUTE, 0, 1, 2).log())
+    assert generations(tables)[-1]["join_ms"] < 3 * SECOND
+    assert alarms(tables, log.clock) == []
+
+
+def test_attempts_that_were_given_up_while_nobody_commits_are_one_wait() -> None:
+    log = three().wait(7 * MINUTE).classic(5, {"d": [0], "e": [1], "f": [2]})
+    tables = whole_and_cut(working(log, MINUTE, 0, 1, 2).log())
+    row = generations(tables)[-1]
+    assert (row["aborted_generations"], row["aborted_evidence"]) == (3, "complete")
+    assert row["join_ms"] == 7 * MINUTE - 10
+    assert "stuck_rebalance" in alarms(tables, log.clock)
+
+
+def test_an_attempt_that_was_given_up_in_an_idle_group_is_no_wait() -> None:
+    log = three().wait(7 * MINUTE).classic(3, {"a": [0], "b": [1], "c": [2], "d": [3]})
+    tables = whole_and_cut(log.wait(HOUR).log())
+    assert "stuck_rebalance" not in alarms(tables, log.clock)
+
+
+def test_while_the_leader_is_to_assign_nobody_commits() -> None:
+    # A session that ends gives an attempt up; but there were commits until now.
+    log = three().classic(3, {"a": [0, 1, 2]})
+    assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_static_member_that_returned_is_no_sync_phase(missing: bool) -> None:  # noqa: FBT001
+    log = Records().wait(SECOND, hole=True)
+    if missing:
+        log.classic(1, {"a": [0]}, instance="i").wait(HOUR, hole=True)
+    log.wait(HOUR).classic(7, {"b": [0]}, instance="i", took=50 * MINUTE)
+    tables = whole_and_cut(log.log())
+    row = generations(tables)[-1]
+    assert row["stable_at"] == log.clock - 50 * MINUTE
+    assert row["sync_ms"] == 0
+    assert alarms(tables, log.clock) == []
+
+
+def test_a_leader_that_takes_long_is_told() -> None:
+    log = three().wait(SECOND).classic(2, {"a": [0], "b": [1], "c": [2]}, took=20 * SECOND)
+    tables = whole_and_cut(log.log())
+    assert generations(tables)[-1]["sync_ms"] == 20 * SECOND
+    assert alarms(tables, log.clock) == ["slow_rebalance"]
+
+
+def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"m0": [0], "n0": [1]})
+    for number in range(1, 10):
+        # Each time one of the two has exceeded its time to poll, and is back as another.
+        gone, stays = ("m", "n") if number % 2 else ("n", "m")
+        members = {f"{gone}{number}": [0], f"{stays}{max(0, number - 1 - number % 2)}": [1]}
+        log.wait(6 * MINUTE).classic(number + 1, members)
+    joined = [row["join_ms"] for row in generations(whole_and_cut(log.log()))[2:]]
+    assert max(joined[:3]) < MINUTE < min(joined[-2:])
