@@ -206,7 +206,11 @@ def _unknown(
         known = [end for end in ends if end is not None]
         how_long = f"for up to {duration(max(known) - at)}" if known == ends else "and so still"
         partitions = {(row["topic"] or row["topic_id"], row["topic_partition"]) for row in owned}
-        what = [f"whether {_named(stays)} were still there"] if stays else []
+        what = (
+            [f"whether {_named(stays)} {'was' if len(stays) == 1 else 'were'} still there"]
+            if stays
+            else []
+        )
         what += [f"who owned {_many(len(partitions), 'partition')}"] if partitions else []
         text = f"Not known from here on, {how_long} (records are missing): {', and '.join(what)}."
         yield Event(at, "unknown", text, None)

@@ -13,6 +13,8 @@ NONE: dict[str, list[dict[str, Any]]] = {
     "generations": [],
     "anomalies": [],
     "lag": [],
+    "members": [],
+    "owners": [],
 }
 GENERATION = {
     "group_type": "classic",
@@ -95,6 +97,43 @@ def test_a_lag_without_a_log_is_said() -> None:
     lag = {"sampled_at": 1_500, "lag": None, "partitions": 0, "group_status": None}
     (event,) = events(NONE | {"lag": [lag]}, 0, 2_000)
     assert event.text == "None of the partitions that the group commits has a log."
+
+
+def doubted(name: str, known_until: int | None, end: int | None) -> dict[str, Any]:
+    return {
+        "group_instance_id": None,
+        "client_id": name,
+        "member_id": f"{name}-1",
+        "topic": "t",
+        "topic_id": None,
+        "topic_partition": len(name),
+        "known_until": known_until,
+        "left_at": end,
+        "valid_to": end,
+    }
+
+
+def test_from_when_on_members_and_owners_are_not_known_is_said_once() -> None:
+    members = [doubted(name, 60_000, 180_000) for name in ("b", "a", "a")]
+    members += [doubted("known", None, 180_000), doubted("later", 120_000, None)]
+    found = NONE | {"members": members, "owners": [doubted("a", 60_000, 240_000)]}
+    first, second = events(found, 100_000, 200_000)
+    assert (first.at, first.kind, first.record) == (60_000, "unknown", None)
+    assert first.text == (
+        "Not known from here on, for up to 3 min (records are missing): whether 3 members (a, b)"
+        " were still there, and who owned 1 partition."
+    )
+    assert second.at == 120_000
+    assert second.text == (
+        "Not known from here on, and so still (records are missing): whether 1 member (later) was"
+        " still there."
+    )
+
+
+@pytest.mark.parametrize(("since", "until"), [(0, 60_000), (180_000, 200_000)])
+def test_what_is_known_of_a_window_is_not_doubted(since: int, until: int) -> None:
+    found = NONE | {"members": [doubted("a", 60_000, 180_000)]}
+    assert events(found, since, until) == []
 
 
 def test_a_band_has_a_character_for_each_part_of_the_window() -> None:
