@@ -82,7 +82,8 @@ def lags(lag_run: int) -> str:
         lag_run: the newest run of gold.lag.
     """
     return f"""
-SELECT group_id, sum(lag) AS total_lag, max({index_among("status", STATUSES)}) AS lag_status
+SELECT group_id, sum(lag) AS total_lag, bool_or(lag_is_bound) AS lag_is_bound,
+  max({index_among("status", STATUSES)}) AS lag_status
 FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
 
 
@@ -149,6 +150,7 @@ def group_health(
             **{name: own.get(name) or 0 for name in _COUNTS},
             "worst_anomaly": None if worst is None else _KINDS[worst["kind"]],
             "total_lag": own.get("total_lag"),
+            "total_lag_is_bound": own.get("lag_is_bound"),
             "worst_lag_status": None if lag_status is None else STATUSES[lag_status],
             "last_commit_at": group["last_commit_at"],
             "as_of": as_of,

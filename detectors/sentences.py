@@ -110,10 +110,16 @@ def _aborted(e: Row) -> str:
 
 
 def _slow(e: Row) -> str:
+    parts, steps = [], []
+    if e["join_ms"]:
+        parts.append(f"members took {duration(e['join_ms'])} at least to join")
+        steps.append("what the slowest member does between two polls")
+    if e["sync_ms"]:
+        parts.append(f"the assignment took up to {duration(e['sync_ms'])}")
+        steps.append("the members' logs" if not steps else "its leader")
     return (
-        f"{e['of']} had {count(e['rebalances'], 'slow rebalance')} ({e['when']}): members took up"
-        f" to {duration(e['join_ms'])} at least to join, and the assignment up to"
-        f" {duration(e['sync_ms'])}."
+        f"{e['of']} had {count(e['rebalances'], 'slow rebalance')} ({e['when']}):"
+        f" {', and '.join(parts)}. Look at {' and '.join(steps)}."
     )
 
 
@@ -134,7 +140,7 @@ def _stuck(e: Row) -> str:
         took = f"took {duration(e['rebalance_ms'])} to rebalance"
         if e.get("aborted"):
             took += f", with {count(e['aborted'], 'attempt')} aborted"
-    return f"{e['of']} {took} ({e['when']}); {allowed}."
+    return f"{e['of']} {took} ({e['when']}); {allowed}. Look for the member that all wait for."
 
 
 def _flapping(e: Row) -> str:

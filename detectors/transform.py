@@ -209,12 +209,29 @@ def _topics(commits: DataFrame) -> DataFrame:
 
 
 def _lags(lag: DataFrame) -> DataFrame:
-    """Sum up the lag of each run, by group, and by topic in it."""
-    of_topics = lag.groupBy("group_id", "lag_run", "topic").agg(
-        F.max("sampled_at").alias("sampled_at"), F.sum("lag").alias("lag")
+    """Sum up the lag of each run, by group, and by topic in it.
+
+    What is only known to be at most a number may be none. Beside other lag it counts for nothing;
+    without, nobody knows whether there is any; and a topic's sums are of all of it, to compare.
+    """
+    is_bound = F.coalesce("lag_is_bound", F.lit(False))  # noqa: FBT003
+    sums = (
+        F.sum(F.when(~F.col("is_bound"), F.col("lag"))).alias("lag"),
+        F.bool_or("is_bound").alias("is_bound"),
+        F.max("sampled_at").alias("sampled_at"),
     )
-    return of_topics.groupBy("group_id", "lag_run").agg(
-        F.max("sampled_at").alias("at"),
-        F.sum("lag").alias("lag"),
-        F.sort_array(F.collect_list(F.struct("topic", "lag"))).alias("topics"),
+    of_topics = lag.withColumn("is_bound", is_bound).groupBy("group_id", "lag_run", "topic")
+    of_topic = F.struct("topic", F.when(~F.col("is_bound"), F.col("lag")).alias("lag"))
+    of_groups = (
+        of_topics.agg(*sums)
+        .withColumn("of_topic", of_topic)
+        .groupBy("group_id", "lag_run")
+        .agg(
+            F.max("sampled_at").alias("at"),
+            F.sum("lag").alias("lag"),
+            F.bool_or("is_bound").alias("is_bound"),
+            F.sort_array(F.collect_list("of_topic")).alias("topics"),
+        )
     )
+    is_told = ~F.col("is_bound") | (F.col("lag") > 0)
+    return of_groups.withColumn("lag", F.when(is_told, F.col("lag")))

@@ -25,6 +25,8 @@ from jobs.runtime.history import history
 from jobs.runtime.ingest import ingest
 from jobs.runtime.run import Run
 from jobs.runtime.sql import split, sql
+from jobs.runtime.summary import show_summary
+from jobs.runtime.validate import validate
 from lakehouse.tables import Lakehouse
 
 if TYPE_CHECKING:
@@ -106,14 +108,15 @@ def questions(file: str) -> list[tuple[str, str, str]]:
     return found
 
 
-_JOBS = {"sql": sql, "explain": explain}
+# What a job prints of the tables that are there.
+_JOBS = {"sql": sql, "explain": explain, "demo": show_summary, "validate": validate}
 
 
 class _Shown(Console):
     """Keeps each table that is printed, as text."""
 
-    def __init__(self) -> None:
-        super().__init__(file=io.StringIO(), width=WIDTH)
+    def __init__(self, width: int) -> None:
+        super().__init__(file=io.StringIO(), width=width)
         self.tables: list[str] = []
 
     def print(self, *objects: Any, **how: Any) -> None:  # noqa: ANN401 - as rich has it
@@ -127,9 +130,9 @@ def answers(spark: SparkSession, root: str, file: str) -> list[str]:
     return ask(spark, ["--lakehouse", root, "--file", str(EXAMPLES / file)])
 
 
-def ask(spark: SparkSession, argv: list[str], job: str = "sql") -> list[str]:
+def ask(spark: SparkSession, argv: list[str], job: str = "sql", width: int = WIDTH) -> list[str]:
     """Return what ./spark-submit.sh JOB would print with these options, a text for each table."""
-    shown = _Shown()
+    shown = _Shown(width)
     _JOBS[job](_run(spark, [job, *argv], shown))
     return [textwrap.dedent(table) for table in shown.tables]
 

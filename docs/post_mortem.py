@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = cookbook.ROOT / "docs" / "post-mortem.md"
-_LAKEHOUSE = "./demo-lakehouse"
-# A command, and what it prints.
-_COMMAND = re.compile(
+LAKEHOUSE = "./demo-lakehouse"
+"""Where the commands of the pages find the demo's tables."""
+COMMAND = re.compile(
     r"(```sh\n(\./spark-submit\.sh (?:sql|explain) [^`]+)```\n\n```\n)[^`]*(?=```)"
 )
+"""A command on a page, and what it prints."""
 
 
 def page(spark: SparkSession, root: str, cluster: str = "default") -> str:
@@ -29,7 +30,7 @@ def page(spark: SparkSession, root: str, cluster: str = "default") -> str:
 
     def run(match: re.Match[str]) -> str:
         words = [
-            root if word == _LAKEHOUSE else word
+            root if word == LAKEHOUSE else word
             for word in shlex.split(match[2].replace("\\\n", " "))
         ]
         job, argv = words[1], words[2:]
@@ -38,7 +39,7 @@ def page(spark: SparkSession, root: str, cluster: str = "default") -> str:
         lines = "\n".join(cookbook.ask(spark, argv, job)).splitlines()
         return match[1] + "".join(f"{line.rstrip()}\n" for line in lines)
 
-    return _COMMAND.sub(run, PAGE.read_text("utf-8"))
+    return COMMAND.sub(run, PAGE.read_text("utf-8"))
 
 
 def main() -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 LATELY_S = 100
 """A partition at the end of its log so lately has not stopped; Burrow keeps 10 ends, 10 s apart."""
 
+NO_OFFSET = "the number committed last is no offset: a client begins where auto.offset.reset says"
+"""Why a partition with a commit has no lag."""
+
 _SECOND = 1_000_000
 
 
@@ -23,6 +26,7 @@ class Lag(NamedTuple):
     lag: int | None = None
     lag_min: int | None = None
     lag_max: int | None = None
+    lag_is_bound: bool | None = None
     phantom_lag: int | None = None
     lag_seconds: float | None = None
     lag_seconds_min: float | None = None
@@ -60,32 +64,37 @@ def known_until(
 
 
 def measure(
-    committed: int,
+    committed: int | None,
     log_start: int,
     ends: EndHistory,
     *,
-    commits: Sequence[int],
+    commits: Sequence[int | None],
     commits_at: Sequence[int],
     known_until: int,
 ) -> Lag:
     """Measure one partition, as of when its commits are known.
 
     Args:
-        committed: the offset committed last.
+        committed: the offset committed last; None, or below zero, if that is none to clients.
         log_start: first offset of the log.
         ends: samples of the log's end.
         commits: the offsets of the last commits, oldest first.
         commits_at: their times in microseconds.
         known_until: until when commits are known.
     """
+    if committed is None or committed < 0:
+        return Lag(status_reason=NO_OFFSET, commits_known_until=known_until)
     least_end, most_end = ends.around(known_until)
     estimate = ends.end_at(known_until)
     end = most_end if estimate is None else estimate
     lag = max(end - committed, 0)
     age, least, most = _age(ends, committed, known_until) if lag else (0.0, 0.0, 0.0)
-    window = Window(
-        commits, commits_at, [_lag(ends, *c) for c in zip(commits, commits_at, strict=True)]
-    )
+    known = [
+        (offset, at)
+        for offset, at in zip(commits, commits_at, strict=True)
+        if offset is not None and offset >= 0
+    ]
+    window = Window([c for c, _ in known], [at for _, at in known], [_lag(ends, *c) for c in known])
     status, reason = evaluate(
         window,
         lag=lag,
@@ -98,13 +107,14 @@ def measure(
         lag=lag,
         lag_min=0 if least_end is None else max(least_end - committed, 0),
         lag_max=max(most_end - committed, 0),
+        lag_is_bound=lag > 0 and least_end is None,
         phantom_lag=max(min(log_start, end) - committed, 0),
         lag_seconds=age,
         lag_seconds_min=least,
         lag_seconds_max=most,
         status=status,
         status_reason=reason,
-        window_commits=len(commits),
+        window_commits=len(known),
         commits_known_until=known_until,
     )
 

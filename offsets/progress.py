@@ -194,12 +194,18 @@ def _known(results: dict[str, pa.Table]) -> pa.Table:
 
 
 def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Return the rows all columns that `follow` reads."""
+    """Return the rows all columns that `follow` reads, and no offset where one is below zero.
+
+    Brokers take any number, and clients take one below zero for none
+    (`ConsumerCoordinator.fetchCommittedOffsets`).
+    """
     missing = {*_ROWS.names}.difference(rows.schema.names)
-    columns = [
-        pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
+    columns = {
+        f.name: pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
         for f in _ROWS
-    ]
+    }
+    committed = columns["committed_offset"]
+    columns["committed_offset"] = pc.if_else(pc.less(committed, 0), None, committed)
     return pa.table(columns, schema=_ROWS)
 
 
@@ -514,7 +520,8 @@ class _Steps:
             return pa.array(_sums(numbers.astype(np.int64), starts))
 
         at = Numbers(self._at.values[order], self._at.known[order] & is_commit)
-        first = _bound(Numbers(np.arange(len(order)), is_commit), np.minimum, starts)
+        is_offset = self._committed.known[order]
+        first = _bound(Numbers(np.arange(len(order)), is_offset), np.minimum, starts)
         first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
         ahead = Numbers(step.values, step.known & (step.values > 0))
         since, number = self._unchanged_since, self._unchanged_commits

@@ -30,6 +30,7 @@ _LOG = ("topic", "topic_partition")
 _COMMITTED = ("group_id", *_LOG, "committed_offset", "committed_at")
 _MEASURED = {
     **dict.fromkeys(("lag", "lag_min", "lag_max"), ("BIGINT", pa.int64())),
+    "lag_is_bound": ("BOOLEAN", pa.bool_()),
     "phantom_lag": ("BIGINT", pa.int64()),
     "lag_seconds": ("DOUBLE", pa.float64()),
     "lag_seconds_min": ("DOUBLE", pa.float64()),

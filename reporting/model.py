@@ -82,7 +82,7 @@ PANELS = {
         ),
         700,
     ),
-    "lag": Panel(("sampled_at", "lag", "partitions", "lag_seconds", "status"), 300),
+    "lag": Panel(("sampled_at", "lag", "is_bound", "partitions", "lag_seconds", "status"), 300),
 }
 """The charts of a group, by name."""
 

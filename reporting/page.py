@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _GROUP_COLUMNS = (
     *("group_id", "group_type", "health", "state", "since", "members", "rebalances_1h"),
     *("rebalances_24h", "rebalances_7d", "rebalancing_24h_ms", "open_anomalies", "worst_anomaly"),
-    *("anomalies_24h", "total_lag", "worst_lag_status", "last_commit_at"),
+    *("anomalies_24h", "total_lag", "total_lag_is_bound", "worst_lag_status", "last_commit_at"),
 )
 _ANOMALY_COLUMNS = (
     *("kind", "severity", "group_id", "subject", "started_at", "ended_at", "is_open", "label"),

@@ -389,6 +389,7 @@ def _samples(lag: DataFrame) -> DataFrame:
     worst = F.max(F.array_position(statuses, F.col("status")))
     return lag.groupBy("group_id", "sampled_at").agg(
         F.sum("lag").alias("lag"),
+        F.bool_or("lag_is_bound").alias("is_bound"),
         F.max("lag_seconds").alias("lag_seconds"),
         F.get(statuses, (worst - 1).cast("int")).alias("status"),
         F.count("*").alias("partitions"),

@@ -45,6 +45,9 @@
     String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
   const nameOf = (text) => make("bdi", text === "" ? "(empty id)" : printable(text));
   const number = (value) => (isNone(value) ? "" : Number(value).toLocaleString("en-US"));
+  // Of some lags nothing is known but that they are no more.
+  const atMost = (isBound) => (isBound ? "at most that" : null);
+  const behind = (lag, isBound) => (isBound ? `at most ${number(lag)}` : number(lag));
   const many = (n, one, more) => `${number(n)} ${n === 1 ? one : more || `${one}s`}`;
   const spoken = (name) => String(name).replaceAll("_", " ");
   const natural = new Intl.Collator("en", { numeric: true }).compare;
@@ -604,7 +607,7 @@
       ["rebalances 24 h", "rebalances_24h", "number"],
       ["rebalances 7 d", "rebalances_7d", "number"],
       ["took in 24 h", (g) => g.rebalancing_24h_ms || null, "ms"],
-      ...(hasLag ? [["lag", "total_lag", "number"]] : []),
+      ...(hasLag ? [["lag", "total_lag", "number", { cell: (g) => behind(g.total_lag, g.total_lag_is_bound) }]] : []),
       ...(hasLag ? [["lag status", "worst_lag_status"]] : []),
       ["last commit", "last_commit_at", "s"],
     ];
@@ -623,7 +626,8 @@
     const search = make("input", { type: "search", id: "search", placeholder, ...plain, input: filter });
     const health = choice("health", ["any", ...HEALTH], filter);
     const labels = [make("label", "Search ", search), make("label", "Health ", health)];
-    target.append(make("div.filters", { role: "search" }, labels, saves("groups", columns, list.rows)), list.box);
+    const saved = hasLag ? [...columns, ["lag is", (g) => atMost(g.total_lag_is_bound)]] : columns;
+    target.append(make("div.filters", { role: "search" }, labels, saves("groups", saved, list.rows)), list.box);
   }
 
   function tellQuality() {
@@ -1102,11 +1106,12 @@
         .filter((l) => l.lag !== null)
         .map((l) => ({ ...l, line: colour("soft"), colour: colour(shades[l.status] || "critical-fill") }));
       if (!rows.length) return null;
-      const most = Math.max(...rows.map((l) => l.lag));
+      const said = (l) => `${behind(l.lag, l.is_bound)} records behind`;
+      const most = rows.reduce((a, b) => (b.lag > a.lag ? b : a));
       return {
         name: "lag",
         title: "Lag: records behind, all partitions",
-        text: `${many(rows.length, "sample")}: newest ${number(rows.at(-1).lag)} records behind, most ${number(most)}`,
+        text: `${many(rows.length, "sample")}: newest ${said(rows.at(-1))}, most ${behind(most.lag, most.is_bound)}`,
         remark: this.leftOut("lag"),
         legend: [
           ["OK", paint("ok-fill")],
@@ -1114,10 +1119,11 @@
           ["STOP, STALL or REWIND", paint("critical-fill")],
         ],
         rows,
-        tip: (l) => `${number(l.lag)} records behind`,
+        tip: said,
         columns: [
           ["sampled", "sampled_at", "s"],
           ["lag", "lag", "number"],
+          ["lag is", (l) => atMost(l.is_bound)],
           ["oldest", (l) => (l.lag_seconds === null ? null : l.lag_seconds * 1000), "ms"],
           ["worst status", "status"],
           ["partitions", "partitions", "number"],

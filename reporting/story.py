@@ -175,12 +175,13 @@ def _anomalies(anomalies: Iterable[Row]) -> Iterator[Event]:
 def _lag(samples: Iterable[Row]) -> Iterator[Event]:
     for row in samples:
         if row["lag"] is None:
-            text = "None of the partitions that the group commits has a log."
+            text = "None of the partitions that the group commits has a log and an offset."
             yield Event(row["sampled_at"], "lag", text, None)
             continue
         status = f", status {row['group_status']}" if row["group_status"] else ""
         of = _many(row["partitions"], "partition")
-        text = f"Lag {_many(row['lag'], 'record')} in {of}{status}."
+        most = "at most " if row.get("is_bound") else ""
+        text = f"Lag {most}{_many(row['lag'], 'record')} in {of}{status}."
         yield Event(row["sampled_at"], "lag", text, None)
 
 

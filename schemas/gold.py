@@ -222,8 +222,16 @@ OFFSET_PROGRESS = (
     column("topic", "string", "Topic."),
     column("topic_partition", "int", "Partition of the topic."),
     column("hour", "timestamp", "The hour, by the records' time; null where they have none."),
-    column("first_committed_offset", "bigint", "Offset of the hour's first commit."),
-    column("last_committed_offset", "bigint", "Offset of its last; null if that deleted it."),
+    column(
+        "first_committed_offset",
+        "bigint",
+        "First offset that the hour's commits have; one below zero is none to clients.",
+    ),
+    column(
+        "last_committed_offset",
+        "bigint",
+        "Offset of its last; null if that deleted it, or is below zero.",
+    ),
     column("first_commit_at", "timestamp", "Time of the hour's first commit."),
     column("last_commit_at", "timestamp", "Time of its last."),
     column("commits", "bigint", "Commits in the hour."),
@@ -295,7 +303,11 @@ COMMITTED_OFFSETS = (
     _GROUP,
     column("topic", "string", "Topic."),
     column("topic_partition", "int", "Partition of the topic."),
-    column("committed_offset", "bigint", "Offset committed last; null if it was deleted since."),
+    column(
+        "committed_offset",
+        "bigint",
+        "Offset committed last; null if it was deleted since, or is below zero: none to clients.",
+    ),
     column("leader_epoch", "int", "Leader epoch of that commit; null where it has none."),
     column("metadata", "string", "Metadata of that commit."),
     column("topic_id", "string", "Topic id of that commit; null before 4.1."),
@@ -335,7 +347,11 @@ LAG = (
     _GROUP,
     column("topic", "string", "Topic."),
     column("topic_partition", "int", "Partition of the topic."),
-    column("committed_offset", "bigint", "Offset committed last, as far as commits were known."),
+    column(
+        "committed_offset",
+        "bigint",
+        "Offset committed last, as far as commits were known; null if it is below zero.",
+    ),
     column("committed_at", "timestamp", "Time of that commit, by the broker that handled it."),
     _LOG_START,
     _LOG_END,
@@ -343,11 +359,17 @@ LAG = (
         "lag",
         "bigint",
         "From the committed offset to where the log ended at commits_known_until, between samples"
-        " as if records had come evenly; exact where lag_min is lag_max, at most that many without"
-        " an earlier sample; 0 if the offset lies beyond the end; null without a log.",
+        " as if records had come evenly; exact where lag_min is lag_max, at most that many where"
+        " lag_is_bound; 0 if the offset lies beyond the end; null without a log or an offset.",
     ),
     column("lag_min", "bigint", "It was no less at commits_known_until; certain."),
     column("lag_max", "bigint", "It was no more, certain."),
+    column(
+        "lag_is_bound",
+        "boolean",
+        "The lag is at most that many, and may be none: no sample of the log's end is as old as"
+        " commits_known_until, so that records which came later count. Null without a lag.",
+    ),
     column(
         "phantom_lag",
         "bigint",
@@ -365,9 +387,9 @@ LAG = (
     column(
         "status",
         "string",
-        "By Burrow's rules: OK, WARN, STOP, STALL or REWIND; null without a log.",
+        "By Burrow's rules: OK, WARN, STOP, STALL or REWIND; null without a lag.",
     ),
-    column("status_reason", "string", "Why, or why there are no offsets of the log."),
+    column("status_reason", "string", "Why, or why there is no lag."),
     column("group_status", "string", "Of the group as a whole: OK, WARN or ERR."),
     column("window_commits", "int", "Commits that the status rests on: the last, ten at most."),
     column(
@@ -465,6 +487,11 @@ GROUP_HEALTH = (
     column("worst_anomaly", "string", "Kind of the worst of them; null without any."),
     column("anomalies_24h", "bigint", "Anomalies of the 24 hours to `as_of`, over or not."),
     column("total_lag", "bigint", "Records behind in all partitions; null if never sampled."),
+    column(
+        "total_lag_is_bound",
+        "boolean",
+        "It is at most that many: of one of them nothing else is known. Null if never sampled.",
+    ),
     column(
         "worst_lag_status", "string", "Worst status of a partition's lag; null if never sampled."
     ),

@@ -145,18 +145,21 @@ def inner_holes(lakehouse: Lakehouse, within: str) -> dict[Position, np.ndarray]
         By partition, a line for each hole: its first and its last offset.
     """
     (found,) = tables(lakehouse, [_INNER_HOLES.format(within=within)])
+    return holes_by_partition(found)
+
+
+def holes_by_partition(found: pa.Table) -> dict[Position, np.ndarray]:
+    """Cut rows of holes, in the order of their partitions, where the partition changes."""
+    if not found.num_rows:
+        return {}
     bounds = [found[name].to_numpy() for name in ("start_offset", "end_offset")]
     holes = np.stack(bounds, axis=1).astype(np.int64)
-    counts = found.group_by(["topic", "record_partition"], use_threads=False).aggregate(
-        [([], "count_all")]
-    )
-    holes_of: dict[Position, np.ndarray] = {}
-    start = 0
-    for row in counts.to_pylist():
-        end = start + row["count_all"]
-        holes_of[row["topic"], row["record_partition"]] = holes[start:end]
-        start = end
-    return holes_of
+    topics = found["topic"].combine_chunks().dictionary_encode().indices.to_numpy()
+    keys = np.stack([topics, found["record_partition"].to_numpy()], axis=1)
+    cuts = np.flatnonzero((np.diff(keys, axis=0) != 0).any(axis=1)) + 1
+    first = found.select(["topic", "record_partition"]).take(pa.array([0, *cuts.tolist()]))
+    positions = zip(*(column.to_pylist() for column in first.columns), strict=True)
+    return dict(zip(positions, np.split(holes, cuts), strict=True))
 
 
 def coverage(

@@ -124,9 +124,10 @@ class _Events:
         rows = start + np.flatnonzero(self._is_named[start:end])
         if not len(rows):
             return []
-        both = pa.table(self._topics.take(pa.array(rows)))
-        names = both.group_by(both.schema.names, use_threads=False).aggregate([])
-        return list(zip(*(names[n].to_pylist() for n in both.schema.names), strict=True))
+        both = self._topics.take(pa.array(rows)).columns
+        _, first = _numbered(both)
+        names = (column.take(pa.array(first)).to_pylist() for column in both)
+        return list(zip(*names, strict=True))
 
     def checkpoint(self, event: int) -> tuple[str, int | None] | None:
         if self._kinds[event] != CHECKPOINTS:

@@ -101,9 +101,10 @@ def downgrade(
         rebalances: whether it does so because a member left, and not because one was replaced.
         is_whole: whether no record may be missing that shows which.
     """
-    state.epochs = Epochs()
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
+    lives.tell_conversion(state, output, record, when)
+    state.epochs = Epochs()
     if not is_whole:
         when = when._replace(earliest=earliest_exit(state.interval))
     _converted_back(state, output, record, members, when, rebalances=rebalances)

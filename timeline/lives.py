@@ -13,7 +13,17 @@ from timeline import generations
 from timeline.gaps import doubt
 from timeline.members import DELETED, follow
 from timeline.model import Commits, Epochs
-from timeline.timeline import DEAD, EMPTY, Moment, current, enter, exactly, not_before
+from timeline.timeline import (
+    DEAD,
+    EMPTY,
+    STABLE,
+    Moment,
+    current,
+    earliest_exit,
+    enter,
+    exactly,
+    not_before,
+)
 
 if TYPE_CHECKING:
     from timeline.model import GroupState, Output, Record
@@ -116,11 +126,29 @@ def end_without_tombstone(state: GroupState, output: Output, record: Record) -> 
     _end(state, output, record, Moment(at, since, latest))
 
 
+def tell_conversion(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+    """Tell that a group was of another protocol till now, if records of all its states are missing.
+
+    Args:
+        state: the group.
+        output: takes the rows that are complete now.
+        record: the record with which it is of that protocol no more.
+        when: its time.
+    """
+    interval = state.interval
+    if interval is None or is_dead(state) or interval["group_type"] == state.group_type:
+        return
+    until = when._replace(earliest=earliest_exit(interval))
+    number, count = state.epochs.group, len(state.members)
+    enter(state, output, STABLE, until, record, generation=number, member_count=count)
+
+
 def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
     """End all that is open of a group; it is Dead from then on."""
     state.absent, state.absent_since, state.unnamed = {}, None, []
     state.gap_epoch = state.gap_at = None
     state.untold, state.is_partial, state.is_gapped = None, False, False
+    tell_conversion(state, output, record, when)
     follow(state, output, {}, record, when, generation=None, end_cause=DELETED)
     generations.end(state, output, when.at)
     enter(state, output, DEAD, when, record, generation=None, member_count=0)

@@ -333,6 +333,8 @@ def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> N
     name, number = _state(state), state.epochs.group
     if name == STABLE:
         _settled(state, when.at)
+    elif name == EMPTY:
+        lives.tell_conversion(state, output, record, when)  # a group with members is converted
     enter(state, output, name, when, record, generation=number, member_count=len(state.members))
 
 
@@ -593,7 +595,8 @@ def _assigned(state: GroupState, at: int | None) -> None:
     }
     if row is not None and epochs.assignment == epochs.group and state.members:
         moved = generations.Moves(state.last_owners, {}, owners, set())
-        if row["join_completed_at"] is None:  # Kafka writes one for each epoch
+        # Kafka writes one for each epoch, before a member can get there.
+        if row["join_completed_at"] is None and row["stable_at"] is None:
             row["join_completed_at"] = at
             row["join_completed_at_min"] = row["join_completed_at_max"] = at
             row["join_ms"] = elapsed(row["join_started_at"], at)

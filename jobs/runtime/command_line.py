@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _SCRIPT, _COMMAND = "./spark-submit.sh", "groupledger"
 _COMPLETION, _PACKAGE = "completion", "package"
+COMMANDS = (*JOBS, _PACKAGE, _COMPLETION)
+"""All words that can come first."""
 # Which source of values comes before which; files are last.
 _ENV = "env"
 _ORDER = {"cli": 0, _ENV: 1}
@@ -40,8 +42,8 @@ Each option may also be an environment variable (GROUPLEDGER_VACUUM_HOURS for --
 stand in the TOML file of --config; the command line comes first, then the environment, then the
 file.
 
-Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 an expectation failed
-(validate; pipeline with --strict), 130 interrupted, 143 terminated."""
+Exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a critical expectation
+failed (validate; pipeline with --strict), 130 interrupted, 143 terminated."""
 """What is below each help."""
 
 
@@ -97,9 +99,9 @@ def parse(argv: list[str]) -> Options:
         raise SystemExit(0 if argv else 2)
     job = argv[0]
     if job.startswith("-") and job not in {"-h", "--help", "--version"}:
-        _fail(f"the job comes first, then {job}; the jobs are {', '.join(JOBS)}")
-    if not job.startswith("-") and job not in {*JOBS, _COMPLETION, _PACKAGE}:
-        _fail(f"unknown job {job!r}{_nearest(job, JOBS)}; the jobs are {', '.join(JOBS)}")
+        _fail(f"the job comes first, then {job}; the jobs are {', '.join(COMMANDS)}")
+    if not job.startswith("-") and job not in COMMANDS:
+        _fail(f"unknown job {job!r}{_nearest(job, COMMANDS)}; the jobs are {', '.join(COMMANDS)}")
     chosen = _checked(app, argv)
     if chosen is None:  # help, version and completion have been printed
         raise SystemExit(0)

@@ -203,7 +203,9 @@ def _read(
             ),
             "anomalies": touching(of(ANOMALIES), "started_at", "ended_at"),
             "lag": lag.groupBy("sampled_at", "group_status").agg(
-                F.sum("lag").alias("lag"), F.count("lag").alias("partitions")
+                F.sum("lag").alias("lag"),
+                F.count("lag").alias("partitions"),
+                F.bool_or("lag_is_bound").alias("is_bound"),
             ),
         }
     )

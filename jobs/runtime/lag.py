@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from jobs.runtime.summary import short_name
+from jobs.runtime.summary import records_behind, short_name
 from lakehouse.errors import SourceError
 from lakehouse.runs import RunId
 from offsets.measure import known_until
@@ -44,8 +44,7 @@ def lag(run: Run) -> None:
     if run.options.bootstrap_servers is None:
         run.say("lag: left out, there is no cluster to ask (--bootstrap-servers)")
         return
-    is_there = F.col("committed_offset").isNotNull() & ~F.col("is_deleted")
-    committed = run.lakehouse.read(COMMITTED_OFFSETS).where(is_there)
+    committed = run.lakehouse.read(COMMITTED_OFFSETS).where(~F.col("is_deleted"))
     asked = {tuple(r) for r in committed.select("topic", "topic_partition").distinct().collect()}
     if not asked:
         run.say("lag: no group of the lakehouse has a committed offset; run history first")
@@ -132,29 +131,35 @@ def _summarize(run: Run, lags: DataFrame) -> int:
         lags.groupBy("group_id")
         .agg(
             F.coalesce(F.sum("lag"), F.lit(0)).alias("lag"),
+            F.count_if("lag_is_bound").alias("bounds"),
             F.count("*").alias("partitions"),
             F.first("group_status").alias("status"),
         )
         .orderBy(F.desc("lag"), "group_id")
         .collect()
     )
-    statuses = lags.groupBy("status").count().orderBy(F.desc("count"), "status").collect()
-    by_status = {row.status or "no log": row["count"] for row in statuses}
+    why_none = F.when(F.col("log_end_offset").isNull(), "no log").otherwise("no offset")
+    status = F.coalesce("status", why_none).alias("status")
+    statuses = lags.groupBy(status).count().orderBy(F.desc("count"), "status").collect()
+    by_status = {row.status: row["count"] for row in statuses}
     total, partitions = sum(g.lag for g in groups), int(sum(g.partitions for g in groups))
+    bounds = int(sum(g.bounds for g in groups))
     run.summary |= {
         "lag_partitions": partitions,
         "lag_groups": len(groups),
         "total_lag": total,
+        "lag_bounds": bounds,
         "lag_by_status": by_status,
     }
-    most = f", most {short_name(groups[0].group_id)}: {groups[0].lag:,}" if total else ""
+    said, worst = records_behind(total, is_bound=bounds > 0), groups[0]
+    most = f", most {short_name(worst.group_id)}: " if total else ""
+    most += records_behind(worst.lag, is_bound=worst.bounds > 0) if total else ""
     counted = ", ".join(f"{count:,} {status}" for status, count in by_status.items())
     troubled = [short_name(g.group_id) for g in groups if g.status == ERR]
-    run.out.print(
-        f"Lag of {len(groups):,} groups: {total:,}{most}", highlight=False, soft_wrap=True
-    )
+    run.out.print(f"Lag of {len(groups):,} groups: {said}{most}", highlight=False, soft_wrap=True)
     more = f"; groups with status ERR: {', '.join(troubled[:_SHOWN])}" if troubled else ""
     more += f" and {len(troubled) - _SHOWN:,} more" if len(troubled) > _SHOWN else ""
     line = f"{partitions:,} partitions: {counted}{more}"
+    line += f"; of {bounds:,} nothing but a bound is known yet: no earlier sample" if bounds else ""
     run.out.print(line, highlight=False, soft_wrap=True)
     return partitions

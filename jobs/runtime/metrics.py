@@ -100,7 +100,7 @@ def _of_groups(lakehouse: Lakehouse, cluster: str) -> list[Metric]:
     """Ask how the groups are, and what is wrong, in one Spark job."""
     health = lakehouse.read(GROUP_HEALTH)
     questions = {
-        "groups": health.select("group_id", "total_lag", F.expr("health != 'ok'").alias("is_ill")),
+        "groups": health.select("group_id", "total_lag", "total_lag_is_bound"),
         "anomalies": lakehouse.read(ANOMALIES)
         .where("is_open")
         .groupBy("kind", "severity")
@@ -108,7 +108,12 @@ def _of_groups(lakehouse: Lakehouse, cluster: str) -> list[Metric]:
     }
     found = {name: rows.to_pylist() for name, rows in ask(questions).items()}
     of_cluster = {"cluster": cluster}
-    behind = [row for row in found["groups"] if row["total_lag"] is not None]
+    # What a group is behind at most, it may not be behind at all.
+    behind = [
+        row
+        for row in found["groups"]
+        if row["total_lag"] is not None and not row["total_lag_is_bound"]
+    ]
     named = [{**of_cluster, "group": row["group_id"]} for row in behind]
     kinds = [
         {**of_cluster, "kind": r["kind"], "severity": r["severity"]} for r in found["anomalies"]

@@ -258,7 +258,7 @@ class Expectations(Part):
     docs: Annotated[str | None, _EXPECTATIONS] = None
     """Folder that great-expectations' Data Docs also go to, as pages."""
     strict: Annotated[bool, _EXPECTATIONS] = False
-    """Exit status 3 if an expectation fails (validate does so anyway)."""
+    """Exit status 3 if a critical expectation fails (validate does so anyway)."""
 
 
 @dataclass(frozen=True, kw_only=True)

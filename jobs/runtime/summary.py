@@ -160,8 +160,9 @@ def _health(rows: list[Row]) -> Table:
     table.add_column("group", no_wrap=True)
     for name in ("health", "state"):
         table.add_column(name, no_wrap=True)
-    for name in ("members", "rebalances", "took", "lag"):
+    for name in ("members", "rebalances", "took"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("lag", justify="right")
     for row in rows:
         health, ms = row["health"], row["rebalancing_24h_ms"]
         table.add_row(
@@ -181,7 +182,13 @@ def _lag(row: Row) -> str:
     if row["total_lag"] is None:
         return ""
     is_well = row["worst_lag_status"] in (None, "OK")
-    return f"{row['total_lag']:,}" + ("" if is_well else f" {row['worst_lag_status']}")
+    lag = records_behind(row["total_lag"], is_bound=row["total_lag_is_bound"])
+    return lag + ("" if is_well else f" {row['worst_lag_status']}")
+
+
+def records_behind(lag: int, *, is_bound: bool | None) -> str:
+    """Say how many records behind; "at most" where no more is known than that."""
+    return f"at most {lag:,}" if is_bound else f"{lag:,}"
 
 
 def _line(row: Row, more: int, at: str | None = None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from rich.markup import escape
 
-from dq.declared import broken_rows, decoded_rows, filled, suites
+from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
 from jobs.runtime.history import BEGUN_SINCE, FIRST_HOUR, PARTITIONS
 from jobs.runtime.logs import of_every_log
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 STAGE = "validate"
 FAILED = 3
-"""The exit status when an expectation failed."""
+"""The exit status when a table is wrong. That a log is odd does not change it."""
 
 _DECODED = "queried_decoded_rows"
 # No time is earlier, in SQL.
 _EVER = "timestamp'0001-01-01'"
-# Details of a run in the ledger: the expectations that failed since all rows were looked at.
+# Details of a run in the ledger: what of the tables was wrong since all rows were looked at.
 _FAILING = "failing"
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
@@ -79,8 +79,8 @@ def validate(run: Run) -> None:
     run.summary |= {"expectations": 0, "expectations_failed": 0, "expectations_still_failing": 0}
     last = lakehouse.runs.last(STAGE)
     before = _NOTHING if last is None else last.details["reach"]
-    # As long as nobody has looked at all rows again, what failed once still does.
-    failing = set() if last is None else set(last.details.get(_FAILING, []))
+    # As long as nobody has looked at all rows again, what was wrong once still is.
+    failing = set() if last is None else set(last.details.get(_FAILING, [])) - _warnings()
     reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
     # Of tables that were rebuilt, the run numbers start again, and nothing was looked at.
     is_rebuilt = any(reach[stage] < before[stage] for stage in reach)
@@ -105,19 +105,26 @@ def validate(run: Run) -> None:
             run.spark.catalog.dropTempView(_DECODED)
             _write(lakehouse, stage, changes, found)
             failed = [f for f in found if not f.success]
-            earlier = set() if stage.is_refresh else failing - {_title(f) for f in failed}
-            stage.details = {_FAILING: sorted(earlier | {_title(f) for f in failed})}
+            wrong = {_title(f) for f in failed if f.check.severity == CRITICAL}
+            earlier = set() if stage.is_refresh else failing - wrong
+            stage.details = {_FAILING: sorted(earlier | wrong)}
     run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
     _print(run, found, failed, changes)
-    _finish(run, earlier, now=bool(failed))
+    _finish(run, earlier, now=bool(wrong))
 
 
 def _title(found: Found) -> str:
     return f"{found.suite.table} {found.check.name}"
 
 
+def _warnings() -> set[str]:
+    """Name the expectations that tell of an odd log, which nobody can repair."""
+    every = ((suite, check) for suite in suites() for check in suite.checks)
+    return {f"{suite.table} {check.name}" for suite, check in every if check.severity != CRITICAL}
+
+
 def _finish(run: Run, earlier: set[str], *, now: bool = False) -> None:
-    """Name what failed in an earlier run and was not looked at again, and set the exit status."""
+    """Name what was wrong in an earlier run and not looked at again, and set the exit status."""
     run.summary["expectations_still_failing"] = len(earlier)
     if earlier:
         run.say(

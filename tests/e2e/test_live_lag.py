@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import time
 from collections import Counter
 from contextlib import closing
@@ -143,6 +144,7 @@ def test_lag_is_what_the_admin_client_says(
     assert rows["lag-b", PLAIN[0]].status == "OK"
     # The offsets topic holds nothing that was not ingested.
     assert {r.commits_known_until for r in rows.values()} == {r.sampled_at for r in rows.values()}
+    assert {r.lag_is_bound for r in rows.values()} == {False}
     assert summary["lag_partitions"] == len(every)
     assert summary["total_lag"] == sum(r.lag or 0 for r in every.values())
     assert summary["lag_by_status"] == Counter(r.status or "no log" for r in every.values())
@@ -248,6 +250,8 @@ def test_commits_behind_an_open_transaction_are_not_known(
     row = newest(spark, lakehouse_path)["lag-held", held]
     assert row.committed_offset == 1
     assert row.commits_known_until == row.committed_at
+    # No end is known of a time before that of the sample.
+    assert (row.lag, row.lag_min, row.lag_is_bound) == (19, 0, True)
 
 
 @pytest.mark.usefixtures("topics")
@@ -273,6 +277,9 @@ def test_groups_are_judged_by_their_last_commits(
     assert {r.window_commits for r in rows.values()} == {2, 10}
     assert outcome.summary["lag_by_status"] == {"OK": 1, "REWIND": 1, "STALL": 1, "STOP": 1}
     assert "4 partitions: 1 OK, 1 REWIND, 1 STALL, 1 STOP; groups with status ERR: " in outcome.out
+    assert re.search(r"Lag of 4 groups: at most \d+, most dead: at most \d+\n", outcome.out)
+    assert "; of 4 nothing but a bound is known yet: no earlier sample" in outcome.out
+    assert outcome.summary["lag_bounds"] == 4
 
 
 def test_many_groups_take_few_requests(

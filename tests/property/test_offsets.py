@@ -39,7 +39,7 @@ OFFSETS = st.one_of(
     st.integers(0, 1),
     st.integers(0, 50),
     st.integers(0, 100_000),
-    st.sampled_from([-1, 2**62, 2**63 - 1]),
+    st.sampled_from([-(2**63), -1, 2**62, 2**63 - 1]),
 )
 
 
@@ -113,6 +113,8 @@ class Model:
         self.unchanged: dict[tuple[object, ...], tuple[datetime | None, int]] = {}
 
     def take(self, row: Row) -> None:
+        if (row["committed_offset"] or 0) < 0:  # to clients it is none
+            row = {**row, "committed_offset": None}
         of = key(row)
         last, largest = self.last.get(of), self.largest.get(of)
         at = row["record_timestamp"] or row["commit_timestamp"]
@@ -132,7 +134,7 @@ class Model:
         self._sum_up(row, at, step, largest, skipped)
         if row["is_tombstone"]:
             self.farthest.pop(of, None)
-        else:
+        elif own is not None:
             self.farthest[of] = max(own, self.farthest.get(of, own))
         if step is not None and step > 0:
             self.largest[of] = max(step, largest or 0)
@@ -177,7 +179,7 @@ class Model:
         if row["is_tombstone"]:
             sums["tombstones"] += 1
             return
-        if not sums["commits"]:
+        if sums["first"] is None:
             sums["first"] = row["committed_offset"]
         sums["commits"] += 1
         sums["times"] += [] if at is None else [at]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
+from detectors import transform
 from detectors.model import anomaly_id
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
@@ -34,6 +35,7 @@ from schemas.tables import (
 )
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
+from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 
 if TYPE_CHECKING:
@@ -181,6 +183,77 @@ def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_p
     for name in (ANOMALIES.name, GROUP_STATES.name):
         now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
         assert now.exceptAll(table(spark, root, name, "one").drop("anomalies_run")).isEmpty()
+
+
+def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    """As of the first run: what came after the last commit that was read is taken for lag."""
+    shutil.copytree(root, tmp_path / "lakehouse")
+    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
+    options = ("--lakehouse", lakehouse.root, "--cluster", "one")
+    at = dt.datetime(2027, 1, 1, tzinfo=dt.timezone.utc)
+    sample = {"topic": "t", "lag_run": 0, "sampled_at": at, "status": "OK", "group_status": "OK"}
+    rows = [
+        {**sample, "group_id": group, "topic_partition": p, "lag": lag, "lag_is_bound": is_bound}
+        for group, p, lag, is_bound in (
+            *(("healthy-ctl", 0, 0, False), ("healthy-ctl", 1, 926, True)),
+            *(("orders-storm", 0, 5, False), ("orders-storm", 1, None, None)),
+        )
+    ]
+    lakehouse.append(LAG, rows, RunId("lag", 0))
+    lakehouse.runs.note(RunId("lag", 0), rows={LAG.name: len(rows)})
+    shown = run("anomalies", *options).out
+    assert re.search(r"healthy-ctl .* at most 926", shown)
+    assert re.search(r"orders-storm .* 5\s", shown)
+    health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
+    assert {g: (r.total_lag, r.total_lag_is_bound) for g, r in health.items() if r.total_lag} == {
+        "healthy-ctl": (926, True),
+        "orders-storm": (5, False),
+    }
+    metrics, page = tmp_path / "m.prom", tmp_path / "r.html"
+    line = ("--only", "report", "--metrics", metrics, "--output", page)
+    assert run("pipeline", *options, *line).status == 0
+    lags = [
+        x for x in metrics.read_text("utf-8").splitlines() if x.startswith("groupledger_group_")
+    ]
+    assert [x.split()[-1] for x in lags if "orders-storm" in x] == ["5.0"]
+    assert not [x for x in lags if "healthy-ctl" in x]
+    groups = data_of(page)["groups"]
+    is_bound = column_of(groups, "total_lag_is_bound")
+    named = dict(zip(column_of(groups, "group_id"), is_bound, strict=True))
+    assert named["healthy-ctl"] is True
+    told = run("explain", *options, "--group", "healthy-ctl", "--until", "2027-01-01 00:00:01")
+    assert "Lag at most 926 records in 2 partitions" in told.out
+
+
+def test_what_a_group_is_behind_at_most_is_no_lag_to_detectors(spark: SparkSession) -> None:
+    at = dt.datetime(2027, 1, 1, tzinfo=dt.timezone.utc)
+    samples = {
+        "keeps-up": [("t", 0, False), ("u", 926, True)],
+        "waits": [("t", 5, False), ("t", 926, True), ("u", 7, True)],
+        "at-the-end": [("t", 0, False), ("u", None, None)],
+        "of-an-old-release": [("t", 5, None)],
+    }
+    rows = [
+        (group, 3, topic, at, lag, is_bound)
+        for group, of_group in samples.items()
+        for topic, lag, is_bound in of_group
+    ]
+    schema = (
+        "group_id STRING, lag_run BIGINT, topic STRING, sampled_at TIMESTAMP, lag BIGINT, "
+        "lag_is_bound BOOLEAN"
+    )
+    told = {
+        row.group_id: (row.lag, [tuple(t) for t in row.topics])
+        for row in transform._lags(spark.createDataFrame(rows, schema)).collect()
+    }
+    assert told == {
+        "keeps-up": (None, [("t", 0), ("u", None)]),
+        "waits": (5, [("t", None), ("u", None)]),
+        "at-the-end": (0, [("t", 0), ("u", None)]),
+        "of-an-old-release": (5, [("t", 5)]),
+    }
 
 
 def test_the_front_page_of_a_log_without_times_has_the_last_state(

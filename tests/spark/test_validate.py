@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from benchmarks.generate import SCHEMA
 from dq.declared import filled, suites
 from dq.validation import EvaluationError, Given, evaluate
 from jobs.runtime import validate as job
@@ -25,6 +26,7 @@ from schemas.columns import ArrayOf, StructOf, arrow_schema
 from schemas.placement import partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
 from tests.conftest import RECORDINGS
+from tests.factories import assignment, group_metadata, member, offset_commit, subscription
 from tests.support.jobs import run, succeed, table
 
 if TYPE_CHECKING:
@@ -115,6 +117,9 @@ BROKEN = {
         "silver.quarantine", {}, copies=11
     ),
     "silver.offset_commits: partition_is_named": Broken("silver.offset_commits", {"topic": "NULL"}),
+    "silver.offset_commits: partition_is_no_number_below_zero": Broken(
+        "silver.offset_commits", {"topic_partition": "-1"}
+    ),
     "silver.offset_commits: offset_is_no_number_below_zero": Broken(
         "silver.offset_commits", {"committed_offset": "-2"}
     ),
@@ -173,6 +178,21 @@ BROKEN = {
     ),
     "gold.partition_owners: known_until_is_within_the_ownership": Broken(
         "gold.partition_owners", {"known_until": BEFORE}
+    ),
+    "gold.partition_owners: member_owns_a_partition_once": Broken(
+        "gold.partition_owners", {"record_offset": "record_offset + 1"}, copies=1
+    ),
+    "gold.partition_owners: coordinator_gives_a_partition_once": Broken(
+        "gold.partition_owners",
+        {
+            "group_type": "'consumer'",
+            "member_id": "'another'",
+            "valid_from": "valid_from - INTERVAL 1 SECOND",
+        },
+        copies=1,
+    ),
+    "gold.partition_owners: partition_is_no_number_below_zero": Broken(
+        "gold.partition_owners", {"topic_partition": "-1"}
     ),
     "gold.partition_owners: partition_has_one_owner": Broken(
         "gold.partition_owners", {"member_id": "'another'"}, copies=1
@@ -481,6 +501,54 @@ def test_a_failing_expectation_is_printed_with_its_query(
     seen = on_views(row.query, lambda name: f"delta.`{lakehouse.path(all_tables()[name])}`")
     assert spark.sql(seen).count() == row.rows_unexpected
     assert {json.loads(key)["sequence"] for key in row.sample} == {2}
+
+
+def test_an_odd_log_is_a_warning_and_makes_no_table_wrong(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What clients commit and what assignors give, Kafka's coordinator takes as it is."""
+    root, path = str(tmp_path / "lakehouse"), tmp_path / "odd.parquet"
+    given = assignment(AssignedPartitions=[{"Topic": "orders", "Partitions": [0, 0, -1]}])
+    both = [member(memberId=m, subscription=subscription(), assignment=given) for m in ("a", "b")]
+    of_a = {"group": "billing", "partition": 0}
+    records = [
+        group_metadata(*both, protocol="broadcast", generation=1),
+        *(offset_commit(key=of_a, offset=n) for n in (7, -1, -(2**63), 8)),
+        offset_commit(key={**of_a, "partition": 1}, offset=-1),
+        offset_commit(key={**of_a, "partition": -1}, offset=5),
+        # Another assignor is as generous, and those that it leaves alone go on.
+        group_metadata(*both, member(memberId="c", assignment=given), generation=2),
+    ]
+    at = 1_700_000_000_000
+    rows = [
+        ("__consumer_offsets", partition_for("billing", 50), n, at + n, "CreateTime", *pair)
+        for n, pair in enumerate(records)
+    ]
+    values = [dict(zip(SCHEMA.names, row, strict=True)) for row in rows]
+    pq.write_table(pa.Table.from_pylist(values, SCHEMA), path)
+    outcome = run("pipeline", "--records", path, "--lakehouse", root, "--strict")
+    assert outcome.status == 0, outcome.out
+    failed = {
+        (r.table_name, r.expectation): (r.severity, r.rows_unexpected)
+        for r in table(spark, root, RESULTS.name).where("NOT success").collect()
+    }
+    assert failed == {
+        ("silver.offset_commits", "partition_is_no_number_below_zero"): ("warning", 1),
+        ("silver.offset_commits", "offset_is_no_number_below_zero"): ("warning", 3),
+        ("gold.partition_owners", "partition_has_one_owner"): ("warning", 4),
+        ("gold.partition_owners", "partition_is_no_number_below_zero"): ("warning", 3),
+    }
+    assert outcome.summary["expectations_failed"] == len(failed)
+    assert outcome.summary["expectations_still_failing"] == 0
+    assert "warning gold.partition_owners partition_has_one_owner: 4 of 6 rows." in outcome.out
+    # The log remains what it is, and nobody can repair it.
+    again = run("validate", "--lakehouse", root)
+    assert (again.status, again.summary["expectations_still_failing"]) == (0, 0)
+    assert table(spark, root, "gold.offset_moves").count() == 0
+    owners = table(spark, root, "gold.partition_owners").where("topic_partition = 0").collect()
+    assert {row.member_id for row in owners} == {"a", "b", "c"}
+    last = table(spark, root, "gold.committed_offsets").orderBy("topic_partition").collect()
+    assert [row.committed_offset for row in last] == [5, 8, None]
 
 
 def test_tables_that_were_made_anew_are_looked_at_whole(

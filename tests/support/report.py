@@ -207,7 +207,13 @@ def _offset(name: str, n: int) -> dict[str, object]:
 
 
 def _lag(_name: str, n: int) -> dict[str, object]:
-    row = {"sampled_at": _at(n), "lag": n * 10, "partitions": 6, "lag_seconds": 1.5}
+    row = {
+        "sampled_at": _at(n),
+        "lag": n * 10,
+        "is_bound": n == 0,
+        "partitions": 6,
+        "lag_seconds": 1.5,
+    }
     return {**row, "status": ("OK", "WARN", "STOP")[n % 3]}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pytest
 
-from sources.coverage import Extent, Range, coverage
+from sources.coverage import Extent, Range, coverage, holes_by_partition
 
 TOPIC = "__consumer_offsets"
 
@@ -59,3 +61,23 @@ def test_every_offset_without_a_record_has_a_reason() -> None:
         (2, 3, 0, None, None, [(0, 1, "not read"), (2, 3, "compacted")]),
         (3, 3, 2, 2, 3, [(0, 1, "not read")]),
     ]
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 50, 100])
+def test_each_partition_has_its_own_holes(partitions: int) -> None:
+    """However many have some: as Spark gives them, by topic, partition and offset."""
+    holes = [
+        (topic, partition, 10 * (n + 1), 10 * (n + 1) + partition % 7)
+        for topic in (TOPIC, "another")
+        for partition in range(partitions)
+        for n in range(1 + partition % 3)
+    ]
+    names = ["topic", "record_partition", "start_offset", "end_offset"]
+    kinds = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
+    of_names = zip(*holes, strict=True) if holes else [()] * len(names)
+    columns = [pa.array(values, kind) for values, kind in zip(of_names, kinds, strict=True)]
+    found = holes_by_partition(pa.table(columns, names=names))
+    assert len(found) == 2 * partitions
+    assert [
+        (*position, *hole) for position, of_it in found.items() for hole in of_it.tolist()
+    ] == holes

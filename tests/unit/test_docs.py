@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from docs import accuracy, alerts, detection, markdown, messages, options, performance
 from docs.tables import PAGE, page
+from jobs.runtime.command_line import COMMANDS
 from jobs.runtime.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
 
@@ -26,6 +29,12 @@ def test_the_page_of_tables_is_what_the_declarations_say() -> None:
 def test_the_page_of_options_is_what_the_declarations_say() -> None:
     text = options.PAGE.read_text("utf-8")
     assert text == options.page(), "run: PYTHONPATH=. .venv/bin/python docs/options.py"
+
+
+def test_the_readme_has_all_jobs() -> None:
+    text = (accuracy.ROOT / "README.md").read_text("utf-8")
+    (listed,) = re.findall(r"\| job \| does \|\n\|---\|---\|\n((?:\|.*\n)+)", text)
+    assert sorted(re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)) == sorted(COMMANDS)
 
 
 def test_the_page_of_states_has_the_measured_errors() -> None:

@@ -11,7 +11,7 @@ import pytest
 from lakehouse.errors import SourceError
 from offsets.burrow import Window, evaluate
 from offsets.ends import EndHistory
-from offsets.measure import Lag, known_until, measure
+from offsets.measure import NO_OFFSET, Lag, known_until, measure
 from sources.log_offsets import UnsupportedError, client_options
 
 if TYPE_CHECKING:
@@ -193,10 +193,42 @@ class TestMeasure:
         assert (measured.lag, measured.lag_min, measured.lag_max) == (0, 0, 500)
         assert self.seconds(measured) == (0.0, 0.0, 0.0)
 
+    @pytest.mark.parametrize("committed", [None, -1, -1001])
+    def test_a_number_below_zero_is_no_offset(self, committed: int | None) -> None:
+        """Clients take it for none (`ConsumerCoordinator.fetchCommittedOffsets`)."""
+        measured = measure(
+            committed, 0, self.ends, commits=[7, committed], commits_at=[0, 1], known_until=2
+        )
+        assert measured == Lag(status_reason=NO_OFFSET, commits_known_until=2)
+
+    @pytest.mark.parametrize("none", [None, -1])
+    def test_a_commit_of_no_offset_is_none_of_the_window(self, none: int | None) -> None:
+        at = [n * SECOND for n in range(7190, 7200)]
+        measured = measure(
+            *(1100, 0, self.ends),
+            commits=[*(1100,) * 8, none, 1100],
+            commits_at=at,
+            known_until=7200 * SECOND,
+        )
+        assert (measured.window_commits, measured.status) == (9, "STALL")
+
     def test_without_a_sample_before_it_is_an_upper_bound(self) -> None:
         measured = self.as_of(-10, 60)
         assert (measured.lag, measured.lag_min, measured.lag_max) == (40, 0, 40)
+        assert measured.lag_is_bound
         assert self.seconds(measured) == (None, 0.0, None)
+
+    @pytest.mark.parametrize(
+        ("until", "committed"),
+        [
+            (-10, 100),  # at the end, which cannot have been further on before
+            (5400, 60),  # between two samples: an estimate
+            (7200, 60),  # at a sample: exact
+            (7300, 60),
+        ],
+    )
+    def test_what_more_is_known_of_is_no_bound(self, until: int, committed: int) -> None:
+        assert self.as_of(until, committed).lag_is_bound is False
 
     def test_a_log_that_did_not_grow_leaves_no_doubt(self) -> None:
         measured = self.as_of(5, 60, EndHistory([0, 10 * SECOND], [100, 100]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.history import _chunk, rebuild
-from tests.support.records import HOUR, MINUTE, SECOND, Records
+from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_history_truth import as_text, assert_same
 from timeline.fold import Fold
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState
@@ -284,6 +284,19 @@ def test_a_consumer_group_of_which_no_member_is_known_is_not_called_empty() -> N
     log.current("a", None).member("a", gone=True).epoch(8).wait(SECOND)
     log.target(8, b=[0, 1]).current("b", 8, [0, 1])
     assert states(whole_and_cut(log.log())) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_no_phase_of_an_epoch_is_over_after_all_members_got_there(is_known: bool) -> None:  # noqa: FBT001
+    """Also where a log has a target assignment once more, which no coordinator writes."""
+    log = Records().wait(0, hole=True).epoch(5)
+    if is_known:
+        log.member("a")
+    log.target(5, a=[0]).wait(MINUTE).member("a").current("a", 5, [0], previous=4)
+    log.wait(HOUR).target(5, a=[0])
+    (row,) = generations(whole_and_cut(log.log()))
+    assert row["stable_at"] == START + MINUTE
+    assert row["join_completed_at"] == (START if is_known else None)
 
 
 def test_a_consumer_group_that_the_last_member_leaves_is_empty() -> None:

@@ -96,7 +96,15 @@ def test_names_keep_their_letters_and_unsure_attempts_are_not_counted() -> None:
 def test_a_lag_without_a_log_is_said() -> None:
     lag = {"sampled_at": 1_500, "lag": None, "partitions": 0, "group_status": None}
     (event,) = events(NONE | {"lag": [lag]}, 0, 2_000)
-    assert event.text == "None of the partitions that the group commits has a log."
+    assert event.text == "None of the partitions that the group commits has a log and an offset."
+
+
+def test_a_lag_that_is_a_bound_is_said_to_be_one() -> None:
+    lag = {"sampled_at": 1_500, "lag": 926, "partitions": 2, "group_status": "OK"}
+    found = (NONE | {"lag": [lag | {"is_bound": is_bound}]} for is_bound in (True, False, None))
+    bound, *others = (events(rows, 0, 2_000)[0].text for rows in found)
+    assert bound == "Lag at most 926 records in 2 partitions, status OK."
+    assert others == ["Lag 926 records in 2 partitions, status OK."] * 2
 
 
 def doubted(name: str, known_until: int | None, end: int | None) -> dict[str, Any]:
