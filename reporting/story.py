@@ -187,10 +187,10 @@ def _lag(samples: Iterable[Row]) -> Iterator[Event]:
 
 def is_unknown(row: Row, end: str, since: int, until: int) -> bool:
     """Return whether it is not known, at some time of a window, what a row of a period says."""
-    known_until = row["known_until"]
-    return (
-        known_until is not None and known_until < until and (row[end] is None or row[end] > since)
-    )
+    known_until, ends = row["known_until"], row[end]
+    if known_until is None or known_until >= until:
+        return False
+    return ends is None or ends > max(since, known_until)
 
 
 def _unknown(
@@ -207,11 +207,7 @@ def _unknown(
         known = [end for end in ends if end is not None]
         how_long = f"for up to {duration(max(known) - at)}" if known == ends else "and so still"
         partitions = {(row["topic"] or row["topic_id"], row["topic_partition"]) for row in owned}
-        what = (
-            [f"whether {_named(stays)} {'was' if len(stays) == 1 else 'were'} still there"]
-            if stays
-            else []
-        )
+        what = [f"whether {_named(stays)} stayed"] if stays else []
         what += [f"who owned {_many(len(partitions), 'partition')}"] if partitions else []
         text = f"Not known from here on, {how_long} (records are missing): {', and '.join(what)}."
         yield Event(at, "unknown", text, None)

@@ -129,18 +129,18 @@ def test_from_when_on_members_and_owners_are_not_known_is_said_once() -> None:
     assert (first.at, first.kind, first.record) == (60_000, "unknown", None)
     assert first.text == (
         "Not known from here on, for up to 3 min (records are missing): whether 3 members (a, b)"
-        " were still there, and who owned 1 partition."
+        " stayed, and who owned 1 partition."
     )
     assert second.at == 120_000
     assert second.text == (
-        "Not known from here on, and so still (records are missing): whether 1 member (later) was"
-        " still there."
+        "Not known from here on, and so still (records are missing): whether 1 member (later)"
+        " stayed."
     )
 
 
 @pytest.mark.parametrize(("since", "until"), [(0, 60_000), (180_000, 200_000)])
 def test_what_is_known_of_a_window_is_not_doubted(since: int, until: int) -> None:
-    found = NONE | {"members": [doubted("a", 60_000, 180_000)]}
+    found = NONE | {"members": [doubted("a", 60_000, 180_000), doubted("b", 30_000, 30_000)]}
     assert events(found, since, until) == []
 
 
