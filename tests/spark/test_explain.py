@@ -164,7 +164,7 @@ def test_from_a_gap_on_members_and_owners_are_not_known(
     assert event["text"].startswith("Not known from here on, for up to ")
     assert "(records are missing): whether 1 member (client-a) stayed, and" in event["text"]
     assert event["text"].endswith(", and who owned 2 partitions.")
-    assert "not known from 22:13:20 (records are missing)" in shown
+    assert "not known from 2023-11-14 22:13:20 (records are missing)" in shown
     doubted = {o["client_id"] for o in found["owners"] if o["known_until"] is not None}
     assert doubted == {"client-a", "client-b"}
     (page,) = data_of(path)["shown"]
