@@ -8,7 +8,8 @@ WHERE group_id = 'crash-loop'
 ORDER BY sequence;
 
 -- Who owned a partition at that moment?
--- Each group has its own. Without a WHERE this is the assignment of the whole cluster at that time.
+-- Each group has its own. Without a WHERE this is the assignment of the whole cluster at that time. Where records are
+-- missing that may tell of another owner, who it is and since when is null.
 SELECT group_id, topic, topic_partition AS partition, client_id, client_host, generation, since
 FROM owners_at(TIMESTAMP '2026-11-21 07:01:15')
 WHERE topic = 'orders' AND topic_partition = 2
@@ -55,7 +56,7 @@ FROM (
   ) AS next_owner_at
   FROM gold.partition_owners
 )
-WHERE next_owner_at > valid_to
+WHERE next_owner_at > valid_to AND known_until IS NULL
 ORDER BY ms DESC, owner_gone, group_id, partition
 LIMIT 6;
 
@@ -83,6 +84,7 @@ JOIN gold.partition_owners AS owners
   AND commits.topic_partition = owners.topic_partition
   AND commits.record_timestamp >= owners.valid_from
   AND (owners.valid_to IS NULL OR commits.record_timestamp < owners.valid_to)
+  AND (owners.known_until IS NULL OR commits.record_timestamp <= owners.known_until)
 WHERE NOT commits.is_tombstone
 GROUP BY owners.group_id, owners.client_id
 ORDER BY commits_a_minute DESC, owners.client_id

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _NO_DELTA = {"DATA_SOURCE_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG"}
 _NO_TABLE = {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}
+_OF_OWNER = ("member_id", "group_instance_id", "client_id", "client_host", "generation")
 
 
 def lakehouse(spark: SparkSession, path: str, cluster: str | None = None) -> Ledger:
@@ -117,12 +118,17 @@ class Ledger:
         return rows.orderBy("started_at", "kind", "group_id")
 
     def owners(self, at: str | dt.datetime, group: str | None = None) -> DataFrame:
-        """Return who owned each partition at a time."""
+        """Return who owned each partition at a time.
+
+        The owner is null behind `known_until`, where records are missing that may tell of another.
+        """
         from pyspark.sql import functions as F  # noqa: PLC0415
 
         rows, moment = _of(self.table("gold.partition_owners"), group), _moment(at)
         is_over = F.coalesce(F.col("valid_to") <= moment, F.lit(False))  # noqa: FBT003 - a literal
         rows = rows.where((F.col("valid_from") <= moment) & ~is_over)
+        is_known = F.col("known_until").isNull() | (F.col("known_until") >= moment)
+        rows = rows.withColumns({name: F.when(is_known, F.col(name)) for name in _OF_OWNER})
         return rows.orderBy("cluster", "group_id", "topic", "topic_partition")
 
 

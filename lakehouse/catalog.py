@@ -6,6 +6,7 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from lakehouse.errors import error_classes
 from lakehouse.tables import sql_literal
 from schemas.tables import all_tables
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"
 _TABLE, _VIEW = "TABLE", "VIEW"
+_NO_COLUMN = "UNRESOLVED_COLUMN.WITH_SUGGESTION"
 # How the comment begins of the databases that `register` makes.
 _OURS = "groupledger:"
 
@@ -93,11 +95,13 @@ def register(
     for name, text in texts.items():
         if name not in wanted or not _named(text) & tables.keys() <= made:
             continue
-        if name in views:
-            comment = sql_literal(description(text))
-            sql(f"CREATE OR REPLACE VIEW {name} COMMENT {comment} AS {text}")
-        else:
-            sql(text)
+        head = f"CREATE OR REPLACE VIEW {name} COMMENT {sql_literal(description(text))} AS "
+        try:
+            sql(head + text if name in views else text)
+        except Exception as error:
+            # An older release made the table, and the next run that writes to it adds the column.
+            if _NO_COLUMN not in error_classes(error):
+                raise
     if any(name.startswith(f"{_LAYER_OF_VIEWS}.") for name in wanted):
         lakehouse.spark.catalog.setCurrentDatabase(_LAYER_OF_VIEWS)
 

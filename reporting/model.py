@@ -63,14 +63,14 @@ PANELS = {
         (
             *("member_id", "group_instance_id", "client_id", "client_host", "first_generation"),
             *("last_generation", "joined_at", "joined_at_min", "left_at", "left_at_min"),
-            "end_cause",
+            *("end_cause", "known_until"),
         ),
         700,
     ),
     "owners": Panel(
         (
             *("topic", "topic_partition", "client_id", "group_instance_id", "client_host"),
-            *("generation", "valid_from", "valid_to"),
+            *("generation", "valid_from", "valid_to", "known_until"),
         ),
         1_000,
     ),

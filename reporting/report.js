@@ -168,8 +168,12 @@
   const isNumeric = (kind) => kind === "number" || kind === "ms";
   const valueOf = ([, value], row) => (typeof value === "string" ? row[value] : value(row));
 
-  function inWords([, , kind], value) {
-    if (isNone(value)) return kind === "until" ? "still" : "";
+  /** Gives the text of a cell; what has no end goes on, unless records are missing that may tell of its end. */
+  function inWords(column, row) {
+    const [, , kind] = column;
+    const value = valueOf(column, row);
+    if (isNone(value) && kind === "until") return isNone(row.known_until) ? "still" : "not known";
+    if (isNone(value)) return "";
     if (TIMES.includes(kind)) return clock(value, kind !== "s");
     if (kind === "number") return number(value);
     if (kind === "ms") return duration(value);
@@ -180,7 +184,7 @@
     const [, , kind, how = {}] = column;
     const value = valueOf(column, row);
     const isTime = TIMES.includes(kind) && !isNone(value);
-    const content = how.cell ? how.cell(row) : isTime ? time(value, kind !== "s") : inWords(column, value);
+    const content = how.cell ? how.cell(row) : isTime ? time(value, kind !== "s") : inWords(column, row);
     return make(kind ? `td.${kind}` : "td", content);
   }
 
@@ -222,7 +226,7 @@
     const told = columns.filter((column) => valueOf(column, row) || column[2] === "until");
     const pairs = told
       .filter(([, , kind]) => kind !== "long")
-      .map((column) => [make("dt", column[0]), make("dd", inWords(column, valueOf(column, row)))]);
+      .map((column) => [make("dt", column[0]), make("dd", inWords(column, row))]);
     tip.replaceChildren(make("b", printable(title)), make("dl", pairs));
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
@@ -658,6 +662,8 @@
   const partitionOf = (row) => `${printable(row.topic ?? "?")}/${row.topic_partition ?? "?"}`;
   const PARTITION = ["partition", partitionOf, "id"];
   const HOST = ["host", (row) => bare(row.client_host)];
+  const NOT_KNOWN = "not known: records are missing";
+  const NOT_KNOWN_FROM = ["not known from", "known_until", "exact"];
 
   function details() {
     const target = byId("details");
@@ -939,8 +945,9 @@
       for (const [lane, shade] of this.lookOf) {
         for (const m of this.rows.members.filter((row) => this.laneOf(row) === lane)) {
           const gone = m.left_at ?? data.as_of;
-          const sure = Math.max(m.left_at_min ?? gone, m.joined_at);
-          const bar = (begin, end, opacity) =>
+          const isKnown = isNone(m.known_until);
+          const sure = Math.max((isKnown ? m.left_at_min : m.known_until) ?? gone, m.joined_at);
+          const bar = (begin, end, opacity, title) =>
             rows.push({
               ...m,
               ...shade,
@@ -948,10 +955,11 @@
               begin,
               end,
               opacity,
+              title,
               stroke: opacity < 1 ? PLAIN : shade.colour,
             });
           if (m.joined_at_min !== null && m.joined_at_min < m.joined_at) bar(m.joined_at_min, m.joined_at, 0.3);
-          if (sure < gone) bar(sure, gone, 0.3);
+          if (sure < gone) bar(sure, gone, 0.3, isKnown ? null : NOT_KNOWN);
           bar(m.joined_at, sure, 1);
         }
       }
@@ -970,14 +978,15 @@
         legend: [["faint: may have been a member", OTHERS]],
         rows,
         data: this.rows.members,
-        tip: whoIs,
+        tip: (m) => m.title ?? whoIs(m),
         columns: [
           ["client", whoIs, "id"],
           HOST,
           ["from", "joined_at", "exact"],
           ["not before", "joined_at_min", "exact"],
+          NOT_KNOWN_FROM,
           ["to", "left_at", "until"],
-          ["lasted", (m) => (m.left_at ?? data.as_of) - m.joined_at, "ms"],
+          ["lasted", (m) => (m.known_until ?? m.left_at ?? data.as_of) - m.joined_at, "ms"],
           ["end", "end_cause", "word"],
           ["first generation", "first_generation", "number"],
           ["last generation", "last_generation", "number"],
@@ -1003,14 +1012,15 @@
 
     ownerPart() {
       const { rows, partitions, remark } = this.inLanes("owners");
-      const drawn = rows.map((o) => ({
-        ...o,
-        ...(this.lookOf.get(this.laneOf(o)) || OTHERS),
-        begin: o.valid_from,
-        end: o.valid_to ?? data.as_of,
-        stroke: PLAIN,
-        opacity: 1,
-      }));
+      const drawn = rows.flatMap((o) => {
+        const end = o.valid_to ?? data.as_of;
+        const sure = Math.max(o.known_until ?? end, o.valid_from);
+        const look = this.lookOf.get(this.laneOf(o)) || OTHERS;
+        const bar = { ...o, ...look, begin: o.valid_from, end: sure, stroke: PLAIN, opacity: 1 };
+        const unknown = { ...bar, ...OTHERS, begin: sure, end, opacity: 0.3, title: NOT_KNOWN };
+        return sure < end ? [bar, unknown] : [bar];
+      });
+      const isDoubted = drawn.some((o) => o.title);
       const owners = new Set(rows.map(this.laneOf));
       const seen = [...this.lookOf].filter(([lane]) => owners.has(lane));
       const others = owners.size - seen.length;
@@ -1019,17 +1029,22 @@
         title: "Owners of partitions",
         text: `${partitions}; ${many(rows.length, "time")} that a member owned one`,
         remark,
-        legend: [...seen, ...(others ? [[many(others, "other owner"), OTHERS]] : [])],
+        legend: [
+          ...seen,
+          ...(others ? [[many(others, "other owner"), OTHERS]] : []),
+          ...(isDoubted ? [[`faint: ${NOT_KNOWN}`, OTHERS]] : []),
+        ],
         rows: drawn,
         data: this.rows.owners,
-        tip: partitionOf,
+        tip: (o) => (o.title ? `${partitionOf(o)}: ${o.title}` : partitionOf(o)),
         columns: [
           PARTITION,
           ["owner", whoIs, "id"],
           HOST,
           ["from", "valid_from", "exact"],
+          NOT_KNOWN_FROM,
           ["to", "valid_to", "until"],
-          ["lasted", (o) => (o.valid_to ?? data.as_of) - o.valid_from, "ms"],
+          ["lasted", (o) => (o.known_until ?? o.valid_to ?? data.as_of) - o.valid_from, "ms"],
           ["generation", "generation", "number"],
         ],
       };

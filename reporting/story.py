@@ -41,7 +41,7 @@ class Event:
 
     Attributes:
         at: when, in epoch milliseconds; before the window of what began earlier.
-        kind: rebalance, state, lag, or the severity of an anomaly.
+        kind: rebalance, state, lag, unknown, or the severity of an anomaly.
         text: a sentence.
         record: partition and offset of the record in `__consumer_offsets` that proves it; None if
             no record does.
@@ -60,7 +60,7 @@ def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[E
 
     Args:
         found: rows of the group that touch the window, times in epoch milliseconds, by `states`,
-            `generations`, `anomalies` and `lag`.
+            `generations`, `anomalies`, `lag`, `owners` and `members`.
         since: start of the window, in epoch milliseconds.
         until: its end.
     """
@@ -69,6 +69,7 @@ def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[E
         *_states(found["states"]),
         *_anomalies(found["anomalies"]),
         *_lag(found["lag"]),
+        *_unknown(found["members"], found["owners"], since, until),
     ]
     in_window = (e for e in every if e.kind in _LASTING or since <= e.at < until)
     return sorted(in_window, key=lambda e: (e.at, e.record or (-1, -1)))
@@ -98,7 +99,8 @@ def duration(milliseconds: float) -> str:
 
 
 # What may have begun before the window, and goes on in it.
-_LASTING = ("info", "warning", "critical", "rebalance")
+_LASTING = ("info", "warning", "critical", "rebalance", "unknown")
+_NAMED = 5
 
 
 def _many(number: int, noun: str) -> str:
@@ -181,3 +183,38 @@ def _lag(samples: Iterable[Row]) -> Iterator[Event]:
         most = "at most " if row.get("is_bound") else ""
         text = f"Lag {most}{_many(row['lag'], 'record')} in {of}{status}."
         yield Event(row["sampled_at"], "lag", text, None)
+
+
+def is_unknown(row: Row, end: str, since: int, until: int) -> bool:
+    """Return whether it is not known, at some time of a window, what a row of a period says."""
+    known_until, ends = row["known_until"], row[end]
+    if known_until is None or known_until >= until:
+        return False
+    return ends is None or ends > max(since, known_until)
+
+
+def _unknown(
+    members: Iterable[Row], owners: Iterable[Row], since: int, until: int
+) -> Iterator[Event]:
+    """Yield from when on, and for how long, records are missing that may tell of other members."""
+    doubted: dict[int, tuple[list[Row], list[Row]]] = {}
+    for number, (rows, end) in enumerate(((members, "left_at"), (owners, "valid_to"))):
+        for row in rows:
+            if is_unknown(row, end, since, until):
+                doubted.setdefault(row["known_until"], ([], []))[number].append(row)
+    for at, (stays, owned) in doubted.items():
+        ends = [row["left_at"] for row in stays] + [row["valid_to"] for row in owned]
+        known = [end for end in ends if end is not None]
+        how_long = f"for up to {duration(max(known) - at)}" if known == ends else "and so still"
+        partitions = {(row["topic"] or row["topic_id"], row["topic_partition"]) for row in owned}
+        what = [f"whether {_named(stays)} stayed"] if stays else []
+        what += [f"who owned {_many(len(partitions), 'partition')}"] if partitions else []
+        text = f"Not known from here on, {how_long} (records are missing): {', and '.join(what)}."
+        yield Event(at, "unknown", text, None)
+
+
+def _named(members: Sequence[Row]) -> str:
+    """Name some members: `3 members (a, b)`."""
+    names = sorted({r["group_instance_id"] or r["client_id"] or r["member_id"] for r in members})
+    more = ["…"] if len(names) > _NAMED else []
+    return f"{_many(len(members), 'member')} ({', '.join([*names[:_NAMED], *more])})"

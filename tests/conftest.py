@@ -75,6 +75,18 @@ def storm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def gap(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:  # noqa: ARG001
+    """A lakehouse with groups whose members changed in an hour that nobody read; as above."""
+    from tests.support.jobs import succeed  # noqa: PLC0415 - no unit test needs it
+    from tests.support.topic import with_a_gap  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("gap")
+    records, root = with_a_gap().write(folder / "records.parquet"), str(folder / "lakehouse")
+    succeed("pipeline", "--records", records, "--lakehouse", root, "--strict")
+    return root
+
+
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real broker with a listener for plain clients, one for SASL and one for TLS.
 

@@ -137,10 +137,17 @@ def assignment(version: int = 3, **values: object) -> bytes:
     return encode_message(message, version, {"AssignedPartitions": partitions, **values})
 
 
-def modern(record_type: int, values: Mapping[str, object], *, layout: str | None = None) -> Encoded:
-    """Make a record of a type with string keys: ``GroupId`` is ``billing``, others ``m-1``."""
+def modern(
+    record_type: int,
+    values: Mapping[str, object],
+    *,
+    layout: str | None = None,
+    group: str = "billing",
+    member: str = "m-1",
+) -> Encoded:
+    """Make a record of a type with string keys: a group's, or one of its members'."""
     fields = record_types()[record_type].key.root.fields
-    key = {f.name: "billing" if f.name == "GroupId" else "m-1" for f in fields}
+    key = {f.name: group if f.name == "GroupId" else member for f in fields}
     return encode_key(record_type, key), encode_value(record_type, 0, values, layout=layout)
 
 

@@ -20,7 +20,7 @@ from lakehouse.errors import UsageError
 from lakehouse.tables import OPEN_ROWS
 from reporting.model import Selection, quoted
 from reporting.read import ask, time_at
-from reporting.story import MARKS, UNKNOWN, band, events
+from reporting.story import MARKS, UNKNOWN, band, events, is_unknown
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,
@@ -28,6 +28,7 @@ from schemas.tables import (
     GROUP_HEALTH,
     GROUP_STATES,
     LAG,
+    MEMBER_SESSIONS,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
 )
@@ -182,6 +183,7 @@ def _read(
     lag = of(LAG).where(F.col("sampled_at").between(time_at(since), time_at(until)))
     if partition is not None:
         owners, hours, lag = (_of_partition(rows, partition) for rows in (owners, hours, lag))
+    doubted = of(MEMBER_SESSIONS).where("known_until IS NOT NULL")
     # A classic generation is recorded when it ends, another when it begins.
     ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
     until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
@@ -193,6 +195,7 @@ def _read(
                 *(c for c in begun.columns if not c.startswith("members_") and c != "until")
             ),
             "owners": touching(owners, "valid_from", "valid_to"),
+            "members": touching(doubted, "joined_at", "left_at"),
             # An hour may have nothing but deletions, which are no commits.
             "offsets": hours.where(
                 (F.coalesce("first_commit_at", "record_timestamp") < time_at(until))
@@ -288,18 +291,29 @@ def _show_owners(
         return
     since, until = window
     table = _table("Owners of partitions", "partition", "owner", "from", "until")
-    is_one_day = _time(since, where)[:_DATE] == _time(until, where)[:_DATE]
-    clock = _DATE + 1 if is_one_day else 0
+    day = _time(since, where)[:_DATE]
+    is_one_day = day == _time(until, where)[:_DATE]
+
+    def clock(at: int) -> str:
+        text = _time(at, where)
+        return text[_DATE + 1 :] if is_one_day and text.startswith(day) else text
+
     named = [(row["topic"] or row["topic_id"], row["topic_partition"], row) for row in owners]
     ordered = sorted(named, key=lambda n: (*n[:2], n[2]["valid_from"]))
     for topic, partition, row in ordered if is_whole else ordered[:_MOST_OWNERS]:
-        ends = row["valid_to"]
+        begins = max(row["valid_from"], since)
+        ends, known_until = row["valid_to"], row["known_until"]
         host = f" at {row['client_host']}" if row["client_host"] else ""
+        owner = f"{row['client_id'] or row['member_id']}{host}"
+        last = "" if ends is None or ends >= until else clock(ends)
+        if is_unknown(row, "valid_to", since, until):
+            last = f"not known from {clock(known_until)} (records are missing)"
+            owner = owner if known_until >= begins else "not known"
         table.add_row(
             Text(printable(f"{topic}:{partition}")),
-            Text(printable(f"{row['client_id'] or row['member_id']}{host}")),
-            _time(max(row["valid_from"], since), where)[clock:],
-            "" if ends is None or ends >= until else _time(ends, where)[clock:],
+            Text(printable(owner)),
+            clock(begins),
+            last,
         )
     out.print(table)
 

@@ -2,6 +2,8 @@
 -- given generation: NONE, REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID.
 -- A member that is not in the result was not known: UNKNOWN_MEMBER_ID. So brokers answer from 2.7.0
 -- on; earlier ones said REBALANCE_IN_PROGRESS in CompletingRebalance, too (KAFKA-10134).
+-- The answer is null where it is not known whether the member was still there, since records are
+-- missing.
 CREATE OR REPLACE FUNCTION gold.heartbeat_answers_at(at TIMESTAMP, sent_generation INT)
 RETURNS TABLE (
   cluster STRING, group_id STRING, member_id STRING, client_id STRING, state STRING,
@@ -12,6 +14,7 @@ RETURN
     states.generation,
     CASE
       WHEN states.state IN ('Empty', 'Dead') THEN 'UNKNOWN_MEMBER_ID'
+      WHEN sessions.known_until < heartbeat_answers_at.at THEN NULL
       WHEN states.generation <> heartbeat_answers_at.sent_generation THEN 'ILLEGAL_GENERATION'
       WHEN states.state = 'PreparingRebalance' THEN 'REBALANCE_IN_PROGRESS'
       ELSE 'NONE'

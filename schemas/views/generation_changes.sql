@@ -1,4 +1,5 @@
 -- One row per member that joined, left or was replaced, and per partition that moved, in a generation.
+-- Of a partition whose last owner is not known, since records are missing, replaced_member_id is null.
 SELECT cluster, group_id, generation, coalesce(join_completed_at, join_started_at) AS at,
   'member joined' AS change, m.member_id, m.client_id, m.client_host,
   CAST(NULL AS STRING) AS replaced_member_id, CAST(NULL AS STRING) AS topic,
@@ -14,14 +15,14 @@ SELECT cluster, group_id, generation, coalesce(join_completed_at, join_started_a
 FROM gold.group_generations LATERAL VIEW explode(members_replaced) replaced AS m
 UNION ALL
 SELECT cluster, group_id, generation, valid_from, 'partition moved', member_id, client_id,
-  client_host, former_member_id, topic, topic_partition
+  client_host, if(former.known_until IS NULL, former.member_id, NULL), topic, topic_partition
 FROM (
-  SELECT *, lag(member_id) OVER (
+  SELECT *, lag(struct(member_id, known_until)) OVER (
     PARTITION BY cluster, group_id, coalesce(topic, topic_id), topic_partition
     ORDER BY valid_from, record_offset
-  ) AS former_member_id
+  ) AS former
   FROM gold.partition_owners
   -- A partition of a share group has many owners at a time.
   WHERE group_type <> 'share'
 )
-WHERE member_id <> former_member_id
+WHERE member_id <> former.member_id

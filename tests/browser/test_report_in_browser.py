@@ -396,6 +396,24 @@ def test_forty_owners_look_different_and_the_others_are_counted(
     assert len(set(looks)) == len(looks) == 41
 
 
+def test_where_records_are_missing_no_owner_is_there_still(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts(["orders"], 3)
+    panels = {"members": ("joined_at", "left_at"), "owners": ("valid_from", "valid_to")}
+    for panel, (begin, end) in panels.items():
+        rows = shown.shown[0].rows[panel].to_pylist()
+        doubted = [row | {end: None, "known_until": row[begin] + 1_000} for row in rows]
+        shown.shown[0].rows[panel] = pa.Table.from_pylist(doubted)
+    opened = _open(browser, parts, tmp_path, shown)
+    opened.wait_for_charts(_STORM, 7)
+    legend = opened.texts(f"{_STORM} [data-chart=owners] .legend li")
+    assert legend[-1] == "faint: not known: records are missing"
+    for panel in panels:
+        opened.run(f"document.querySelector('[data-chart={panel}] [aria-expanded]').click()")
+        assert opened.texts(f"{_STORM} [data-chart={panel}] td.until") == ["not known"] * 3
+
+
 def test_names_of_states_are_on_one_line(
     browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
 ) -> None:

@@ -7,14 +7,17 @@ import io
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
 
 from jobs.runtime.explain import explain as explain_job
 from tests.support.jobs import query, run, run_of
 from tests.support.report import column_of, data_of
+from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, MINUTE
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from pyspark.sql import SparkSession
 
@@ -25,6 +28,10 @@ SINCE, UNTIL = "2026-11-21 07:01:08", "2026-11-21 07:01:40"
 
 def explain(root: str, *options: str) -> Outcome:
     return run("explain", "--lakehouse", root, "--cluster", "one", *options)
+
+
+def moment(millis: int) -> str:
+    return f"{dt.datetime.fromtimestamp(millis / 1_000, dt.timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 def test_a_window_is_explained_in_the_order_of_time(storm: str) -> None:
@@ -131,3 +138,44 @@ def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:
     outcome = explain(storm, "--group", "crash-loop", "--since", UNTIL, "--until", SINCE)
     assert outcome.status == 2
     assert "is not before --until" in outcome.complaint
+
+
+@pytest.mark.parametrize("group", GAP_GROUPS)
+def test_from_a_gap_on_members_and_owners_are_not_known(
+    spark: SparkSession, gap: str, tmp_path: Path, group: str
+) -> None:
+    def told(since: int, until: int, *more: str) -> tuple[dict[str, Any], str]:
+        options = ["--group", group, "--since", moment(since), "--until", moment(until), *more]
+        given = run_of(spark, gap, "explain", *options)
+        given.out = Console(record=True, width=160, file=io.StringIO())
+        explain_job(given)
+        outcome = run("explain", "--lakehouse", gap, *options)
+        assert outcome.status == 0, outcome.err
+        return outcome.summary, given.out.export_text()
+
+    def unknown(found: dict[str, Any]) -> list[dict[str, Any]]:
+        return [event for event in found["events"] if event["kind"] == "unknown"]
+
+    since, back, end = GAP_SINCE, GAP_SINCE + HOUR, GAP_SINCE + 2 * HOUR
+    path = tmp_path / "explained.html"
+    found, shown = told(since - MINUTE, end, "--html", str(path))
+    (event,) = unknown(found)
+    assert event["at"] == since
+    assert event["text"].startswith("Not known from here on, for up to ")
+    assert "(records are missing): whether 1 member (client-a) stayed, and" in event["text"]
+    assert event["text"].endswith(", and who owned 2 partitions.")
+    assert "not known from 2023-11-14 22:13:20 (records are missing)" in shown
+    doubted = {o["client_id"] for o in found["owners"] if o["known_until"] is not None}
+    assert doubted == {"client-a", "client-b"}
+    (page,) = data_of(path)["shown"]
+    for panel in ("members", "owners"):
+        assert since in column_of(page["panels"][panel]["rows"], "known_until")
+    # Amid the gap the last owner is not named, and behind it all are known.
+    found, shown = told(since + 10 * MINUTE, back - 10 * MINUTE)
+    assert len(unknown(found)) == 1
+    assert re.search(r":0\s+not known\s+22:23:20\s+not known from 22:13:20", shown)
+    assert "client-a at" not in shown
+    found, shown = told(back + MINUTE, end)
+    assert {o["known_until"] for o in found["owners"]} == {None}
+    assert "who owned" not in shown
+    assert "not known from" not in shown

@@ -36,6 +36,7 @@ from schemas.tables import (
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, query, run, succeed, table
 from tests.support.report import column_of, data_of
+from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -358,6 +359,42 @@ def test_owners_at_a_time_are_the_assignment_in_force(spark: SparkSession, root:
         " WHERE cluster = 'one' AND group_id = 'orders-storm' ORDER BY ALL",
     )
     assert [tuple(row.values()) for row in rows] == expected
+
+
+@pytest.mark.parametrize("group", GAP_GROUPS)
+def test_owners_are_not_known_where_records_are_missing(gap: str, group: str) -> None:
+    def owners(at: int) -> list[tuple[object, ...]]:
+        found = query(
+            gap,
+            f"SELECT topic_partition, client_id, member_id IS NULL AND generation IS NULL AND since"
+            f" IS NULL AS unknown, not_known_since FROM owners_at(timestamp_millis({at}))"
+            f" WHERE group_id = '{group}' ORDER BY ALL",
+        )
+        return [tuple(row.values()) for row in found]
+
+    def answers(at: int) -> dict[str, str | None]:
+        text = f"SELECT * FROM heartbeat_answers_at(timestamp_millis({at}), 1)"
+        found = query(gap, f"{text} WHERE group_id = '{group}'")
+        return {row["client_id"]: row["answer"] for row in found}
+
+    first, second = (0, 1) if group == "gap-modern" else (1, 0)
+    before = [(0, "client-a", False, None), (1, "client-b", False, None)]
+    assert owners(GAP_SINCE) == before
+    since = "2023-11-14 22:13:20"
+    assert owners(GAP_SINCE + HOUR // 2) == [(0, None, True, since), (1, None, True, since)]
+    after = sorted([(first, "client-c", False, None), (second, "client-b", False, None)])
+    assert owners(GAP_SINCE + HOUR) == after
+    # A move from an owner that may not have been the last one is told without it.
+    moves = query(
+        gap,
+        "SELECT replaced_member_id AS former FROM gold.generation_changes"
+        f" WHERE group_id = '{group}' AND change = 'partition moved'",
+    )
+    assert moves
+    assert {row["former"] for row in moves} == {None}
+    if group == "gap-classic":
+        assert answers(GAP_SINCE) == {"client-a": "NONE", "client-b": "NONE"}
+        assert answers(GAP_SINCE + HOUR // 2)["client-a"] is None
 
 
 def test_rebalances_per_hour_add_up(spark: SparkSession, root: str) -> None:

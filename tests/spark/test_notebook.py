@@ -19,6 +19,7 @@ from groupledger.application import home
 from lakehouse.catalog import foreign_layers, function_texts, layers
 from lakehouse.errors import LakehouseError, UsageError
 from tests.support.jobs import query
+from tests.support.topic import GAP_GROUPS, GAP_SINCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +85,16 @@ def test_the_methods_give_what_sql_gives(own: SparkSession, storm: str) -> None:
         "SELECT group_id, client_id FROM owners_at(TIMESTAMP '2026-11-21 07:01:15')"
         " WHERE topic_partition = 2 ORDER BY group_id",
     )
+
+
+def test_an_owner_is_null_where_records_are_missing(own: SparkSession, gap: str) -> None:
+    lh = groupledger.lakehouse(own, gap)
+    for group in GAP_GROUPS:
+        for minutes, known in ((0, True), (30, False), (60, True)):
+            at = dt.datetime.fromtimestamp(GAP_SINCE / 1_000 + 60 * minutes, dt.timezone.utc)
+            found = lh.owners(at, group).collect()
+            assert [row.topic_partition for row in found] == [0, 1]
+            assert {row.client_id is not None for row in found} == {known}
 
 
 def rows(found: list[object]) -> list[dict[str, object]]:

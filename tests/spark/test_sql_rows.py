@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,6 +13,8 @@ from jobs.runtime.sql import sql
 from tests.support.jobs import run, run_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
     from pyspark.sql import SparkSession
 
@@ -84,6 +87,23 @@ def test_a_cluster_narrows_what_is_seen(storm: str) -> None:
     other = run("sql", "--lakehouse", storm, "--cluster", "two", "--query", text)
     assert (other.status, "no such cluster" in other.err) == (2, True)
     assert run("sql", "--lakehouse", storm, "--query", text).out.splitlines()[:-1] == seen
+
+
+def test_tables_of_an_older_release_can_be_asked(
+    spark: SparkSession, gap: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "lakehouse"
+    shutil.copytree(gap, root)
+    path = str(root / "gold" / "partition_owners")
+    older = spark.read.format("delta").load(path).drop("known_until")
+    written = older.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    written.partitionBy("cluster", "is_settled").save(path)
+    asked = "SELECT count(*) AS n FROM gold.partition_owners JOIN gold.timeline USING (group_id)"
+    assert run("sql", "--lakehouse", root, "--query", asked).status == 0
+    assert run("sql", "--lakehouse", root, "--query", "SHOW TABLES IN gold").status == 0
+    none = run("sql", "--lakehouse", root, "--query", "SELECT * FROM owners_at(now())")
+    assert none.status == 1
+    assert "owners_at" in none.complaint
 
 
 def test_a_limit_that_is_none_is_refused(storm: str) -> None:

@@ -173,6 +173,12 @@ BROKEN = {
     "gold.member_sessions: end_has_a_cause": Broken(
         "gold.member_sessions", {"left_at": "joined_at", "end_cause": "NULL"}
     ),
+    "gold.member_sessions: known_until_is_within_the_stay": Broken(
+        "gold.member_sessions", {"known_until": BEFORE}
+    ),
+    "gold.partition_owners: known_until_is_within_the_ownership": Broken(
+        "gold.partition_owners", {"known_until": BEFORE}
+    ),
     "gold.partition_owners: member_owns_a_partition_once": Broken(
         "gold.partition_owners", {"record_offset": "record_offset + 1"}, copies=1
     ),

@@ -13,6 +13,8 @@ NONE: dict[str, list[dict[str, Any]]] = {
     "generations": [],
     "anomalies": [],
     "lag": [],
+    "members": [],
+    "owners": [],
 }
 GENERATION = {
     "group_type": "classic",
@@ -103,6 +105,43 @@ def test_a_lag_that_is_a_bound_is_said_to_be_one() -> None:
     bound, *others = (events(rows, 0, 2_000)[0].text for rows in found)
     assert bound == "Lag at most 926 records in 2 partitions, status OK."
     assert others == ["Lag 926 records in 2 partitions, status OK."] * 2
+
+
+def doubted(name: str, known_until: int | None, end: int | None) -> dict[str, Any]:
+    return {
+        "group_instance_id": None,
+        "client_id": name,
+        "member_id": f"{name}-1",
+        "topic": "t",
+        "topic_id": None,
+        "topic_partition": len(name),
+        "known_until": known_until,
+        "left_at": end,
+        "valid_to": end,
+    }
+
+
+def test_from_when_on_members_and_owners_are_not_known_is_said_once() -> None:
+    members = [doubted(name, 60_000, 180_000) for name in ("b", "a", "a")]
+    members += [doubted("known", None, 180_000), doubted("later", 120_000, None)]
+    found = NONE | {"members": members, "owners": [doubted("a", 60_000, 240_000)]}
+    first, second = events(found, 100_000, 200_000)
+    assert (first.at, first.kind, first.record) == (60_000, "unknown", None)
+    assert first.text == (
+        "Not known from here on, for up to 3 min (records are missing): whether 3 members (a, b)"
+        " stayed, and who owned 1 partition."
+    )
+    assert second.at == 120_000
+    assert second.text == (
+        "Not known from here on, and so still (records are missing): whether 1 member (later)"
+        " stayed."
+    )
+
+
+@pytest.mark.parametrize(("since", "until"), [(0, 60_000), (180_000, 200_000)])
+def test_what_is_known_of_a_window_is_not_doubted(since: int, until: int) -> None:
+    found = NONE | {"members": [doubted("a", 60_000, 180_000), doubted("b", 30_000, 30_000)]}
+    assert events(found, since, until) == []
 
 
 def test_a_band_has_a_character_for_each_part_of_the_window() -> None:
