@@ -29,11 +29,11 @@ def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
     """
     state.has_doubts = True
     until = borne_out_until(state) if state.gap_at is None else state.gap_at
-    for row in (*state.sessions.values(), *state.owners.values()):
-        if row.get("known_until") is None and (
-            member_ids is None or row["member_id"] in member_ids
-        ):
-            row["known_until"] = until
+    for rows, start in ((state.sessions, "joined_at"), (state.owners, "valid_from")):
+        for row in rows.values():
+            is_meant = member_ids is None or row["member_id"] in member_ids
+            if is_meant and row.get("known_until") is None:
+                row["known_until"] = not_before(row[start], until)
 
 
 def borne_out_until(state: GroupState) -> int | None:

@@ -111,7 +111,7 @@ def test_a_static_member_that_returned_is_no_sync_phase(missing: bool) -> None: 
 def test_what_may_be_a_static_member_that_returned_is_no_alarm(commits: bool) -> None:  # noqa: FBT001
     log = Records().classic(1, {"a": [0]}, instance="i").wait(HOUR, hole=True)
     if commits:
-        log.commit().wait(2 * MINUTE)
+        log.commit()
     log.wait(2 * MINUTE).classic(2, {"b": [0]}, instance="i", took=3 * MINUTE)
     tables = whole_and_cut(log.log())
     row = generations(tables)[-1]
