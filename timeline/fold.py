@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 GROUP_METADATA = "group_metadata"
 # Clocks of brokers that differ by more are wrong.
 _SKEW_MS = 60_000
+# A leave is so many tombstones: of the member, its target and its current assignment.
+_LEAVE = 3
 
 
 class Batch(NamedTuple):
@@ -42,11 +45,14 @@ class Batch(NamedTuple):
         is_complete: whether no offset is missing between the group's record before and the first;
             None of a batch that an older release has kept.
         is_cut: whether the offset behind the last is missing, so that there may have been more.
+        may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
+            tell of a leave.
     """
 
     records: list[Record]
     is_complete: bool | None
     is_cut: bool = False
+    may_lack_a_leave: bool = False
 
 
 class Fold:
@@ -87,7 +93,10 @@ class Fold:
     def _batch(self, record: Record) -> Batch:
         # Later runs may find other holes, but none of them lies before this record.
         after = -1 if self.state.record_offset is None else self.state.record_offset
-        return Batch([record], not self._has_hole(after, record.offset))
+        is_complete = not self._has_hole(after, record.offset)
+        gap = range(record.offset - _LEAVE, record.offset)
+        lacks = not is_complete and all(self._has_hole(o - 1, o + 1) for o in gap)
+        return Batch([record], is_complete, may_lack_a_leave=lacks)
 
     def commits(self, chunk: CommitChunk) -> None:
         """Take offset commits of the group, as they follow each other in the log."""
@@ -180,6 +189,8 @@ class Fold:
             checkpoint["is_complete"] = self.pending.is_complete
             if self._with_cut(self.pending).is_cut:
                 checkpoint["is_cut"] = True
+            if self.pending.may_lack_a_leave:
+                checkpoint["may_lack_a_leave"] = True
         # By default orjson would also write the cached properties of a member.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(checkpoint, default=Member.plain, option=option).decode()
@@ -189,7 +200,7 @@ def resumed(checkpoint: str) -> tuple[GroupState, Batch | None]:
     """Return the state of a group, and the last batch, from what `Fold.to_json` wrote."""
     given = orjson.loads(checkpoint)
     records = [Record(*fields) for fields in given.get("pending", ())]
-    known = given.get("is_complete"), given.get("is_cut", False)
+    known = given.get("is_complete"), *(given.get(n, False) for n in Batch._fields[2:])
     return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
 
 
@@ -208,10 +219,11 @@ def _apply(state: GroupState, output: Output, batch: Batch) -> None:
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
     is_complete, is_cut = bool(batch.is_complete), batch.is_cut
+    modern_read = partial(modern.read, state, output, may_lack_a_leave=batch.may_lack_a_leave)
     if modern.is_upgrade(state, new, own, is_complete=is_complete):
         if state.group_type != "classic":
             lives.end_without_tombstone(state, output, new[0])  # the classic group came after it
-        modern.read(state, output, new, is_complete=is_complete, is_cut=is_cut, is_upgrade=True)
+        modern_read(new, is_complete=is_complete, is_cut=is_cut, is_upgrade=True)
         return
     if modern.is_downgrade(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
@@ -233,9 +245,7 @@ def _apply(state: GroupState, output: Output, batch: Batch) -> None:
             records = list(part)
             # What ends in the same batch leaves nothing that may be missing.
             is_known = is_complete or (records[0] is not batch.records[0] and is_dead(state))
-            modern.read(
-                state, output, records, is_complete=is_known, is_cut=is_cut, is_upgrade=False
-            )
+            modern_read(records, is_complete=is_known, is_cut=is_cut, is_upgrade=False)
             continue
         for record in part:
             of_kind = commits if record.kind == commits.COMMITS else classic

@@ -155,6 +155,7 @@ def read(
     is_complete: bool,
     is_cut: bool,
     is_upgrade: bool,
+    may_lack_a_leave: bool,
 ) -> None:
     """Take a batch of records that the coordinator wrote together.
 
@@ -165,6 +166,7 @@ def read(
         is_complete: whether no offset is missing between the group's last record and these.
         is_cut: whether more of them may be missing.
         is_upgrade: whether the batch converts a classic group.
+        may_lack_a_leave: whether the tombstones of a leave may be missing before it.
     """
     if is_complete:
         _tell(state, output)  # nothing that the last state follows from comes any more
@@ -175,7 +177,8 @@ def read(
     if not batch:
         return
     last, subscribed, epoch = batch[-1], _subscriptions(state), state.epochs.group
-    before, has_moved_on = _taken(state, batch, is_complete=is_complete)
+    names_change = is_complete or not may_lack_a_leave or any(_is_member(r) for r in batch)
+    before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
     if is_cut or not is_complete:
         # Of the same time is but the former part of what the hole took something of.
@@ -215,7 +218,7 @@ def read(
 
 
 def _taken(
-    state: GroupState, batch: list[Record], *, is_complete: bool
+    state: GroupState, batch: list[Record], *, is_complete: bool, names_change: bool
 ) -> tuple[dict[str, Member], bool]:
     """Let a group be what the records of a batch say.
 
@@ -237,7 +240,6 @@ def _taken(
     for record in batch:
         _apply(state, record)
     state.commits, state.live = Commits(), []
-    names_change = is_complete or any(_is_member(r) for r in batch)
     return before, gaps.has_moved_on(state, names_change=names_change, has_others=has_others)
 
 

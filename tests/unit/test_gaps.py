@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.detection import detected_history
+from tests.support.history import logs_of, rebuild
+from tests.support.labels import path_of
 from tests.support.records import HOUR, MINUTE, SECOND, Records
 from tests.unit.test_lives import Row, generations, states, whole_and_cut
-from timeline.model import OWNERS, SESSIONS, STATES
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
+
+if TYPE_CHECKING:
+    from tests.support.history import Commit, Log
 
 DAY = 24 * HOUR
 
@@ -191,3 +199,45 @@ def test_an_empty_group_goes_when_its_offsets_expire() -> None:
     (dead,) = (r for r in rows if r["state"] == "Dead")
     assert dead["started_at"] == emptied + 7 * DAY
     assert (dead["started_at_min"], dead["started_at_max"]) == (emptied, log.clock)
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def with_markers(log: Log) -> Log:
+    """Let the marker of a transaction, which no reader gets, stand between all batches."""
+    events: list[Record | Commit] = []
+    missing: list[int] = []
+    for before, event in itertools.pairwise([None, *log.events]):
+        is_next = before is not None and (
+            isinstance(before, Record)
+            and isinstance(event, Record)
+            and event.offset == before.offset + 1
+            and event.timestamp == before.timestamp
+        )
+        if events and not is_next:
+            missing.append(events[-1].offset + 1)
+        offset = events[-1].offset + (1 if is_next else 2) if events else 0
+        events.append(event._replace(offset=offset))  # type: ignore[union-attr]
+    return log._replace(events=events, missing=tuple(missing))
+
+
+@pytest.mark.parametrize("name", ["4.3.1-modern", "3.9.2-kraft-modern"])
+def test_markers_between_all_batches_leave_the_new_protocols_known(name: str) -> None:
+    compared = 0
+    for log in logs_of(path_of(name)):
+        kinds = {r.kind.partition("_group_")[0] for r in log.events if isinstance(r, Record)}
+        if not kinds & {"consumer", "share", "streams"} or "group_metadata" in kinds:
+            continue
+        known, marked = rebuild(log), rebuild(with_markers(log))
+        columns = {
+            STATES: ("state", "generation", "started_at", "ended_at", "member_count"),
+            SESSIONS: ("member_id", "joined_at", "left_at", "known_until"),
+            OWNERS: ("topic_id", "topic_partition", "member_id", "valid_from", "valid_to"),
+            GENERATIONS: ("generation", "stable_at", "sync_ms", "rebalance_ms", "member_count"),
+        }
+        for table, names in columns.items():
+            told = [sorted(str([r[n] for n in names]) for r in t[table]) for t in (known, marked)]
+            assert told[0] == told[1], (log.group_id, table)
+        compared += 1
+    assert compared
