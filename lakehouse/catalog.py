@@ -125,14 +125,18 @@ def _wanted(query: str | None, names: Iterable[str]) -> set[str]:
 
 
 def _forget_others(spark: SparkSession, mine: str) -> None:
-    """Let the catalogue forget other tables of these names, which deletes nothing of them."""
+    """Let the catalogue forget tables and views of another lakehouse, which deletes no rows."""
     for layer, former in _databases(spark):
         if former == mine or not former.startswith(_OURS):
             continue
         kind = former.split()[1]
-        for name in all_tables():
+        kinds = dict.fromkeys(view_texts(), _VIEW) | dict.fromkeys(all_tables(), kind)
+        for name, of_name in kinds.items():
             if name.startswith(f"{layer}.") and spark.catalog.tableExists(name):
-                spark.sql(f"DROP {kind} {name}")
+                spark.sql(f"DROP {of_name} {name}")
+        for name in function_texts():
+            if name.startswith(f"{layer}."):
+                spark.sql(f"DROP FUNCTION IF EXISTS {name}")
         spark.sql(f"COMMENT ON DATABASE {layer} IS {sql_literal(mine)}")
 
 

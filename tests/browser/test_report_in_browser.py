@@ -131,7 +131,7 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
     assert "133 rebalances" in storm.text(f"{_STORM} summary")
     found = storm.texts(f"{_STORM} .found > ul > li")
     assert found[0].startswith(
-        "critical rebalance storm (short lived members): orders-storm rebalanced 134 times"
+        "critical rebalance storm (short lived members): orders-storm rebalanced 132 times"
     )
     shown = {
         figure.get_attribute("data-chart"): figure.text

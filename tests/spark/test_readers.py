@@ -68,5 +68,5 @@ def test_the_examples_print_their_answers(storm: str, capsys: pytest.CaptureFixt
     for example in (read_with_deltalake, read_with_duckdb, read_with_polars):
         example.main(storm)
     text = capsys.readouterr().out
-    assert "07:00:41 rebalance_storm orders-storm rebalanced 134 times" in text
+    assert "07:00:41 rebalance_storm orders-storm rebalanced 132 times" in text
     assert "version 0, 12 critical" in text
