@@ -69,4 +69,4 @@ def test_the_examples_print_their_answers(storm: str, capsys: pytest.CaptureFixt
         example.main(storm)
     text = capsys.readouterr().out
     assert "07:00:41 rebalance_storm orders-storm rebalanced 132 times" in text
-    assert "version 0, 12 critical" in text
+    assert "version 0, 11 critical" in text
