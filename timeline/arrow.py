@@ -235,8 +235,7 @@ class _Decoded:
 
     def worker(self, member: int) -> Worker | None:
         """Return what is known of a worker of Connect; None of other members."""
-        said, given = (column[member] for column in self._connect)
-        return None if said is None and given is None else connect.worker_of(said, given)
+        return connect.worker_of(*(column[member] for column in self._connect))
 
 
 def _parts(

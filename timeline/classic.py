@@ -581,7 +581,7 @@ def _member(given: Row, *, is_connect: bool) -> Member:
             assigned.setdefault(part.get("topic") or "", []).extend(part.get("partitions") or ())
     elif given.get("has_empty_assignment"):
         assigned = {}
-    subscription, worker = given.get("subscription"), given.get("connect_subscription")
+    subscription = given.get("subscription")
     return Member(
         member_id=given["member_id"],
         group_instance_id=given.get("group_instance_id"),
@@ -591,9 +591,9 @@ def _member(given: Row, *, is_connect: bool) -> Member:
         session_timeout_ms=given.get("session_timeout_ms"),
         topics=None if subscription is None else subscription.get("topics") or [],
         assigned=assigned,
-        worker=connect.worker_of(worker, assignment)
-        if worker or (is_connect and assignment)
-        else None,
+        worker=connect.worker_of(
+            given.get("connect_subscription"), assignment if is_connect else None
+        ),
     )
 
 

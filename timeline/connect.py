@@ -27,13 +27,15 @@ UNKNOWN_TASKS = ""
 """Stands for tasks that wait where the log does not show which."""
 
 
-def worker_of(subscription: Row | None, assignment: Row | None) -> Worker:
-    """Return what a record says of a worker, beside what it is given.
+def worker_of(subscription: Row | None, assignment: Row | None) -> Worker | None:
+    """Return what a record says of a worker, beside what it is given; None of other members.
 
     Args:
         subscription: its connect_subscription; None if that cannot be read.
         assignment: its connect_assignment.
     """
+    if subscription is None and assignment is None:
+        return None
     said, given = subscription or {}, assignment or {}
     held = said.get("allocation")
     is_unread = subscription is None or (

@@ -189,7 +189,7 @@ def read(
         before = {k: m for k, m in before.items() if k not in state.absent}
     is_new = begins and (is_complete or _is_creation(state, batch))
     # What it follows from may be missing, till a record bears the state out.
-    state.is_partial |= has_moved_on or is_upgrade > is_complete or (begins and not is_new)
+    state.is_partial |= has_moved_on or (is_upgrade and not is_complete) or (begins and not is_new)
     if is_upgrade:
         _upgraded(state, output, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
@@ -263,10 +263,15 @@ def _tell(state: GroupState, output: Output) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
     if state.untold is None or not _is_known(state):
         return
-    offset, timestamp, earliest = state.untold
-    record = Record(offset or 0, timestamp, "", None, None)
-    _enter(state, output, record, lives.moment(state, record)._replace(earliest=earliest))
+    _enter(state, output, *_last_untold(state, state.untold))
     state.untold, state.is_partial = None, False
+
+
+def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, Moment]:
+    """Return the record after which the state is not told, and its time; see `GroupState`."""
+    offset, timestamp, earliest = untold
+    record = Record(offset or 0, timestamp, "", None, None)
+    return record, lives.moment(state, record)._replace(earliest=earliest)
 
 
 def _revive(state: GroupState, output: Output) -> None:
@@ -277,9 +282,7 @@ def _revive(state: GroupState, output: Output) -> None:
     if state.untold is None or not lives.is_dead(state):
         return
     if state.epochs.target or state.epochs.assignment:
-        offset, timestamp, earliest = state.untold
-        record = Record(offset or 0, timestamp, "", None, None)
-        when = lives.moment(state, record)._replace(earliest=earliest)
+        record, when = _last_untold(state, state.untold)
         number, count = state.epochs.group, len(state.members)
         name = _state(state) if _is_known(state) else STABLE
         enter(state, output, name, when, record, generation=number, member_count=count)
