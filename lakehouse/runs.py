@@ -2,7 +2,8 @@
 
 A stage that reads what another one wrote goes by the numbers of that one's runs. Its range is
 written down before it begins, so that a run that was killed is done again with the same range,
-whatever has come since; and that it is done is written last.
+whatever has come since. That it is done is written with the plan of the next stage, or last: a run
+that was killed before is done again, and writes nothing twice.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class Runs:
     def __init__(self, lakehouse: Lakehouse) -> None:
         self._lakehouse = lakehouse
         self._last: dict[tuple[str, str], LedgerRow] | None = None
+        self._unwritten: list[dict[str, object]] = []
 
     def last(self, stage: str, state: str = DONE) -> LedgerRow | None:
         """Return the last run of a stage that is done, or planned; None without any.
@@ -134,6 +136,7 @@ class Runs:
             return []
         if last.run == to and after == to - 1:
             return [last]
+        self.write()
         is_in = (F.col("run") > after) & (F.col("run") <= to)
         rows = self._rows().where((F.col("stage") == stage) & is_in & (F.col("state") == DONE))
         # Two runs that did the same work at the same time may both have said so.
@@ -153,8 +156,8 @@ class Runs:
     ) -> Iterator[StageRun | None]:
         """Let a stage take what is new since its last run; its body does the work.
 
-        A run that was planned and is not done is resumed, with its range and plan. The run is noted
-        as done when the body ends without an error.
+        A run that was planned and is not done is resumed, with its range and plan. The run counts
+        as done when the body ends without an error; `write` says so in the ledger.
 
         Args:
             stage: the stage.
@@ -174,9 +177,8 @@ class Runs:
             return
         started = time.monotonic()
         yield run
-        self._write(
-            RunId(*run.id),
-            DONE,
+        self.note(
+            run.id,
             after=run.after,
             to=run.to,
             is_refresh=run.is_refresh,
@@ -190,27 +192,37 @@ class Runs:
         self._lakehouse.append(RUNS, [_BLANK | row for row in rows])
         self._last = None
 
+    def write(self) -> None:
+        """Write what was noted since the last plan."""
+        if self._unwritten:
+            rows, self._unwritten = self._unwritten, []
+            self._lakehouse.append(RUNS, rows)
+
     def note(
         self,
         run: RunId,
         *,
         after: int = -1,
         to: int = -1,
+        is_refresh: bool = False,
         seconds: float | None = None,
         rows: Mapping[str, int] | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note a run as done that was not planned: its work is one commit."""
-        self._write(
+        """Note a run as done; `write` says so in the ledger, or the next plan does."""
+        row = _row_of(
             run,
             DONE,
             after=after,
             to=to,
-            is_refresh=False,
+            is_refresh=is_refresh,
             seconds=seconds,
             rows=rows or {},
             details=details or {},
         )
+        self._unwritten.append(row)
+        if self._last is not None:
+            self._last[run.stage, DONE] = _ledger_row(row)
 
     def _begin(
         self,
@@ -231,52 +243,20 @@ class Runs:
         number = floor + 1 if done is None else done.run + 1
         if done is None and floor >= 0:
             number += 1  # a run that added no row left its number in the tables' logs alone
-        token = self._write(
-            RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan
-        )
-        # Another run may have planned this number first, and then its plan holds.
-        self._last = None
-        held = self.last(stage, PLANNED)
-        if held is not None and held.token == token:
-            return _stage_run(held, done, is_resumed=False)
-        return self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan)
-
-    def _write(
-        self,
-        run: RunId,
-        state: str,
-        *,
-        after: int,
-        to: int,
-        is_refresh: bool,
-        details: Mapping[str, Any],
-        seconds: float | None = None,
-        rows: Mapping[str, int] | None = None,
-    ) -> str:
-        token = uuid.uuid4().hex
-        row: dict[str, object] = {
-            "stage": run.stage,
-            "run": run.number,
-            "state": state,
-            "at": dt.datetime.now(dt.timezone.utc),
-            "after_run": after,
-            "to_run": to,
-            "is_refresh": is_refresh,
-            "seconds": None if seconds is None else round(seconds, 3),
-            "rows": None
-            if rows is None
-            else [{"table_name": name, "rows": count} for name, count in sorted(rows.items())],
-            "details": json.dumps(details, ensure_ascii=False),
-            "token": token,
-            "format_version": FORMAT_VERSION,
-        }
-        # There is one plan of a number, for which Delta looks at its log first; that a run is done
-        # may be said twice.
-        plan_of = RunId(f"{run.stage} plan", run.number) if state == PLANNED else None
-        self._lakehouse.append(RUNS, [row], plan_of)
+        row = _row_of(RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan)
+        # There is one plan of a number, for which Delta looks at its log first.
+        noted, self._unwritten = self._unwritten, []
+        plan_of = RunId(f"{stage} plan", number)
+        if self._lakehouse.append(RUNS, [*noted, row], plan_of) is None:
+            # Another run has planned this number first, and then its plan holds.
+            self._unwritten = noted
+            self.write()
+            self._last = None
+            return self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan)
+        held = _ledger_row(row)
         if self._last is not None:
-            self._last[run.stage, state] = _ledger_row({**row, "rows": row["rows"] or []})
-        return token
+            self._last[stage, PLANNED] = held
+        return _stage_run(held, done, is_resumed=False)
 
     def _rows(self) -> DataFrame:
         return self._lakehouse.read(RUNS)
@@ -319,6 +299,35 @@ def formats(lakehouse: Lakehouse) -> tuple[int | None, list[str]]:
         F.max("format_version").alias("version"), F.collect_set("cluster").alias("clusters")
     ).collect()
     return row.version, sorted(row.clusters)
+
+
+def _row_of(
+    run: RunId,
+    state: str,
+    *,
+    after: int,
+    to: int,
+    is_refresh: bool,
+    details: Mapping[str, Any],
+    seconds: float | None = None,
+    rows: Mapping[str, int] | None = None,
+) -> dict[str, object]:
+    return {
+        "stage": run.stage,
+        "run": run.number,
+        "state": state,
+        "at": dt.datetime.now(dt.timezone.utc),
+        "after_run": after,
+        "to_run": to,
+        "is_refresh": is_refresh,
+        "seconds": None if seconds is None else round(seconds, 3),
+        "rows": None
+        if rows is None
+        else [{"table_name": name, "rows": count} for name, count in sorted(rows.items())],
+        "details": json.dumps(details, ensure_ascii=False),
+        "token": uuid.uuid4().hex,
+        "format_version": FORMAT_VERSION,
+    }
 
 
 def _ledger_row(row: Row | Mapping[str, Any]) -> LedgerRow:

@@ -51,6 +51,8 @@ _DAMAGED = (
     *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_MISSING_PART_FILES"),
     *("MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
 )
+# Where Delta notes the version that the session's last commit made.
+_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 # What ends the name of the constraint that a column is never null.
 _IS_GIVEN = "_is_given"
 # Delta's default of 10 has every table write a checkpoint in the same run.
@@ -104,6 +106,7 @@ class Lakehouse:
         self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
         self.cluster = cluster
         self._known: set[str] = set()
+        self._kept: dict[str, tuple[int | None, DataFrame]] = {}
 
     def of(self, cluster: str) -> Lakehouse:
         """Return the tables as another cluster's jobs see them."""
@@ -137,7 +140,7 @@ class Lakehouse:
             self._write(spec, [], None, mode="append", options={})
 
     def read(self, spec: TableSpec) -> DataFrame:
-        """Read this cluster's rows of a table; none if the table has not been made.
+        """Read this cluster's rows of a table, or take them from hand; none if it was never made.
 
         A column that the table lacks, since an older release made it, is null, also within structs;
         one that only a newer release knows is left out.
@@ -146,6 +149,9 @@ class Lakehouse:
             LakehouseError: the table's log has a gap, or a commit that cannot be read.
         """
         schema = spark_schema(spec.columns)
+        number, kept = self._kept.get(spec.name, (-1, None))
+        if kept is not None and number is None:
+            return kept
         if not self.exists(spec):
             return self.spark.createDataFrame([], schema)
         try:
@@ -167,7 +173,38 @@ class Lakehouse:
         found = rows.where(of_cluster).select(*columns)
         return found if _same_types(found.schema, schema) else found.to(schema)
 
-    def append(self, spec: TableSpec, rows: Rows, run: RunId | None = None) -> None:
+    def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> DataFrame:
+        """Keep rows at hand that this process has made, for those who read them behind.
+
+        What is written to the table afterwards, but by `rows` themselves, makes `read` and `of_run`
+        wrong, until the rows are kept anew.
+
+        Args:
+            spec: the table.
+            rows: its columns but for the cluster.
+            run: the run that they are the rows of, for `of_runs`; None if they are all rows of this
+                cluster, for `read`.
+
+        Returns:
+            The same rows, which are computed once.
+        """
+        kept = self.with_cluster(spec, rows)
+        kept = kept.localCheckpoint(eager=False) if isinstance(rows, DataFrame) else kept
+        self._kept[spec.name] = run, kept
+        return kept
+
+    def kept(self, spec: TableSpec, run: int) -> DataFrame | None:
+        """Return the rows that a run of this process has kept; None if it has not."""
+        number, rows = self._kept.get(spec.name, (-1, None))
+        return rows if number == run else None
+
+    def of_runs(self, spec: TableSpec, after: int, to: int) -> DataFrame:
+        """Read the rows of the runs behind one, up to another; see `read`."""
+        kept = self.kept(spec, to) if after == to - 1 else None
+        rows = self.read(spec) if kept is None else kept
+        return rows.where(between(str(spec.run_column), after, to))
+
+    def append(self, spec: TableSpec, rows: Rows, run: RunId | None = None) -> int | None:
         """Append rows to a table, once for each `run`.
 
         A write whose run, or a later one of its stage, is there already does nothing.
@@ -176,8 +213,12 @@ class Lakehouse:
             spec: the table.
             rows: its columns but for the cluster.
             run: what writes; None for rows that may be there twice.
+
+        Returns:
+            The version that the table has got, unless others write at the same time; None if the
+            run was there.
         """
-        self._write(spec, rows, run, mode="append", options={})
+        return self._write(spec, rows, run, mode="append", options={})
 
     def replace(
         self, spec: TableSpec, rows: Rows, run: RunId | None = None, where: str = EVERY_ROW
@@ -197,7 +238,7 @@ class Lakehouse:
 
     def _write(
         self, spec: TableSpec, rows: Rows, run: RunId | None, *, mode: str, options: dict[str, str]
-    ) -> None:
+    ) -> int | None:
         if run is not None:
             application = f"groupledger/{run.stage}/{self.cluster}"
             options = {**options, "txnAppId": application, "txnVersion": str(run.number)}
@@ -211,6 +252,7 @@ class Lakehouse:
             written, partitions = written.to(spark_schema(spec.columns)), spec.partitions
             options |= _properties(spec)
         writer = written.write.format("delta").mode(mode).partitionBy(*partitions)
+        self.spark.conf.unset(_LAST_COMMIT)
         try:
             _save(writer.options(**options), self.path(spec), is_new=is_new)
         except ConcurrentTransactionException:
@@ -220,6 +262,8 @@ class Lakehouse:
             _refuse(spec, error)
             raise
         self._known.add(spec.name)
+        version = self.spark.conf.get(_LAST_COMMIT, None)
+        return None if version is None else int(version)
 
     def with_cluster(self, spec: TableSpec, rows: Rows) -> DataFrame:
         """Return rows of a table with the cluster's name, its declared columns in their order."""
