@@ -105,10 +105,6 @@ class Lakehouse:
         self.cluster = cluster
         self._known: set[str] = set()
 
-    def of(self, cluster: str) -> Lakehouse:
-        """Return the tables as another cluster's jobs see them."""
-        return Lakehouse(self.spark, self.root, cluster)
-
     @cached_property
     def runs(self) -> Runs:
         """The ledger of this cluster's runs."""

@@ -15,8 +15,8 @@ from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended
-from jobs.runtime import command_line, executors, logs, writers
-from jobs.runtime.options import EVERY_CLUSTER, JOBS
+from jobs.runtime import command_line, executors, writers
+from jobs.runtime.options import JOBS
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
@@ -66,20 +66,12 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
             )
             _look_for_tables(run)
             _look_for_cluster(run)
-            # Files are of the log that is named: those of an old one must not join the new one.
-            if chosen.cluster != EVERY_CLUSTER and chosen.records is None:
-                logs.follow(run)
-            if run.former:
-                run.say(
-                    f"cluster {chosen.cluster} goes on as {run.lakehouse.cluster}: its topic was "
-                    "recreated, or lost its end"
-                )
             with writers.announced(run):
                 run.seconds["start"] = round(time.monotonic() - started, 3)
                 job(run)
         if chosen.json:
             figures = {**summary, "seconds": seconds}
-            print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **figures}))
+            print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))
         return run.status
 
     def measure(chosen: Options, status: int) -> None:
