@@ -311,9 +311,7 @@ def _refuse_damaged(path: str, error: Exception) -> None:
 def _refuse(spec: TableSpec, error: Exception) -> None:
     """Say which constraint a row broke, if that is what is wrong."""
     text = str(error)
-    # Tables of older releases have NOT NULL columns.
-    null = re.search(r"NOT NULL constraint violated for column: (\w+)", text)
-    null = null or re.search(rf"CHECK constraint (\w+){_IS_GIVEN} ", text)
+    null = re.search(rf"CHECK constraint (\w+){_IS_GIVEN} ", text)
     broken = re.search(r"CHECK constraint (\w+) ", text)
     if null is not None:
         what = f"lacks {null.group(1)}"
