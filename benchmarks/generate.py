@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from decoders.encoder import encode_key, encode_message, encode_value
 from schemas.messages import embedded_messages
 from schemas.placement import partition_for
+from tests.support.encoder import encode_key, encode_message, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

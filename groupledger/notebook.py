@@ -46,8 +46,7 @@ class Ledger:
     """
 
     def __init__(self, spark: SparkSession, path: str, cluster: str | None = None) -> None:
-        from jobs.runtime.logs import logs_of  # noqa: PLC0415 - on the path since `lakehouse`
-        from lakehouse.catalog import register  # noqa: PLC0415
+        from lakehouse.catalog import register  # noqa: PLC0415 - on the path since `lakehouse`
         from lakehouse.errors import UsageError  # noqa: PLC0415
         from lakehouse.tables import Lakehouse  # noqa: PLC0415
         from schemas.tables import RECORDS  # noqa: PLC0415
@@ -62,7 +61,7 @@ class Ledger:
                 raise UsageError(
                     f"there is no cluster {cluster!r} in {path}, only {', '.join(known)}"
                 )
-            clusters = [log.cluster for log in logs_of(tables)]
+            clusters = [cluster]
         current = spark.catalog.currentDatabase()
         try:
             register(tables, clusters=clusters, is_writable=False)

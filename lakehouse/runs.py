@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from lakehouse.errors import LakehouseError
-from lakehouse.migration import former_runs
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ class Runs:
         )
 
     def restore(self, rows: list[dict[str, object]]) -> None:
-        """Write rows of runs that the ledger has lost, or that an older release kept elsewhere."""
+        """Write rows of runs that the ledger has lost."""
         self._lakehouse.append(RUNS, [_BLANK | row for row in rows])
         self._last = None
 
@@ -263,10 +262,7 @@ class Runs:
 
     def _newest(self) -> Iterable[LedgerRow]:
         if not self._lakehouse.exists(RUNS):
-            former = former_runs(self._lakehouse)
-            if not former:
-                return []
-            self.restore(former)
+            return []
         newest = (
             self._rows()
             .groupBy("stage", "state")
@@ -289,8 +285,7 @@ class Runs:
 def formats(lakehouse: Lakehouse) -> tuple[int | None, list[str]]:
     """Return the newest format that a lakehouse was written in, and the clusters that it holds.
 
-    Nothing is written, as a ledger does that takes over a lakehouse of an older format; of such a
-    lakehouse the format is None.
+    Without a ledger the format is None.
     """
     if not lakehouse.exists(RUNS):
         return None, lakehouse.clusters(RECORDS)

@@ -108,10 +108,6 @@ class Lakehouse:
         self._known: set[str] = set()
         self._kept: dict[str, tuple[int | None, DataFrame]] = {}
 
-    def of(self, cluster: str) -> Lakehouse:
-        """Return the tables as another cluster's jobs see them."""
-        return Lakehouse(self.spark, self.root, cluster)
-
     @cached_property
     def runs(self) -> Runs:
         """The ledger of this cluster's runs."""
@@ -359,9 +355,7 @@ def _refuse_damaged(path: str, error: Exception) -> None:
 def _refuse(spec: TableSpec, error: Exception) -> None:
     """Say which constraint a row broke, if that is what is wrong."""
     text = str(error)
-    # Tables of older releases have NOT NULL columns.
-    null = re.search(r"NOT NULL constraint violated for column: (\w+)", text)
-    null = null or re.search(rf"CHECK constraint (\w+){_IS_GIVEN} ", text)
+    null = re.search(rf"CHECK constraint (\w+){_IS_GIVEN} ", text)
     broken = re.search(r"CHECK constraint (\w+) ", text)
     if null is not None:
         what = f"lacks {null.group(1)}"

@@ -15,8 +15,7 @@ FORMAT_VERSION = 2
 _CLUSTER = column(
     "cluster",
     "string",
-    "Name of the Kafka cluster, as given by --cluster; with .2, .3, … behind it once its topic was"
-    " recreated or lost its end, see bronze.coverage.",
+    "Name of the Kafka cluster, as given by --cluster.",
 )
 
 
@@ -106,8 +105,7 @@ RECORDS = TableSpec(
 
 COVERAGE = TableSpec(
     name="bronze.coverage",
-    grain="One row per ingest run and partition that had something new, or was found to be another"
-    " log.",
+    grain="One row per ingest run and partition that had something new.",
     columns=(
         _CLUSTER,
         column("topic", "string", "Topic that was read."),
@@ -168,15 +166,9 @@ COVERAGE = TableSpec(
             ),
             "Offsets of the range without a record in the lakehouse; empty if it is complete.",
         ),
-        column(
-            "continued_as",
-            "string",
-            "Name that the cluster goes on under since the run, which found another log: the topic"
-            " was recreated, or lost its end. The range is empty. Null in all other rows.",
-        ),
     ),
     key=("cluster", "topic", "record_partition", "ingest_run"),
-    skipping=("record_partition", "ingest_run", "observed_at", "continued_as"),
+    skipping=("record_partition", "ingest_run", "observed_at"),
     constraints=(("range", "from_offset >= 0 AND next_offset >= from_offset"),),
 )
 

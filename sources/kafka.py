@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
@@ -68,6 +68,10 @@ UNRESOLVED = "none of the hosts in --bootstrap-servers has an address: check the
 _NO_ADDRESS = "No resolvable bootstrap urls"
 _WRONG_PROPERTY = re.compile(r"for configuration ([\w.]+)")
 _PROPERTY_NAME = re.compile(r"[a-z]\w*(?:\.\w+)+")
+
+
+Record: TypeAlias = "tuple[bytes | None, bytes | None]"
+"""Key and value of a record."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +255,7 @@ def _unknown_properties(jvm: Any, cluster: Cluster) -> str:  # noqa: ANN401 - Ja
 
 def fetch(
     spark: SparkSession, cluster: Cluster, topic: str, offsets: Mapping[int, int]
-) -> dict[int, tuple[bytes | None, bytes | None]]:
+) -> dict[int, Record]:
     """Read one record of each partition, if it is still there.
 
     Args:
@@ -339,6 +343,25 @@ def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str |
     if is_known:
         return f"{ends}the log lost its end (unclean leader election?)"
     return f"{ends}the topic was recreated, or the log lost its end"
+
+
+def other_bytes(
+    topic: str, theirs: Mapping[tuple[int, int], Record], ours: Mapping[tuple[int, int], Record]
+) -> str:
+    """Say of which record the log and the lakehouse have other bytes; "" if of none.
+
+    Args:
+        topic: the topic's name.
+        theirs: key and value of records of the log, by partition and offset.
+        ours: those of the lakehouse.
+    """
+    for (p, offset), record in theirs.items():
+        if ours.get((p, offset), record) != record:
+            return (
+                f"{topic}-{p} at offset {offset} has other bytes than when it was read: the topic "
+                "was recreated, or the log lost its end and grew again"
+            )
+    return ""
 
 
 def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]) -> list[Range]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from decoders.encoder import encode_key, encode_message, encode_value, unsigned_varint
 from tests.factories import layouts
+from tests.support.encoder import encode_key, encode_message, encode_value, unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from benchmarks.row_decoder import DecodedRow, Rejected, decode_record
-from decoders.encoder import encode_key, encode_message, encode_value
 from decoders.records import decode
 from schemas.messages import embedded_messages, record_types
+from tests.support.encoder import encode_key, encode_message, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

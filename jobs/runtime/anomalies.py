@@ -25,7 +25,6 @@ from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED
 from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
-from jobs.runtime.logs import of_every_log
 from lakehouse.queries import answers
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
@@ -143,7 +142,6 @@ class Changes(NamedTuple):
         return EVERY_ROW if self.is_backfill or self.since is None else log.hours_since(self.since)
 
 
-@of_every_log
 def anomalies(run: Run) -> None:
     """Bring gold.anomalies and gold.group_health up to the history."""
     limits = read_thresholds(run.options.thresholds)

@@ -233,11 +233,7 @@ def _tables(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
             "use the release that wrote them, or another --lakehouse",
         )
         return
-    known = (
-        f"format {version}"
-        if version == FORMAT_VERSION
-        else "an older format, which the next run takes over"
-    )
+    known = "no run is noted" if version is None else f"format {version}"
     yield ok("tables", f"{known}; clusters {some(clusters)}")
 
 

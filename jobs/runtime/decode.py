@@ -20,7 +20,6 @@ from decoders.clients import ClientKey
 from decoders.transform import decoded, decoded_together, decoder_id, is_of_type, quarantined
 from jobs.runtime.ingest import STAGE as INGEST
 from jobs.runtime.ingest import TYPES
-from jobs.runtime.logs import of_every_log
 from jobs.runtime.session import configured
 from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED
@@ -43,7 +42,6 @@ _FREQUENT = ("offset_commits", "group_metadata")
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 
 
-@of_every_log
 def decode(run: Run) -> None:
     """Decode what is new in bronze.records, and what an older decoder refused."""
     lakehouse = run.lakehouse

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 # What the stages import in tasks, and what Spark itself does to pass Arrow batches.
 NEEDED = ("numpy", "orjson", "pandas", "pyarrow")
-# The jobs whose work is done by Python in tasks.
-JOBS = frozenset({"anomalies", "decode", "demo", "history", "ingest", "lag", "pipeline"})
 
 
 class ExecutorError(GroupledgerError):

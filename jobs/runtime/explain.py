@@ -83,10 +83,6 @@ def explain(run: Run) -> None:
     with run.step("reading the history"):
         log = _log_of(run.lakehouse)
         since, until = _window(run, where, log)
-        for former in reversed(run.former):  # the topic was recreated since
-            if until > log.first:
-                break
-            log = _log_of(former)
         if until <= log.first or since >= log.known_until:
             known = f"{_time(log.first, where)} to {_time(log.known_until, where)}"
             raise UsageError(

@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.homes import at_home, locate
-from jobs.runtime.logs import of_every_log
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, rows_of
 from offsets.progress import HOURS, LATEST, MOVES
@@ -62,7 +61,6 @@ _RUN = HISTORY_RUN.name
 _HOLE = ("record_partition", "start", "end")
 
 
-@of_every_log
 def history(run: Run) -> None:
     """Bring the gold tables up to what has been decoded."""
     planned = _follow(run)

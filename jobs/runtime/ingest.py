@@ -1,13 +1,13 @@
 """Source to bronze: finds what is new, appends it once, accounts for every offset.
 
 Cluster, topic, partition and offset identify a record. A topic that was recreated, or that
-lost its end, has the same offsets with other records: the run goes on under the cluster's next
-name, from the start of the log that is there now.
+lost its end, has the same offsets with other records: it is refused, with the name to give.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from rich.text import Text
 
-from jobs.runtime import logs
 from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
 from lakehouse.errors import ConflictError, LakehouseError, SourceError
@@ -26,6 +25,8 @@ from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents, inner_holes, record_type
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import Column, DataFrame
 
     from jobs.runtime.options import Options
@@ -82,17 +83,26 @@ class State:
     kafka_cluster_id: str | None
 
 
-class AnotherLogError(SourceError):
-    """The cluster has another log than the one that was read; the message says what shows it."""
-
-
 def ingest(run: Run) -> None:
     """Bring what is new into bronze.records, and account for it in bronze.coverage."""
-    try:
-        _ingest(run)
-    except AnotherLogError as error:
-        _go_on(run, str(error))
-        ingest(run)
+    lakehouse = run.lakehouse
+    # Until when no record is missing: the time before the source is asked for its ends.
+    now = dt.datetime.now(dt.timezone.utc)
+    with run.step("looking for new records"):
+        state = _state(lakehouse)
+        last_run = _check_records(lakehouse, state)
+        for number in range(state.run + 1, last_run + 1):
+            _recover(lakehouse, number, state)
+            state = _state(lakehouse)
+        if state.run > lakehouse.runs.last_number(STAGE):  # killed before it was noted
+            lakehouse.runs.note(RunId(STAGE, state.run))
+        _check_topic(state, run)
+        source = _source(run, state)
+    run.summary["records_ingested"] = 0
+    if source.ranges:
+        with run.step("writing bronze.records", "records_ingested"):
+            added = _write(run, source, RunId(STAGE, state.run + 1), now)
+            run.summary["records_ingested"] = added
 
 
 def preview(run: Run) -> None:
@@ -100,12 +110,7 @@ def preview(run: Run) -> None:
     with run.step("looking for new records"):
         state = _state(run.lakehouse)
         _check_topic(state, run)
-        try:
-            source = _source(run, state)
-        except AnotherLogError as error:
-            _refuse_unknown(run, state, str(error))
-            run.say(f"{error}. An ingest would read the log from its start, under another name")
-            return
+        source = _source(run, state)
     table = titled("What an ingest would read")
     table.add_column("partition")
     for name in ("from offset", "up to", "offsets", "records"):
@@ -125,72 +130,6 @@ def preview(run: Run) -> None:
         f"{len(source.ranges):,} partitions, {offsets:,} offsets{known}; nothing was written"
     )
     run.summary |= {"partitions": len(source.ranges), "offsets": offsets}
-
-
-def _go_on(run: Run, why: str) -> None:
-    """Note that the log that was read has ended, and go over to the name of what is there now.
-
-    Raises:
-        SourceError: nobody knows whether it is the Kafka cluster that was read.
-    """
-    former = run.lakehouse
-    state = _state(former)
-    _refuse_unknown(run, state, why)
-    name, now = logs.next_name(run), dt.datetime.now(dt.timezone.utc)
-    rows: list[dict[str, object]] = [
-        {
-            "topic": topic,
-            "record_partition": partition,
-            "ingest_run": state.run + 1,
-            "observed_at": now,
-            "source": "kafka",
-            "topic_id": state.topic_ids.get(topic),
-            "kafka_cluster_id": state.kafka_cluster_id,
-            "from_offset": position,
-            "next_offset": position,
-            "record_count": 0,
-            "holes": [],
-            "continued_as": name,
-        }
-        for (topic, partition), position in sorted(state.positions.items())
-    ]
-    former.append(COVERAGE, rows, logs.CONTINUED)
-    logs.follow(run)
-    run.summary |= {"continued_as": run.lakehouse.cluster, "continued_because": why}
-    run.say(
-        f"{why}. What was read is under cluster {former.cluster}; the log that is there now is "
-        f"read from its start, under cluster {run.lakehouse.cluster}"
-    )
-
-
-def _refuse_unknown(run: Run, state: State, why: str) -> None:
-    """Refuse another log if nobody knows whether it is the Kafka cluster that was read."""
-    if _kafka_cluster_id(run, state) is None:
-        raise SourceError(
-            f"{why}. Whether it is the Kafka cluster that was read is not known, so check "
-            "--bootstrap-servers; keep another log under a name of its own with --cluster"
-        )
-
-
-def _ingest(run: Run) -> None:
-    lakehouse = run.lakehouse
-    # Until when no record is missing: the time before the source is asked for its ends.
-    now = dt.datetime.now(dt.timezone.utc)
-    with run.step("looking for new records"):
-        state = _state(lakehouse)
-        last_run = _check_records(lakehouse, state)
-        for number in range(state.run + 1, last_run + 1):
-            _recover(lakehouse, number, state)
-            state = _state(lakehouse)
-        if state.run > lakehouse.runs.last_number(STAGE):  # killed before it was noted
-            lakehouse.runs.note(RunId(STAGE, state.run))
-        _check_topic(state, run)
-        source = _source(run, state)
-    run.summary["records_ingested"] = 0
-    if source.ranges:
-        with run.step("writing bronze.records", "records_ingested"):
-            added = _write(run, source, RunId(STAGE, state.run + 1), now)
-            run.summary["records_ingested"] = added
 
 
 def _check_records(lakehouse: Lakehouse, state: State) -> int:
@@ -219,8 +158,8 @@ def _check_topic(state: State, run: Run) -> None:
     for topic, _ in state.positions:
         if topic != run.options.topic:
             raise SourceError(
-                f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {topic}: keep "
-                f"{run.options.topic} under a name of its own with --cluster"
+                f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {topic}, not "
+                f"{run.options.topic}: {_own_name(run.lakehouse)}"
             )
 
 
@@ -244,20 +183,13 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
 
 def _check_cluster(run: Run, topic: Topic, state: State) -> None:
     """Refuse another Kafka cluster: a wrong address is likelier than one that was recreated."""
-    known, found = _kafka_cluster_id(run, state), topic.kafka_cluster_id
+    known, found = state.kafka_cluster_id, topic.kafka_cluster_id
     if known is not None and found is not None and known != found:
         raise SourceError(
             f"{run.options.bootstrap_servers} is Kafka cluster {found}, but cluster "
             f"{run.lakehouse.cluster} of the lakehouse was read from {known}: check "
-            "--bootstrap-servers, or keep it under a name of its own with --cluster"
+            f"--bootstrap-servers, or {_own_name(run.lakehouse)}"
         )
-
-
-def _kafka_cluster_id(run: Run, state: State) -> str | None:
-    """Return the id of the Kafka cluster that was read; without one, that of the former log."""
-    if state.kafka_cluster_id is None and run.former:
-        return _state(run.former[-1]).kafka_cluster_id
-    return state.kafka_cluster_id
 
 
 def _check_ends(run: Run, cluster: kafka.Cluster, topic: Topic, state: State) -> None:
@@ -268,9 +200,9 @@ def _check_ends(run: Run, cluster: kafka.Cluster, topic: Topic, state: State) ->
         if kafka.shorter(topic, state.positions):
             time.sleep(_SECOND_LOOK_S)
             topic = kafka.describe(run.spark, every, topic.name)
-    found = kafka.another_log(topic, state.positions, state.topic_ids.get(topic.name))
-    if found:
-        raise AnotherLogError(found)
+    _refuse_another(
+        run, state, kafka.another_log(topic, state.positions, state.topic_ids.get(topic.name))
+    )
 
 
 def _check_last_records(
@@ -292,13 +224,33 @@ def _check_last_records(
     at_any = F.col("record_partition").isin(*theirs) & F.col("record_offset").isin(
         *(last[p] for p in theirs)
     )
-    for held in run.lakehouse.read(RECORDS).where(at_any).collect():
-        p = held.record_partition
-        if held.record_offset == last[p] and (held.key, held.value) != theirs[p]:
-            raise AnotherLogError(
-                f"{held.topic}-{p} at offset {held.record_offset} has other bytes than when it was "
-                "read: the topic was recreated, or the log lost its end and grew again"
-            )
+    rows = run.lakehouse.read(RECORDS).where(at_any).collect()
+    ours = {(r.record_partition, r.record_offset): (r.key, r.value) for r in rows}
+    found = {(p, last[p]): record for p, record in theirs.items()}
+    _refuse_another(run, state, kafka.other_bytes(run.options.topic, found, ours))
+
+
+def _refuse_another(run: Run, state: State, shown_by: str) -> None:
+    """Refuse another log than the one that was read, if anything shows that it is one."""
+    if shown_by:
+        is_known = state.kafka_cluster_id is not None
+        address = "" if is_known else "check --bootstrap-servers, or "
+        raise SourceError(f"{shown_by}; {address}{_own_name(run.lakehouse)}")
+
+
+def _own_name(lakehouse: Lakehouse) -> str:
+    """Advise to keep records apart from those that a cluster has, under a name that is free."""
+    name = free_name(lakehouse.cluster, lakehouse.clusters(RECORDS))
+    return f"keep it under a name of its own: --cluster {name}"
+
+
+def free_name(cluster: str, taken: Collection[str]) -> str:
+    """Return the first free name of ``default.2``, ``default.3``, … behind a cluster's."""
+    base, _, number = cluster.rpartition(".")
+    if base not in taken or not number.isdecimal():
+        base, number = cluster, "1"
+    names = (f"{base}.{n}" for n in itertools.count(int(number) + 1))
+    return next(name for name in names if name not in taken)
 
 
 def _say_truncated(run: Run, ranges: list[Range]) -> None:
@@ -332,7 +284,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         kind = F.when(F.col("is_other"), _OTHER).otherwise(record_type(F.col("key")))
         found = extents(compared.where("NOT is_held OR is_other"), kind)
         if any(_OTHER in e.by_kind for e in found.values()):
-            _refuse(compared.where("is_other"), path, run.lakehouse.cluster)
+            _refuse(compared.where("is_other"), path, run.lakehouse)
         records = compared.where("NOT is_held").drop("is_held", "is_other")
     if any(e.distinct_offsets < e.records for e in found.values()):
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
@@ -363,13 +315,13 @@ def _file_range(position: Position, extent: Extent, held_until: int) -> Range:
     )
 
 
-def _refuse(conflicts: DataFrame, path: str, cluster: str) -> None:
+def _refuse(conflicts: DataFrame, path: str, lakehouse: Lakehouse) -> None:
     conflict = conflicts.first()
     if conflict is not None:
         raise SourceError(
             f"--records {path}: {conflict.topic}-{conflict.record_partition} at offset "
-            f"{conflict.record_offset} has other bytes than cluster {cluster} of the lakehouse has "
-            "there, so it is another topic: give it a name of its own with --cluster"
+            f"{conflict.record_offset} has other bytes than cluster {lakehouse.cluster} of the "
+            f"lakehouse has there, so it is another topic: {_own_name(lakehouse)}"
         )
 
 
@@ -503,14 +455,17 @@ def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
 
 def _state(lakehouse: Lakehouse) -> State:
     """Ask bronze.coverage how far the lakehouse has got: one row for each partition."""
-    rows = lakehouse.read(COVERAGE).where(F.col("continued_as").isNull())
-    by_partition = rows.groupBy("topic", "record_partition").agg(
-        F.max("next_offset").alias("next_offset"),
-        F.max("last_offset_read").alias("last_offset_read"),
-        F.max("ingest_run").alias("run"),
-        F.max(F.when(F.col("record_count") > 0, F.col("ingest_run"))).alias("run_with_records"),
-        _newest_of("topic_id"),
-        _newest_of("kafka_cluster_id"),
+    by_partition = (
+        lakehouse.read(COVERAGE)
+        .groupBy("topic", "record_partition")
+        .agg(
+            F.max("next_offset").alias("next_offset"),
+            F.max("last_offset_read").alias("last_offset_read"),
+            F.max("ingest_run").alias("run"),
+            F.max(F.when(F.col("record_count") > 0, F.col("ingest_run"))).alias("run_with_records"),
+            _newest_of("topic_id"),
+            _newest_of("kafka_cluster_id"),
+        )
     )
     found = by_partition.collect()
     ids = [(row.topic_id.run, row.topic, row.topic_id.value) for row in found if row.topic_id]

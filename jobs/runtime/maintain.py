@@ -82,18 +82,17 @@ def _now_ms() -> int:
 def _forget(run: Run) -> int:
     """Delete old rows of tables on whose old rows nothing rests."""
     options, deleted = run.options, 0
-    for lakehouse in (*run.former, run.lakehouse):
-        for spec, days, stage, at in (
-            (LAG, options.retain_lag, "lag", "sampled_at"),
-            (RESULTS, options.retain_results, "validate", "at"),
-        ):
-            if days is not None and (last := lakehouse.runs.last(stage)) is not None:
-                # What is newest is shown, whatever its age.
-                is_old = (
-                    f"{at} < current_timestamp() - INTERVAL {days} DAYS"
-                    f" AND {spec.run_column} < {last.run}"
-                )
-                deleted += upkeep.forget(lakehouse, spec, is_old)
+    for spec, days, stage, at in (
+        (LAG, options.retain_lag, "lag", "sampled_at"),
+        (RESULTS, options.retain_results, "validate", "at"),
+    ):
+        if days is not None and (last := run.lakehouse.runs.last(stage)) is not None:
+            # What is newest is shown, whatever its age.
+            is_old = (
+                f"{at} < current_timestamp() - INTERVAL {days} DAYS"
+                f" AND {spec.run_column} < {last.run}"
+            )
+            deleted += upkeep.forget(run.lakehouse, spec, is_old)
     return deleted
 
 

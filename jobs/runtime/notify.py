@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from detectors.health import index_among
-from jobs.runtime.logs import of_every_log
 from lakehouse.runs import RunId
 from reporting.alerts import (
     AGAIN,
@@ -96,7 +95,6 @@ class _Outlet:
         return messages(self.format, part, self.head)
 
 
-@of_every_log
 def notify(run: Run) -> None:
     """Post the anomalies of a severity that are new or worse, and the end of those posted."""
     options, lakehouse, runs = run.options, run.lakehouse, run.lakehouse.runs

@@ -14,7 +14,7 @@ import os
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Group, Parameter
 
@@ -65,7 +65,23 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Common(Part):
-    """What every job has."""
+    """What every job has: its options, and what it is like.
+
+    Attributes:
+        is_for_all: it does something for all clusters, also where none has the default name.
+        brings_clusters: it may bring a cluster that the lakehouse does not know.
+        needs_tables: it has nothing to do where nothing was ever read.
+        has_tasks: its work is done by Python in Spark's tasks.
+        is_reader: it writes no table.
+        only_prints: it does nothing else, so that a reader who has seen enough has all there is.
+    """
+
+    is_for_all: ClassVar[bool] = False
+    brings_clusters: ClassVar[bool] = False
+    needs_tables: ClassVar[bool] = False
+    has_tasks: ClassVar[bool] = False
+    is_reader: ClassVar[bool] = False
+    only_prints: ClassVar[bool] = False
 
     lakehouse: Annotated[str, _EVERY] = "./lakehouse"
     """Folder of the Delta tables: a path, s3a://, abfss://, gs:// or hdfs://."""
@@ -109,7 +125,9 @@ class Common(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Part):
-    """Where records come from: a cluster, or files."""
+    """Where records come from: a cluster, or files; one of them, unless a job needs none."""
+
+    needs_source: ClassVar[bool] = True
 
     bootstrap_servers: Annotated[str | None, _SOURCE] = None
     """The live cluster: some of its brokers, as HOST:PORT,HOST:PORT."""
@@ -125,18 +143,9 @@ class Source(Part):
     """Parquet file or folder with columns topic, partition, offset, timestamp, timestampType, key,
     value."""
 
-    @property
-    def needs_source(self) -> bool:
-        """Whether nothing can be done without a source."""
-        return True
-
     def check(self) -> None:
         """Refuse what is no source, or none where one is needed."""
-        given = sum(source is not None for source in (self.bootstrap_servers, self.records))
-        if given != 1 and (given > 1 or self.needs_source):
-            raise ValueError(
-                "give exactly one source: --bootstrap-servers HOST:PORT or --records PATH"
-            )
+        _check_one_source(self, is_needed=self.needs_source)
         if self.records is not None:
             _check_location("--records", self.records)
         if self.bootstrap_servers is None:
@@ -475,6 +484,11 @@ class Options(
 
     job: str
 
+    @property
+    def like(self) -> type[Common]:
+        """The job's own class, which says what the job is like."""
+        return JOBS[self.job]
+
 
 # The jobs. The first line of a class is the job's help; examples follow.
 
@@ -487,6 +501,9 @@ class Demo(Expectations, Output, Anomalies, Common):
     ./spark-submit.sh demo
     ```
     """
+
+    brings_clusters = True
+    has_tasks = True
 
     lakehouse: Annotated[str, _EVERY] = "./demo-lakehouse"
     """Folder of the Delta tables."""
@@ -502,6 +519,9 @@ class Ingest(Source, Common):
     ```
     """
 
+    brings_clusters = True
+    has_tasks = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decode(Clients, Common):
@@ -511,6 +531,8 @@ class Decode(Clients, Common):
     ./spark-submit.sh decode --lakehouse /data/groups
     ```
     """
+
+    has_tasks = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,6 +544,8 @@ class History(Common):
     ```
     """
 
+    has_tasks = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lag(Source, Common):
@@ -532,10 +556,8 @@ class Lag(Source, Common):
     ```
     """
 
-    @property
-    def needs_source(self) -> bool:
-        """Without a source the job does what can be done without."""
-        return False
+    needs_source = False  # without one it does what can be done without
+    has_tasks = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -547,6 +569,8 @@ class Detect(Selected, Anomalies, Common):
     ```
     """
 
+    has_tasks = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Validate(Expectations, Common):
@@ -557,6 +581,8 @@ class Validate(Expectations, Common):
     ```
     """
 
+    needs_tables = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Selected, Output):
@@ -566,6 +592,9 @@ class Report(Selected, Output):
     ./spark-submit.sh report --lakehouse /data/groups --output groups.html
     ```
     """
+
+    needs_tables = True
+    is_reader = True
 
     def check(self) -> None:
         """Refuse to write nowhere, and a part of the page where all look for the whole."""
@@ -583,6 +612,10 @@ class Explain(Window, Common):
     ```
     """
 
+    needs_tables = True
+    is_reader = True
+    only_prints = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Maintain(Upkeep, Common):
@@ -592,6 +625,8 @@ class Maintain(Upkeep, Common):
     ./spark-submit.sh maintain --lakehouse /data/groups --dry-run
     ```
     """
+
+    is_for_all = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -603,6 +638,11 @@ class Sql(Query, Common):
     ./spark-submit.sh sql --lakehouse /data/groups --serve
     ```
     """
+
+    is_for_all = True
+    needs_tables = True
+    is_reader = True
+    only_prints = True
 
     cluster: Annotated[str, _EVERY] = EVERY_CLUSTER
     """Show rows of this Kafka cluster alone; * for all."""
@@ -617,6 +657,10 @@ class Export(Files, Common):
     ```
     """
 
+    is_for_all = True
+    needs_tables = True
+    is_reader = True
+
     cluster: Annotated[str, _EVERY] = EVERY_CLUSTER
     """Copy rows of this Kafka cluster alone; * for all."""
 
@@ -630,10 +674,7 @@ class Check(Source, Common):
     ```
     """
 
-    @property
-    def needs_source(self) -> bool:
-        """Without a source the rest is looked at."""
-        return False
+    needs_source = False  # without one the rest is looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -646,13 +687,13 @@ class Pipeline(Steps, Metrics, Expectations, Output, Anomalies, Clients, Source,
     ```
     """
 
-    @property
-    def needs_source(self) -> bool:
-        """Only an ingest has to have one."""
-        return "ingest" in self.steps
+    needs_source = False  # an ingest alone does
+    brings_clusters = True
+    has_tasks = True
 
     def check(self) -> None:
-        """Refuse to show what an ingest would read if there is none."""
+        """Refuse an ingest without a source, and to show what one would read if there is none."""
+        _check_one_source(self, is_needed="ingest" in self.steps)
         if self.dry_run and "ingest" not in self.steps:
             raise ValueError("--dry-run is of an ingest, which --only or --skip leave out")
 
@@ -705,6 +746,12 @@ def _pair(text: str) -> tuple[str, str]:
         shown = re.match(r"[\w.-]*", text)  # behind it there may be a secret
         raise ValueError(f"--conf {shown and shown[0]}… is not of the form KEY=VALUE")
     return key, value
+
+
+def _check_one_source(options: Source, *, is_needed: bool) -> None:
+    given = sum(source is not None for source in (options.bootstrap_servers, options.records))
+    if given > 1 or (is_needed and not given):
+        raise ValueError("give exactly one source: --bootstrap-servers HOST:PORT or --records PATH")
 
 
 def _check_location(name: str, location: str) -> None:

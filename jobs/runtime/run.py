@@ -31,9 +31,7 @@ class Run:
     """What a job works with, and its summary.
 
     Attributes:
-        lakehouse: the tables, as the last log of the cluster sees them.
-        former: the same for its earlier logs, the first one first.
-        label: what a step's name begins with.
+        lakehouse: the tables, as the cluster sees them.
         summary: figures for the JSON summary, by name.
         seconds: how long each step took.
         status: the exit status, if nothing fails.
@@ -44,8 +42,6 @@ class Run:
     lakehouse: Lakehouse
     out: Console
     err: Console
-    former: list[Lakehouse] = field(default_factory=list)
-    label: str = ""
     summary: dict[str, Figure] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     status: int = 0
@@ -59,7 +55,6 @@ class Run:
             counted: the figure of the summary that the step fills in, whose name begins with what
                 is counted: `records_read`.
         """
-        name = self.label + name
         started = time.monotonic()
         with self.err.status(f"{name} …") as status, self._watched(name, status):
             yield

@@ -15,8 +15,7 @@ from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended
-from jobs.runtime import command_line, executors, logs, writers
-from jobs.runtime.options import EVERY_CLUSTER, JOBS
+from jobs.runtime import command_line, executors, writers
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
@@ -29,15 +28,7 @@ if TYPE_CHECKING:
     from jobs.runtime.options import Options
     from jobs.runtime.run import Figure
 
-# These do something for all clusters, also where none has the name that goes without saying.
-_FOR_ALL_CLUSTERS = {"sql", "export", "maintain"}
-# These may bring a cluster that the lakehouse does not know.
-_BRING_CLUSTERS = {"demo", "ingest", "pipeline"}
-# These do nothing else, so that a reader who has seen enough has all there is.
-_ONLY_PRINT = {"explain", "sql"}
 _PIPE_CLOSED = 141  # as a shell gives it
-# These have nothing to do where nothing was ever read.
-_WITH_TABLES = {"explain", "export", "sql", "report", "validate"}
 
 
 def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
@@ -53,7 +44,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
         with session(chosen) as spark:
-            if chosen.job in executors.JOBS:
+            if chosen.like.has_tasks:
                 executors.look_at_executors(spark)
             run = Run(
                 spark=spark,
@@ -66,20 +57,12 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
             )
             _look_for_tables(run)
             _look_for_cluster(run)
-            # Files are of the log that is named: those of an old one must not join the new one.
-            if chosen.cluster != EVERY_CLUSTER and chosen.records is None:
-                logs.follow(run)
-            if run.former:
-                run.say(
-                    f"cluster {chosen.cluster} goes on as {run.lakehouse.cluster}: its topic was "
-                    "recreated, or lost its end"
-                )
             with writers.announced(run):
                 run.seconds["start"] = round(time.monotonic() - started, 3)
                 job(run)
         if chosen.json:
             figures = {**summary, "seconds": seconds}
-            print(json.dumps({"job": chosen.job, "cluster": run.lakehouse.cluster, **figures}))
+            print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))
         return run.status
 
     def measure(chosen: Options, status: int) -> None:
@@ -113,7 +96,7 @@ def run_alone(
         status = work(chosen, err)
     except BrokenPipeError:  # the reader of what is printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0 if chosen.job in _ONLY_PRINT else _PIPE_CLOSED
+        status = 0 if chosen.like.only_prints else _PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
         status = _report(error, err, verbose=chosen.verbose)
     except KeyboardInterrupt:
@@ -130,7 +113,7 @@ def run_alone(
 
 def _look_for_tables(run: Run) -> None:
     """Refuse to read where nothing was ever written."""
-    if run.options.job in _WITH_TABLES and not run.lakehouse.exists(RECORDS):
+    if run.options.like.needs_tables and not run.lakehouse.exists(RECORDS):
         raise LakehouseError(
             f"there are no tables in {run.options.lakehouse}: name the right folder with "
             "--lakehouse (the demo's is ./demo-lakehouse)"
@@ -140,8 +123,9 @@ def _look_for_tables(run: Run) -> None:
 def _look_for_cluster(run: Run) -> None:
     """Refuse a name that nothing was ever read under: most likely it is misspelt."""
     chosen, lakehouse = run.options, run.lakehouse
-    is_any = chosen.job in _FOR_ALL_CLUSTERS and chosen.cluster == JOBS[chosen.job].cluster
-    if chosen.job in _BRING_CLUSTERS or is_any or not lakehouse.exists(RECORDS):
+    job = chosen.like
+    is_any = job.is_for_all and chosen.cluster == job.cluster
+    if job.brings_clusters or is_any or not lakehouse.exists(RECORDS):
         return
     # The ledger is quicker, but does not know of a first run that was killed.
     if lakehouse.runs.last_number("ingest") >= 0:

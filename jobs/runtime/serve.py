@@ -47,13 +47,8 @@ def serve(run: Run) -> None:
 
 
 def chosen_clusters(run: Run) -> list[str] | None:
-    """Return the names of the Kafka cluster whose rows SQL sees, as its topic was recreated.
-
-    None stands for all clusters.
-    """
-    if run.options.cluster == EVERY_CLUSTER:
-        return None
-    return [lakehouse.cluster for lakehouse in (*run.former, run.lakehouse)]
+    """Return the clusters whose rows SQL sees; None stands for all."""
+    return None if run.options.cluster == EVERY_CLUSTER else [run.options.cluster]
 
 
 def _start(run: Run, host: str, port: int) -> Any:  # noqa: ANN401 - Java

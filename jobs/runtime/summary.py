@@ -211,11 +211,6 @@ def _remarks(run: Run, held: Quality) -> list[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
     missing = held.offsets - held.records
     lines = []
-    if "continued_as" in run.summary:
-        lines.append(
-            f"The cluster goes on as {run.summary['continued_as']}, another log: "
-            f"{run.summary['continued_because']}"
-        )
     if missing:
         lines.append(
             f"{missing:,} of {held.offsets:,} offsets have no record here; {COVERAGE.name} says why"

@@ -13,7 +13,6 @@ from rich.markup import escape
 from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
 from jobs.runtime.history import BEGUN_SINCE, FIRST_HOUR, PARTITIONS
-from jobs.runtime.logs import of_every_log
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
@@ -72,7 +71,6 @@ class Changes:
         return suite.placeholders <= self.values.keys()
 
 
-@of_every_log
 def validate(run: Run) -> None:
     """Check what is expected of the tables; write and print what was found."""
     lakehouse = run.lakehouse

@@ -25,7 +25,6 @@ _FOLDER = "writers"
 # Delta's setting for who has several writers arbitrated.
 _LOG_STORE = "spark.delta.logStore.s3a.impl"
 _UNSAFE = ("s3a:",)
-_READ_ONLY = frozenset({"explain", "export", "report", "sql"})
 # A run that was killed leaves its file; no run takes as long as this.
 _LONGEST = dt.timedelta(hours=12)
 
@@ -35,7 +34,7 @@ def announced(run: Run) -> Iterator[None]:
     """Show others that a run writes, and name those that do so already."""
     root = run.lakehouse.root
     is_safe = not root.startswith(_UNSAFE) or run.spark.conf.get(_LOG_STORE, None) is not None
-    if is_safe or run.options.job in _READ_ONLY or run.options.dry_run:
+    if is_safe or run.options.like.is_reader or run.options.dry_run:
         yield
         return
     now = dt.datetime.now(dt.timezone.utc)

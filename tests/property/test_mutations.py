@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.row_decoder import DecodedRow
-from decoders.encoder import encode_key, encode_value, unsigned_varint
 from decoders.records import decode
 from schemas.messages import record_types
 from tests.damage import damaged
 from tests.factories import assert_agrees_with_row_decoder, layout_id, layouts, record_batch
+from tests.support.encoder import encode_key, encode_value, unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.row_decoder import DecodedRow, decode_record
-from decoders.encoder import encode_key, encode_value
 from schemas.messages import embedded_messages, record_types
 from schemas.silver import decoded_columns
 from tests.factories import (
@@ -24,6 +23,7 @@ from tests.factories import (
     message_values,
     record_batch,
 )
+from tests.support.encoder import encode_key, encode_value
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject

@@ -282,7 +282,7 @@ class TestUpgrade:
         lakehouse_path: str,
     ) -> None:
         opened = Lakehouse(spark, lakehouse_path, "default")
-        for spec, name in ((COVERAGE, "continued_as"), (RUNS, "seconds")):
+        for spec, name in ((COVERAGE, "kafka_cluster_id"), (RUNS, "seconds")):
             columns = tuple(c for c in spec.columns if c.name != name)
             skipping = tuple(c for c in spec.skipping if c != name)
             opened.create(replace(spec, columns=columns, skipping=skipping))
@@ -290,7 +290,7 @@ class TestUpgrade:
         for part in parts:
             bring(Path(lakehouse_path), part)
         assert rows_by_table(spark, Path(lakehouse_path)) == whole
-        for spec, name in ((COVERAGE, "continued_as"), (RUNS, "seconds")):
+        for spec, name in ((COVERAGE, "kafka_cluster_id"), (RUNS, "seconds")):
             assert name in spark.read.format("delta").load(opened.path(spec)).columns
 
     def test_a_newer_release_has_more_columns(

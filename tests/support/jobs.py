@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from dq.balance import unbalanced
 from jobs.anomalies import detect
 from jobs.demo import demo
 from jobs.pipeline import pipeline
@@ -39,6 +38,7 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
+from tests.support.balance import unbalanced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sources.kafka import Log, Topic, another_log, shorter
+from jobs.runtime.ingest import free_name
+from sources.kafka import Log, Record, Topic, another_log, other_bytes, shorter
 
 TOPIC = "__consumer_offsets"
 POSITIONS = {(TOPIC, 0): 10, (TOPIC, 1): 4}
@@ -50,3 +51,40 @@ def test_the_same_log(found: Topic, topic_id: str | None) -> None:
 )
 def test_another(found: Topic, topic_id: str | None, words: str) -> None:
     assert words in another_log(found, POSITIONS, topic_id)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "is_other"),
+    [
+        ({}, False),
+        ({(0, 9): (b"key", b"value")}, False),
+        ({(1, 3): (b"key", b"value")}, False),
+        ({(0, 9): (b"key", b"later")}, True),
+        ({(0, 9): (b"key", None)}, True),
+        ({(0, 9): (b"other", b"value")}, True),
+    ],
+    ids=["compacted", "the same", "never read", "another value", "a tombstone", "another key"],
+)
+def test_a_record_with_other_bytes(
+    theirs: dict[tuple[int, int], Record], *, is_other: bool
+) -> None:
+    ours = {(0, 9): (b"key", b"value"), (1, 2): (b"a", b"b")}
+    found = other_bytes(TOPIC, theirs, ours)
+    assert bool(found) == is_other
+    assert not is_other or found.startswith(f"{TOPIC}-0 at offset 9 has other bytes")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "taken", "free"),
+    [
+        ("default", {"default"}, "default.2"),
+        ("default", {"default", "default.2", "other"}, "default.3"),
+        ("default.2", {"default", "default.2"}, "default.3"),
+        ("default.3", {"default", "default.3"}, "default.4"),
+        ("kafka-4.3", {"kafka-4.3"}, "kafka-4.3.2"),
+        ("kafka-4.3.2", {"kafka-4.3", "kafka-4.3.2"}, "kafka-4.3.3"),
+        ("a.b", {"a", "a.b"}, "a.b.2"),
+    ],
+)
+def test_the_name_to_give(cluster: str, taken: set[str], free: str) -> None:
+    assert free_name(cluster, taken) == free

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from decoders.encoder import encode_message
 from schemas.messages import embedded_messages
 from tests.factories import decode_one, group_metadata, member
 from tests.support.detection import detected_history
+from tests.support.encoder import encode_message
 from tests.support.history import Commit, Log, _chunk, in_millis, rebuild
 from tests.unit.test_history_truth import assert_same
 from timeline import connect

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.row_decoder import DecodedRow, Rejected
-from decoders.encoder import UNKNOWN_TAGS, encode_key, encode_message, encode_value
 from decoders.records import decode
 from schemas.columns import arrow_schema
 from schemas.messages import embedded_messages
@@ -33,6 +32,7 @@ from tests.factories import (
     reject_one,
     subscription,
 )
+from tests.support.encoder import UNKNOWN_TAGS, encode_key, encode_message, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.row_decoder import DecodedRow, decode_record
-from decoders.encoder import (
+from schemas.messages import embedded_messages, record_types
+from tests.factories import EPOCH, NIL_UUID, TOPIC_ID, assignment, member, subscription
+from tests.support.encoder import (
     UNKNOWN_TAGS,
     encode_key,
     encode_message,
     encode_value,
     unsigned_varint,
 )
-from schemas.messages import embedded_messages, record_types
-from tests.factories import EPOCH, NIL_UUID, TOPIC_ID, assignment, member, subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Writes declared messages as the classes do that Kafka generates from the same declarations.
 
-The counterpart of ``reader``, one message at a time, for tests and examples. Values go by Kafka's
+The counterpart of ``decoders.reader``, one message at a time. Values go by Kafka's
 names of the fields (``groupInstanceId``), each as its column holds it: an int, a str, bytes, a
 list, a dict for a struct, an id as Kafka prints it. A bytes field takes what it embeds as bytes.
 """
@@ -238,7 +238,7 @@ def _uuid(value: object, path: str) -> bytes:
         octets = base64.b64decode(f"{value}==", altchars=b"-_", validate=True)
     except binascii.Error:
         octets = b""
-    if not isinstance(value, str) or len(octets) != 16:  # noqa: PLR2004 - bytes of a uuid
+    if not isinstance(value, str) or len(octets) != 16:
         raise _unfit(path, "an id of 22 characters of base64", value)
     return octets
 
