@@ -57,7 +57,7 @@ class Sources(NamedTuple):
     states: DataFrame
     sessions: DataFrame
     moves: DataFrame
-    owners: DataFrame
+    owners: DataFrame | None
     commits: DataFrame | None
     lag: DataFrame | None
     checkpoints: DataFrame | None
@@ -121,10 +121,11 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     )
     yield _part(sources.states, OPEN_STATE)
     yield _part(_at_home(sources.moves, sources.homes), MOVE, position="record_offset")
-    # Of few partitions: those that went back to where they had been.
-    back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
-    owners = sources.owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
-    yield _part(owners.where("valid_from IS NOT NULL"), OWNER, position="valid_from")
+    if sources.owners is not None:
+        # Of few partitions: those that went back to where they had been.
+        back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
+        owners = sources.owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
+        yield _part(owners.where("valid_from IS NOT NULL"), OWNER, position="valid_from")
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, MINUTE, position="first_offset")

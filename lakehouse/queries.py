@@ -11,7 +11,9 @@ import pyarrow as pa
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
 
     from lakehouse.tables import Lakehouse
 
@@ -23,23 +25,28 @@ _AT_ONCE = 3
 Rows: TypeAlias = "list[dict[str, Any]]"
 
 
-def answers(lakehouse: Lakehouse, queries: Sequence[str]) -> list[Rows]:
-    """Return the rows of some queries, by name; times are of UTC, without a zone; see `tables`."""
-    return [_plain(rows) for rows in tables(lakehouse, queries)]
+def answers(
+    lakehouse: Lakehouse, queries: Sequence[str], given: Mapping[str, DataFrame] | None = None
+) -> list[Rows]:
+    """Return the rows of some queries, by name; times are of UTC, without a zone.
 
-
-def tables(lakehouse: Lakehouse, queries: Sequence[str]) -> list[pa.Table]:
-    """Have the tables that some queries name answer them; one that was not made has no rows."""
-    show(lakehouse, {name for query in queries for name in tables_of(query)})
+    Args:
+        lakehouse: the tables that the queries name; one that was not made has no rows.
+        queries: SQL.
+        given: rows to be asked instead of some tables, by their names.
+    """
+    show(lakehouse, {name for query in queries for name in tables_of(query)}, given or {})
     asked = [on_views(query, view_of) for query in queries]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda query: lakehouse.spark.sql(query).toArrow(), asked))
+        found = pool.map(lambda query: lakehouse.spark.sql(query).toArrow(), asked)
+        return [_plain(rows) for rows in found]
 
 
-def show(lakehouse: Lakehouse, names: Iterable[str]) -> None:
-    """Make temporary views of tables, by the names of `view_of`."""
+def show(lakehouse: Lakehouse, names: Iterable[str], given: Mapping[str, DataFrame]) -> None:
+    """Make temporary views of tables, or of given rows of them, by the names of `view_of`."""
     for name in sorted(names):
-        lakehouse.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
+        rows = given[name] if name in given else lakehouse.read(all_tables()[name])
+        rows.createOrReplaceTempView(view_of(name))
 
 
 def tables_of(sql: str) -> set[str]:

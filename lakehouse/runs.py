@@ -242,7 +242,9 @@ class Runs:
         number = floor + 1 if done is None else done.run + 1
         if done is None and floor >= 0:
             number += 1  # a run that added no row left its number in the tables' logs alone
-        row = _row_of(RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan)
+        row = _row_of(
+            RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan
+        )
         # There is one plan of a number, for which Delta looks at its log first.
         noted, self._unwritten = self._unwritten, []
         plan_of = RunId(f"{stage} plan", number)

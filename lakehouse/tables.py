@@ -22,12 +22,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse import files
 from lakehouse.errors import LakehouseError, error_classes
 from lakehouse.runs import Runs
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrameWriter, SparkSession
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
 """Rows of a table without the column `cluster`: in Spark, or here."""
+
+FEW_ROWS = 1_000_000
+"""So many rows of a table are kept at hand; more would take the memory that their work needs."""
 
 EVERY_ROW = "true"
 """The condition that each row meets."""
@@ -170,22 +174,18 @@ class Lakehouse:
         return found if _same_types(found.schema, schema) else found.to(schema)
 
     def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> DataFrame:
-        """Keep rows at hand that this process has made, for those who read them behind.
-
-        What is written to the table afterwards, but by `rows` themselves, makes `read` and `of_run`
-        wrong, until the rows are kept anew.
+        """Keep rows at hand that were just written, until others are: nobody reads them again.
 
         Args:
             spec: the table.
-            rows: its columns but for the cluster.
-            run: the run that they are the rows of, for `of_runs`; None if they are all rows of this
+            rows: its columns but for the cluster, as cheap to compute again as to read.
+            run: the run that made them, for `kept` and `of_runs`; None if they are all rows of this
                 cluster, for `read`.
 
         Returns:
-            The same rows, which are computed once.
+            The rows, with the cluster.
         """
         kept = self.with_cluster(spec, rows)
-        kept = kept.localCheckpoint(eager=False) if isinstance(rows, DataFrame) else kept
         self._kept[spec.name] = run, kept
         return kept
 
@@ -200,7 +200,9 @@ class Lakehouse:
         rows = self.read(spec) if kept is None else kept
         return rows.where(between(str(spec.run_column), after, to))
 
-    def append(self, spec: TableSpec, rows: Rows, run: RunId | None = None) -> int | None:
+    def append(
+        self, spec: TableSpec, rows: Rows, run: RunId | None = None, note: str | None = None
+    ) -> int | None:
         """Append rows to a table, once for each `run`.
 
         A write whose run, or a later one of its stage, is there already does nothing.
@@ -209,12 +211,51 @@ class Lakehouse:
             spec: the table.
             rows: its columns but for the cluster.
             run: what writes; None for rows that may be there twice.
+            note: a text to keep with the commit, see `notes`; None for none.
 
         Returns:
             The version that the table has got, unless others write at the same time; None if the
             run was there.
         """
-        return self._write(spec, rows, run, mode="append", options={})
+        options = {} if note is None else {"userMetadata": note}
+        return self._write(spec, rows, run, mode="append", options=options)
+
+    def notes(self, spec: TableSpec) -> list[str]:
+        """Return the notes of a table's commits, of all clusters."""
+        if not self.exists(spec):
+            return []
+        history = DeltaTable.forPath(self.spark, self.path(spec)).history()
+        rows = history.select("userMetadata").where("userMetadata IS NOT NULL").collect()
+        return [row.userMetadata for row in rows]
+
+    def version(self, spec: TableSpec, since: int | None = None) -> int:
+        """Return the newest version of a table that is there; since which one may be known."""
+        number = -1 if since is None else since
+        while self._has_version(spec, number + 1):
+            number += 1
+        if number >= 0:
+            return number
+        newest = DeltaTable.forPath(self.spark, self.path(spec)).history(1).first()
+        return -1 if newest is None else int(newest.version)
+
+    def has_all(self, versions: Mapping[TableSpec, int | None]) -> bool:
+        """Return whether tables have versions; an older copy has not, nor a log cleaned up."""
+        return all(self._has_version(spec, version) for spec, version in versions.items())
+
+    def _has_version(self, spec: TableSpec, version: int | None) -> bool:
+        return version is not None and files.exists(
+            self.spark, f"{self.path(spec)}/_delta_log/{version:020d}.json"
+        )
+
+    def is_at(self, spec: TableSpec, version: int | None) -> bool:
+        """Return whether a version of a table is its newest.
+
+        What was written since, or that an older copy lies there, are two reasons why not; a log
+        that was cleaned up is a third.
+        """
+        if version is None or self._has_version(spec, version + 1):
+            return False
+        return self._has_version(spec, version)
 
     def replace(
         self, spec: TableSpec, rows: Rows, run: RunId | None = None, where: str = EVERY_ROW
@@ -248,6 +289,7 @@ class Lakehouse:
             written, partitions = written.to(spark_schema(spec.columns)), spec.partitions
             options |= _properties(spec)
         writer = written.write.format("delta").mode(mode).partitionBy(*partitions)
+        self._kept.pop(spec.name, None)
         self.spark.conf.unset(_LAST_COMMIT)
         try:
             _save(writer.options(**options), self.path(spec), is_new=is_new)

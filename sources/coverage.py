@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakehouse.queries import tables
 from schemas.columns import arrow_schema
 from schemas.tables import COVERAGE
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from lakehouse.tables import Lakehouse
 
 Position = tuple[str, int]
 """A topic and one of its partitions."""
@@ -28,17 +27,6 @@ _COMPACTED = "compacted"
 # Of the 16 bits that a key begins with.
 _TYPE_WIDTH = 2
 _SIGN = 2**15
-_INNER_HOLES = """
-SELECT topic, record_partition, previous + 1 AS start_offset, record_offset - 1 AS end_offset
-FROM (
-  SELECT topic, record_partition, record_offset,
-    lag(record_offset) OVER (PARTITION BY topic, record_partition ORDER BY record_offset)
-      AS previous
-  FROM bronze.records WHERE {within}
-)
-WHERE record_offset > previous + 1
-ORDER BY topic, record_partition, start_offset
-"""
 
 
 @dataclass(frozen=True)
@@ -134,18 +122,24 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
     return found
 
 
-def inner_holes(lakehouse: Lakehouse, within: str) -> dict[Position, np.ndarray]:
-    """Find the offsets between the records of bronze that have none.
+def inner_holes(records: DataFrame) -> dict[Position, np.ndarray]:
+    """Find the offsets between records that have none.
 
     Args:
-        lakehouse: where they are.
-        within: SQL for which of them to look at.
+        records: columns topic, record_partition and record_offset.
 
     Returns:
         By partition, a line for each hole: its first and its last offset.
     """
-    (found,) = tables(lakehouse, [_INNER_HOLES.format(within=within)])
-    return holes_by_partition(found)
+    key, offset = ("topic", "record_partition"), F.col("record_offset")
+    previous = F.lag(offset).over(Window.partitionBy(*key).orderBy(offset))
+    holes = (
+        records.select(*key, offset, previous.alias("previous"))
+        .where("record_offset > previous + 1")
+        .select(*key, (F.col("previous") + 1).alias("start_offset"), offset - 1)
+        .toDF(*key, "start_offset", "end_offset")
+    )
+    return holes_by_partition(holes.toArrow().sort_by([(c, "ascending") for c in holes.columns]))
 
 
 def holes_by_partition(found: pa.Table) -> dict[Position, np.ndarray]:

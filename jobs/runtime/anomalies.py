@@ -20,8 +20,9 @@ from detectors.health import GROUPS_NOW, group_health
 from detectors.model import HOUR_MS, SKEW_MS, Findings
 from detectors.rows import anomaly_rows
 from detectors.transform import Sources, detect
+from jobs.runtime import ingest
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED
+from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED, WENT_BACK
 from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
@@ -31,6 +32,7 @@ from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, sp
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
+    COVERAGE,
     GROUP_CHECKPOINTS,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
@@ -38,8 +40,9 @@ from schemas.tables import (
     LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
+    OFFSET_PROGRESS,
     PARTITION_OWNERS,
-    all_tables,
+    decoded_table,
 )
 
 if TYPE_CHECKING:
@@ -53,14 +56,14 @@ if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
+    from schemas.tables import TableSpec
 
 STAGE = "anomalies"
+VERSION = "version"
+"""Detail of a run in the ledger: the version that gold.anomalies had behind it."""
 LAG_RUN = "lag_run"
 """Detail of a run in the ledger: the newest run of gold.lag that it knew; -1 for none."""
-_READ = """
-SELECT record_partition, unix_millis(max(observed_at)) AS observed_at,
-  max_by(last_offset_available >= next_offset, ingest_run) AS is_behind
-FROM bronze.coverage GROUP BY record_partition"""
+COMMITS = decoded_table("offset_commits")
 # Prefix of the keys of groups in the state of the log, since a group's id may be empty.
 _GROUP = "="
 
@@ -73,7 +76,8 @@ class Kept(NamedTuple):
         log: what the detectors remember of the log as a whole, as JSON; None if there is nothing.
         checkpoints_run: the run that wrote the checkpoints; -1 without any.
         anomalies_run: the last run of which there are anomalies; -1 without any.
-        read: of each partition of the log, the newest row of coverage.
+        observed_at: when the log was read last, in epoch milliseconds.
+        behind: partitions of the log that could not be read to their end.
         sampled_until: until when no commit was missing at the newest sample of the lag, in epoch
             milliseconds; None without one.
     """
@@ -82,7 +86,8 @@ class Kept(NamedTuple):
     log: str | None
     checkpoints_run: int
     anomalies_run: int
-    read: list[Row]
+    observed_at: int | None
+    behind: frozenset[int]
     sampled_until: int | None
 
     @property
@@ -93,8 +98,8 @@ class Kept(NamedTuple):
         commits any more, a sample of the lag shows until when there was nothing to read.
         """
         newest = max((g["newest_at"] for g in self.groups if g["newest_at"] is not None), default=0)
-        observed = [p["observed_at"] for p in self.read if p["observed_at"] is not None]
-        newest = min(newest, max(observed) + SKEW_MS) if observed else newest
+        if self.observed_at is not None:
+            newest = min(newest, self.observed_at + SKEW_MS)
         return max(newest, self.sampled_until or newest)
 
     @property
@@ -103,11 +108,10 @@ class Kept(NamedTuple):
 
         An open transaction hides what follows it.
         """
-        behind = {p["record_partition"] for p in self.read if p["is_behind"]}
         newest: dict[int, int] = {}
         for group in self.groups:
             partition, at = group["record_partition"], group["newest_at"]
-            if partition in behind and at is not None:
+            if partition in self.behind and at is not None:
                 newest[partition] = max(at, newest.get(partition, at))
         return newest
 
@@ -122,6 +126,7 @@ class Changes(NamedTuple):
         replayed: groups whose history was rebuilt.
         misplaced: records that are not where their group belongs.
         has_moved: some groups have records in two partitions of the log.
+        have_gone_back: some groups may have gone back to where they had been before.
         is_backfill: some of the hours with new commits lie before those that were looked at.
         since: the earliest time of a new commit, or the start of its hour, in epoch milliseconds;
             None if no commit is new, or they have no times.
@@ -133,6 +138,7 @@ class Changes(NamedTuple):
     replayed: list[str]
     misplaced: list[Row]
     has_moved: bool
+    have_gone_back: bool
     since: int | None
     is_backfill: bool
 
@@ -145,13 +151,20 @@ class Changes(NamedTuple):
 def anomalies(run: Run) -> None:
     """Bring gold.anomalies and gold.group_health up to the history."""
     limits = read_thresholds(run.options.thresholds)
+    last = run.lakehouse.runs.last(STAGE)
+    known = {} if last is None else last.details["anomalies"]
+    run.summary |= {"anomalies_run": False, "anomalies": known}
+    while _follow(run, limits):
+        pass
+
+
+def _follow(run: Run, limits: Thresholds) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
     lakehouse, runs = run.lakehouse, run.lakehouse.runs
     with run.step("looking for new history"):
         last, to = runs.last(STAGE), runs.last_number(HISTORY)
-        known = {} if last is None else last.details["anomalies"]
-        run.summary |= {"anomalies_run": False, "anomalies": known}
         if to < 0 or (last is not None and not _has_work(lakehouse, last, to, limits)):
-            return
+            return False
         lag_run = runs.last_number(LAG_RUNS)
         kept = _kept(lakehouse, lag_run)
         refresh = _is_refresh(lakehouse, last, to, kept, limits)
@@ -170,9 +183,11 @@ def anomalies(run: Run) -> None:
             },
         ) as stage,
     ):
-        if stage is not None:
-            _carry_out(lakehouse, stage, kept, limits)
-            run.summary |= {"anomalies_run": True, "anomalies": stage.details["anomalies"]}
+        if stage is None:
+            return False
+        _carry_out(lakehouse, stage, kept, limits)
+        run.summary |= {"anomalies_run": True, "anomalies": stage.details["anomalies"]}
+    return stage.is_resumed
 
 
 # -- planning --------------------------------------------------------------------------------------
@@ -196,26 +211,34 @@ def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> b
 
 
 def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
-    own_checkpoint = (
-        "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL"
-    )
-    newest = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
-    asked = [GROUPS_NOW, own_checkpoint, newest, _READ]
+    runs = lakehouse.runs
+    last, read = runs.last(STAGE), ingest.state_of(lakehouse)
+    checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).localCheckpoint(eager=False)
+    lakehouse.keep(ANOMALY_CHECKPOINTS, checkpoints)
+    asked = [
+        GROUPS_NOW,
+        "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL",
+    ]
+    states = lakehouse.kept(GROUP_STATES, runs.last_number(HISTORY))
+    given = {} if states is None else {GROUP_STATES.name: states}
     if lag_run >= 0:
         # The log was read to its end where the last of its partitions was.
-        until = "SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag"
-        asked.append(f"{until} WHERE lag_run = {lag_run}")
-    groups, checkpoints, (found,), read, *sampled = answers(lakehouse, asked)
-    of_log, checkpoints_run = (
-        (checkpoints[0]["state"], checkpoints[0]["anomalies_run"]) if checkpoints else (None, -1)
-    )
+        asked.append("SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag")
+        given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+    is_whole = last is not None and lakehouse.has_all({ANOMALIES: last.details.get(VERSION)})
+    if not is_whole:
+        asked.append("SELECT max(anomalies_run) AS run FROM gold.anomalies")
+    groups, own, *more = answers(lakehouse, asked, given)
+    found = last.run if last is not None and is_whole else more[-1][0]["run"]
+    of_log, checkpoints_run = (own[0]["state"], own[0]["anomalies_run"]) if own else (None, -1)
     return Kept(
         groups,
         of_log,
         checkpoints_run,
-        -1 if found["run"] is None else found["run"],
-        read,
-        next((rows[0]["at"] for rows in sampled), None),
+        -1 if found is None else found,
+        read.observed_at,
+        read.behind,
+        more[0][0]["at"] if lag_run >= 0 else None,
     )
 
 
@@ -244,15 +267,22 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     if kept.checkpoints_run != stage.id.number:  # of a run that was killed, they may be there
         _detect(lakehouse, stage, kept, limits)
     now, lag_run = stage.plan["as_of"], lakehouse.runs.last_number(LAG_RUNS)
-    asked = [health.known_anomalies(now, stage.id.number), health.rebalances(now)]
-    known, *sums = answers(lakehouse, asked if lag_run < 0 else [*asked, health.lags(lag_run)])
+    asked, given = [health.known_anomalies(now, stage.id.number), health.rebalances(now)], {}
+    if lag_run >= 0:
+        asked.append(health.lags(lag_run))
+        given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+    known, *sums = answers(lakehouse, asked, given)
     rows = list(group_health(kept.groups, [known, *sums], limits, now))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
+    lakehouse.keep(GROUP_HEALTH, table)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
-    stage.details = {"anomalies": {row["kind"]: row["known"] for row in kinds}}
+    stage.details = {
+        "anomalies": {row["kind"]: row["known"] for row in kinds},
+        VERSION: lakehouse.version(ANOMALIES, stage.former.get(VERSION)),
+    }
 
 
 def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
@@ -289,20 +319,24 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
             kinds = among("kind", log.KINDS)
             where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
     lakehouse.replace(ANOMALIES, rows, stage.id, where)
+    lakehouse.keep(ANOMALIES, rows, stage.id.number)
     # Behind the anomalies, since the next run goes on from them.
-    lakehouse.replace(ANOMALY_CHECKPOINTS, found.where("anomaly_id IS NULL"), stage.id)
+    checkpoints = found.where("anomaly_id IS NULL")
+    lakehouse.replace(ANOMALY_CHECKPOINTS, checkpoints, stage.id)
+    lakehouse.keep(ANOMALY_CHECKPOINTS, checkpoints)
 
 
 def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:
-    changed = _of_groups("history_run", (stage.after, stage.to), changes.replayed)
     commits, lag, checkpoints = None, None, None
     if changes.rows[log.COMMITS] or changes.replayed:
-        decoded = _of_groups("decode_run", changes.decode_runs, changes.replayed)
-        commits = lakehouse.read(all_tables()[log.COMMITS]).where(decoded)
+        commits = _of_runs(lakehouse, COMMITS, changes.decode_runs, changes.replayed)
     if (lag_run := lakehouse.runs.last_number(LAG_RUNS)) >= 0:
-        newest = f"lag_run = {lag_run}"
-        of_replayed = f"{newest} OR {of_groups(changes.replayed)}" if changes.replayed else newest
-        lag = lakehouse.read(LAG).where(of_replayed if stage.after >= 0 else EVERY_ROW)
+        lag = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+        if stage.after < 0:
+            lag = lakehouse.read(LAG)
+        elif changes.replayed:
+            of_replayed = f"lag_run = {lag_run} OR {of_groups(changes.replayed)}"
+            lag = lakehouse.read(LAG).where(of_replayed)
     if stage.after >= 0:
         checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id IS NOT NULL")
         checkpoints = (
@@ -310,12 +344,13 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
             if changes.replayed
             else checkpoints
         )
+    states = _with_open(lakehouse, GROUP_STATES, stage)
     return Sources(
-        generations=open_or(changed, lakehouse.read(GROUP_GENERATIONS)),
-        states=lakehouse.read(GROUP_STATES).where(f"{OPEN_ROWS} AND ended_at IS NULL"),
-        sessions=open_or(changed, lakehouse.read(MEMBER_SESSIONS)),
-        moves=lakehouse.read(OFFSET_MOVES).where(changed),
-        owners=lakehouse.read(PARTITION_OWNERS),
+        generations=_with_open(lakehouse, GROUP_GENERATIONS, stage),
+        states=states.where(f"{OPEN_ROWS} AND ended_at IS NULL"),
+        sessions=_with_open(lakehouse, MEMBER_SESSIONS, stage),
+        moves=lakehouse.of_runs(OFFSET_MOVES, stage.after, stage.to),
+        owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
         commits=commits,
         lag=lag,
         checkpoints=checkpoints,
@@ -323,13 +358,28 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
     )
 
 
-def open_or(condition: str, rows: DataFrame) -> DataFrame:
-    """Return the rows that are open, and those that meet a condition.
+def _with_open(lakehouse: Lakehouse, spec: TableSpec, stage: StageRun) -> DataFrame:
+    """Return the rows that the history has written since, and all that are open.
 
     Open rows have a partition of their own, and by statistics Delta skips files of the others. By
     one condition of both it would skip none, and read the whole history.
     """
-    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND ({condition})"))
+    kept = lakehouse.kept(spec, stage.to) if stage.after == stage.to - 1 else None
+    if kept is not None:  # with the open rows of all other groups
+        return kept
+    rows, is_new = lakehouse.read(spec), between("history_run", stage.after, stage.to)
+    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {is_new}"))
+
+
+def _of_runs(
+    lakehouse: Lakehouse, spec: TableSpec, runs: tuple[int, int], groups: list[str]
+) -> DataFrame:
+    """Return the rows of the runs behind one, up to another; of some groups, of all before, too."""
+    if not groups:
+        return lakehouse.of_runs(spec, *runs)
+    of_groups_before = f"{spec.run_column} <= {runs[1]} AND {of_groups(groups)}"
+    is_new = between(str(spec.run_column), *runs)
+    return lakehouse.read(spec).where(f"{is_new} OR {of_groups_before}")
 
 
 # -- what is new -----------------------------------------------------------------------------------
@@ -360,6 +410,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         replayed=replayed,
         misplaced=[row for run in current for row in run.details.get(MISPLACED, ())],
         has_moved=any(run.details.get(HAS_MOVED) for run in current),
+        have_gone_back=any(run.details.get(WENT_BACK, True) for run in history),
         since=since,
         is_backfill=is_backfill,
     )
@@ -371,7 +422,7 @@ def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, i
     if all(FIRST_HOUR in run.details and not run.details["groups_replayed"] for run in history):
         hours = [run.details[FIRST_HOUR] for run in history]
         return min((hour for hour in hours if hour is not None), default=None)
-    commits = lakehouse.read(all_tables()[log.COMMITS]).where(between("decode_run", *decodes))
+    commits = lakehouse.read(COMMITS).where(between("decode_run", *decodes))
     at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
     row = commits.agg(at.alias("at")).first()
     return None if row is None else row["at"]
@@ -381,12 +432,6 @@ def _range(rows: list[LedgerRow]) -> tuple[int, int]:
     """Return the range of the runs that some runs of the next stage took."""
     after, to = (row.after_run for row in rows), (row.to_run for row in rows)
     return min(after, default=-1), max(to, default=-1)
-
-
-def _of_groups(column: str, runs: tuple[int, int], replayed: list[str]) -> str:
-    """Return the condition for rows of the runs behind one, and for all of rebuilt groups."""
-    is_new, is_known = between(column, *runs), f"{column} <= {runs[1]}"
-    return f"({is_new} OR {is_known} AND {of_groups(replayed)})" if replayed else f"({is_new})"
 
 
 # -- the log as a whole ----------------------------------------------------------------------------
@@ -415,7 +460,7 @@ def _detect_in_log(
         settled, still_open = findings.settle(now), findings.open()
         yield from anomaly_rows(settled, still_open, lakehouse.cluster, group, of_group, now=now)
 
-    for group, hit in _log_findings(lakehouse, now, kept, changes, limits):
+    for group, hit in _log_findings(lakehouse, stage, kept, changes, limits):
         if group is not None and limits.ignores(group):
             continue
         if hit.kind in log.MOMENTARY_KINDS:
@@ -436,21 +481,35 @@ def _key(group: str | None) -> str:
 
 
 def _log_findings(
-    lakehouse: Lakehouse, now: int, kept: Kept, changes: Changes, limits: Thresholds
+    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
 ) -> Iterator[Finding]:
+    now = stage.plan["as_of"]
     decoded = between("decode_run", *changes.decode_runs)
     questions = _questions(now, changes, decoded, limits)
     stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
     asked = [question.sql for question in questions]
-    answered = answers(lakehouse, asked if stuck is None else [*asked, stuck])
+    given = _given(lakehouse, stage, changes)
+    answered = answers(lakehouse, asked if stuck is None else [*asked, stuck], given)
     for question, rows in zip(questions, answered, strict=False):
         yield from question.found(rows)
     if stuck is not None and answered[-1]:
         question = log.overtaken(stuck, answered[-1], limits)
-        (rows,) = answers(lakehouse, [question.sql])
+        hours = {name: rows for name, rows in given.items() if name == OFFSET_PROGRESS.name}
+        (rows,) = answers(lakehouse, [question.sql], hours)
         yield from question.found(rows)
     yield from log.misplaced(changes.misplaced)
     yield from log.stale_groups(kept.groups, limits, now)
+
+
+def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str, DataFrame]:
+    """Return new rows of the tables that questions ask for nothing else of, by name."""
+    runs = {COVERAGE: changes.ingest_runs}
+    runs |= dict.fromkeys((COMMITS, decoded_table(log.METADATA)), changes.decode_runs)
+    given = {spec.name: lakehouse.of_runs(spec, *of_spec) for spec, of_spec in runs.items()}
+    hours = lakehouse.kept(OFFSET_PROGRESS, stage.to) if stage.after == stage.to - 1 else None
+    if hours is not None and not changes.is_backfill:
+        given[OFFSET_PROGRESS.name] = hours
+    return given
 
 
 def _questions(now: int, changes: Changes, decoded: str, limits: Thresholds) -> list[Question]:

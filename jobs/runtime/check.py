@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from detectors.sentences import count
-from jobs.runtime import hadoop, jars
+from jobs.runtime import jars
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,
@@ -38,6 +38,7 @@ from jobs.runtime.findings import (
 )
 from jobs.runtime.options import local_path
 from jobs.runtime.sql import printable
+from lakehouse import files
 from lakehouse.runs import formats
 from lakehouse.tables import Lakehouse
 from schemas.tables import FORMAT_VERSION, RECORDS
@@ -212,7 +213,7 @@ def _space(folder: Path, records: int | None) -> Iterator[Finding]:
 
 def _store(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
     """Look at a lakehouse in another store; that it may be written shows only a write."""
-    has_none = hadoop.is_empty(spark, chosen.lakehouse)
+    has_none = files.is_empty(spark, chosen.lakehouse)
     yield warn(
         "lakehouse",
         f"{chosen.lakehouse} is reachable; that it may be written shows the first run",

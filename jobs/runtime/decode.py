@@ -23,19 +23,22 @@ from jobs.runtime.ingest import TYPES
 from jobs.runtime.session import configured
 from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED
-from lakehouse.tables import between, rows_of, spark_schema, sql_text
+from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
+    from concurrent.futures import Future
 
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
 
 STAGE = "decode"
+VERSIONS = "versions"
+"""Details of a run: by table, the version that it had behind it."""
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
@@ -44,10 +47,16 @@ _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "valu
 
 def decode(run: Run) -> None:
     """Decode what is new in bronze.records, and what an older decoder refused."""
+    run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
+    while _follow(run):
+        pass
+
+
+def _follow(run: Run) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
     lakehouse = run.lakehouse
     secret = run.options.hash_key
     key = None if secret is None else ClientKey(secret)
-    run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
     with run.step("looking for new bronze records"):
         clients = None if key is None else key.fingerprint
         if lakehouse.runs.last(STAGE, PLANNED) is None:
@@ -64,12 +73,14 @@ def decode(run: Run) -> None:
                     "of the lakehouse back from one copy"
                 )
             retried = _refused_by_others(lakehouse, last)
+            if to > last.to_run or retried:
+                _check_whole(lakehouse, last)
     plan = {"retried": retried, "decoder": decoder_id(), "clients": clients}
     with lakehouse.runs.incremental(
         STAGE, to=to, refresh=is_gone, force=retried > 0, plan=plan
     ) as stage:
         if stage is None:
-            return
+            return False
         _check_clients(lakehouse, stage.plan["clients"], clients)
         if stage.is_resumed:
             run.say(
@@ -78,6 +89,7 @@ def decode(run: Run) -> None:
             )
         with run.step("decoding into silver", "records_read"):
             _decode(run, stage, key)
+    return stage.is_resumed
 
 
 def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) -> None:
@@ -112,21 +124,19 @@ def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
     return any(last.rows.values()) and not any(map(lakehouse.exists, silver_specs().values()))
 
 
-def _check_whole(
-    last: LedgerRow, sought: Iterable[tuple[str, int]], held: Collection[tuple[str, int]]
-) -> None:
+def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
     """Look for the last run in the tables that it wrote to, each in one commit.
-
-    Args:
-        last: the run.
-        sought: the tables, with its number.
-        held: the tables and runs of which rows are there.
 
     Raises:
         LakehouseError: a part of silver is lost.
     """
-    for name, number in sought:
-        if (name, number) not in held:
+    names = [name for name, rows in last.rows.items() if rows and name != QUARANTINE.name]
+    specs, versions = silver_specs(), last.details[VERSIONS]
+    if lakehouse.has_all({specs[name]: versions.get(name) for name in names}):
+        return
+    held = _count(lakehouse, [], [(name, last.run) for name in names])
+    for name in names:
+        if (name, last.run) not in held:
             raise LakehouseError(
                 f"{name} has no row of decode run {last.run}, which wrote {last.rows[name]:,}: it "
                 "is lost in part. Bring all of the lakehouse back from one copy, or delete the "
@@ -173,6 +183,7 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
             # Which decoder refused what is in quarantine, its rows say: the next run looks.
             details = plan | {"decoder": ""}
             details |= {"quarantined": quarantined, "in_quarantine": in_quarantine}
+            details[VERSIONS] = {}
             counted = [{"table_name": name, "rows": count} for name, count in written.items()]
             rows.append(row | {"state": DONE, "rows": counted, "details": json.dumps(details)})
         after = to
@@ -211,7 +222,7 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     lakehouse.create(QUARANTINE)
     in_type, read = _types(lakehouse, stage)
     by_table = _by_table(in_type)
-    written = _write_tables(lakehouse, stage, by_table, key)
+    written = _write_tables(lakehouse, stage, in_type, by_table, key)
     refused = set(in_type) - {i for ids in by_table.values() for i in ids}
     for table, ids in by_table.items():
         if written[table] < sum(in_type[i] for i in ids):
@@ -227,16 +238,20 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     stage.rows = {decoded_table(table).name: rows for table, rows in written.items()}
     stage.rows[QUARANTINE.name] = in_quarantine
     before = 0 if stage.is_refresh else int(stage.former.get("in_quarantine", 0))
+    former = {} if stage.is_refresh else stage.former.get(VERSIONS, {})
+    specs = silver_specs()
     stage.details = {
+        VERSIONS: former
+        | {
+            name: lakehouse.version(specs[name], former.get(name))
+            for name, rows in stage.rows.items()
+            if rows
+        },
         "quarantined": in_quarantine,
         "in_quarantine": before - stage.plan["retried"] + in_quarantine,
     }
-    run.summary |= {
-        "records_read": read,
-        "decoded": decoded_records,
-        "quarantined": in_quarantine,
-        "decoded_by_table": written,
-    }
+    run.add(records_read=read, decoded=decoded_records, quarantined=in_quarantine)
+    run.add(decoded_by_table=written)
 
 
 def _types(lakehouse: Lakehouse, stage: StageRun) -> tuple[dict[int | None, int], int]:
@@ -273,42 +288,46 @@ def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
 
 
 def _write_tables(
-    lakehouse: Lakehouse, stage: StageRun, by_table: dict[str, list[int]], key: ClientKey | None
+    lakehouse: Lakehouse,
+    stage: StageRun,
+    in_type: dict[int | None, int],
+    by_table: dict[str, list[int]],
+    key: ClientKey | None,
 ) -> dict[str, int]:
     """Write the tables; give how many rows of the run each has."""
-    batch = _batch(lakehouse, stage)
-    frequent = [table for table in by_table if table in _FREQUENT]
-    rare = {table: ids for table, ids in by_table.items() if table not in _FREQUENT}
+    batch, run = _batch(lakehouse, stage), stage.id
+    # A pass over the records for each table that gets very many rows, and one for all others.
+    apart = [] if sum(in_type.values()) <= FEW_ROWS else [t for t in by_table if t in _FREQUENT]
+    rest = {table: ids for table, ids in by_table.items() if table not in apart}
     counts: Counter[str] = Counter()
+    rows_by_table: dict[str, DataFrame] = {}
 
-    def write(table: str, rows: DataFrame) -> None:
-        rows = rows.withColumn("decode_run", F.lit(stage.id.number).cast("bigint"))
-        lakehouse.append(decoded_table(table), rows, stage.id)
+    def numbered(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("decode_run", F.lit(run.number).cast("bigint"))
 
-    def write_frequent(table: str) -> None:
+    def write_apart(table: str) -> None:
         records = batch.where(is_of_type(by_table[table]))
-        write(table, decoded(records, table, spark_schema(decoded_columns(table)), key))
+        rows = decoded(records, table, spark_schema(decoded_columns(table)), key)
+        lakehouse.append(decoded_table(table), numbered(rows), run)
 
     with configured(lakehouse.spark, STAGE), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        # A pass over bronze for each table that gets many rows, and one for all that get few.
-        parts = [pool.submit(write_frequent, table) for table in frequent]
-        if rare:
-            of_rare = batch.where(is_of_type(i for ids in rare.values() for i in ids))
-            together = decoded_together(of_rare, list(rare), key).localCheckpoint()
+        parts: list[Future[Any]] = [pool.submit(write_apart, table) for table in apart]
+        if rest:
+            of_rest = batch.where(is_of_type(i for ids in rest.values() for i in ids))
+            together = decoded_together(of_rest, list(rest), key).localCheckpoint()
             in_table = together.groupBy("table").count().collect()
             counts.update({row["table"]: row["count"] for row in in_table})
-            parts += [pool.submit(write, table, rows_of(together, table)) for table in counts]
+            rows_by_table = {table: numbered(rows_of(together, table)) for table in counts}
+            for table, rows in rows_by_table.items():
+                parts.append(pool.submit(lakehouse.append, decoded_table(table), rows, run))
         for part in parts:
             part.result()
-    last = None if stage.is_refresh else lakehouse.runs.last(STAGE)
-    former = {} if last is None else {n: r for n, r in last.rows.items() if n != QUARANTINE.name}
+    for table, rows in rows_by_table.items():
+        lakehouse.keep(decoded_table(table), rows, run.number)
     # The tables show what a run that another one began has written.
-    asked = silver_tables() if stage.is_resumed else frequent
-    of_run = {table: (decoded_table(table).name, stage.id.number) for table in asked}
-    sought = [] if last is None else [(name, last.run) for name, rows in former.items() if rows]
-    held = _count(lakehouse, of_run.values(), sought)
-    if last is not None:
-        _check_whole(last, sought, held)
+    asked = silver_tables() if stage.is_resumed else apart
+    of_run = {table: (decoded_table(table).name, run.number) for table in asked}
+    held = _count(lakehouse, of_run.values())
     for table, asked_of in of_run.items():
         counts[table] = held[asked_of]
     return {t: counts[t] for t in silver_tables() if t in by_table or counts[t]}
@@ -321,8 +340,7 @@ def _batch(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
 
 
 def _new(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
-    is_new = between("ingest_run", stage.after, stage.to)
-    return lakehouse.read(RECORDS).where(is_new).select(*_RECORD)
+    return lakehouse.of_runs(RECORDS, stage.after, stage.to).select(*_RECORD)
 
 
 def _former(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:

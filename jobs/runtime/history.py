@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
+from jobs.runtime.decode import VERSIONS
 from jobs.runtime.homes import at_home, locate
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, rows_of
@@ -50,6 +51,8 @@ where their group belongs (`jobs.runtime.homes`); whether there are any, for wha
 BEGUN_SINCE = "begun_since"
 """Details of a run: when the first state or ownership of its own records began, in epoch
 milliseconds; None if none has begun. With late records, the first of all that it wrote."""
+WENT_BACK = "went_back"
+"""Details of a run: the number of moves to where a group had been before."""
 _REVISION = "revision"
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
 _RULES = 5
@@ -63,16 +66,14 @@ _HOLE = ("record_partition", "start", "end")
 
 def history(run: Run) -> None:
     """Bring the gold tables up to what has been decoded."""
-    planned = _follow(run)
-    if planned is not None and planned.get(_REVISION) != _RULES:
-        # Another release had planned it, with checkpoints that this one does not read.
-        _follow(run)
-
-
-def _follow(run: Run) -> dict[str, Any] | None:
-    """Do one run; return its plan, None if there is nothing to do."""
-    lakehouse = run.lakehouse
     run.summary |= {"groups_changed": 0, "groups_replayed": 0}
+    while _follow(run):
+        pass
+
+
+def _follow(run: Run) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
+    lakehouse = run.lakehouse
     with run.step("looking for new decoded records"):
         last, to = lakehouse.runs.last(STAGE), lakehouse.runs.last_number(DECODE)
         floor = -1 if last is not None else _last_run_of(lakehouse)
@@ -80,10 +81,10 @@ def _follow(run: Run) -> dict[str, Any] | None:
     plan = {_REVISION: _RULES}
     with lakehouse.runs.incremental(STAGE, to=to, refresh=refresh, floor=floor, plan=plan) as stage:
         if stage is None:
-            return None
+            return False
         with run.step("writing the history", "groups_changed"):
             _update(run, stage)
-    return stage.plan
+    return stage.is_resumed
 
 
 # -- whether a full refresh is due -----------------------------------------------------------------
@@ -116,6 +117,9 @@ def _needs_refresh(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
         return False
     if any(row.is_refresh for row in lakehouse.runs.done(DECODE, last.to_run, to)):
         return True
+    versions = last.details[VERSIONS]
+    if lakehouse.has_all({_SPECS[table]: versions.get(table) for table in written}):
+        return False
     parts = [
         lakehouse.read(_SPECS[table])
         .where(f"{_RUN} >= {number}" if _is_numbered(table) else EVERY_ROW)
@@ -204,7 +208,7 @@ def _by_partition(details: dict[str, dict[str, int]], name: str) -> dict[int, in
 def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
     """Read the coverage rows of the ingest runs that some decode runs processed."""
     first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
-    rows = lakehouse.read(COVERAGE).where(between("ingest_run", first, last))
+    rows = lakehouse.of_runs(COVERAGE, first, last)
     bounds = (F.col(f"holes.{end}_offset").alias(end) for end in ("start", "end"))
     position = ("record_partition", "ingest_run", "from_offset", "next_offset")
     return rows.select(*position, "partitions", *bounds).toArrow().sort_by("ingest_run")
@@ -256,12 +260,13 @@ def _update(run: Run, stage: StageRun) -> None:
     given = _given(lakehouse, stage, changes)
     if not (stage.is_resumed and _of_run(lakehouse, stage, CHECKPOINTS)):
         changed = _write(lakehouse, stage, changes, given)
-        run.summary |= {"groups_changed": changed, "groups_replayed": len(given.replayed)}
+        run.add(groups_changed=changed, groups_replayed=len(given.replayed))
         stage.details["groups_replayed"] = len(given.replayed)
     if stage.is_resumed:
         # What it would count now is not what the killed run wrote before it was killed.
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
     written = {} if stage.is_refresh else stage.former.get("written", {})
+    versions = stage.former.get(VERSIONS, {})
     of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
     holes = changes.holes.items()
     stage.details |= {
@@ -271,6 +276,12 @@ def _update(run: Run, stage: StageRun) -> None:
         HAS_MOVED: bool(given.locations.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
+        VERSIONS: versions
+        | {
+            table: lakehouse.version(_SPECS[table], versions.get(table))
+            for table in _SPECS
+            if lakehouse.exists(_SPECS[table])
+        },
     }
 
 
@@ -300,9 +311,11 @@ class _Given:
 
 
 def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
-    every = {table: lakehouse.read(decoded_table(table)) for table in changes.tables}
+    silver = {
+        table: lakehouse.of_runs(decoded_table(table), stage.after, stage.to)
+        for table in changes.tables
+    }
     is_new = between("decode_run", stage.after, stage.to)
-    silver = {table: rows.where(is_new) for table, rows in every.items()}
     checkpoints, committed, replayed = None, None, list[str]()
     if stage.former and not stage.is_refresh:
         checkpoints, committed = (lakehouse.read(_SPECS[table]) for table in (CHECKPOINTS, LATEST))
@@ -310,6 +323,7 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
     if replayed:
         known = between("decode_run", -1, stage.to)
         names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
+        every = {table: lakehouse.read(decoded_table(table)) for table in changes.tables}
         silver = {
             table: rows.where(known)
             .join(F.broadcast(names), "group_id", how="left")
@@ -367,7 +381,11 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     # Late records have earlier offsets, and no earlier run had them.
     totals = _summed_up(rows, {} if changes.is_late else changes.before)
     stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
-    stage.details |= {FIRST_HOUR: totals.first_hour, BEGUN_SINCE: totals.begun_since}
+    stage.details |= {
+        FIRST_HOUR: totals.first_hour,
+        BEGUN_SINCE: totals.begun_since,
+        WENT_BACK: totals.went_back,
+    }
     tables = _Tables(lakehouse, stage, rows, given.replayed, totals)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
@@ -388,12 +406,14 @@ class _Totals(NamedTuple):
         groups: the groups that they are of.
         first_hour: the first hour with commits, in epoch milliseconds; None if they have no time.
         begun_since: when the first state or ownership of its own records began, likewise.
+        went_back: moves to where a group had been before.
     """
 
     counts: dict[str, int]
     groups: list[str]
     first_hour: int | None
     begun_since: int | None
+    went_back: int
 
 
 def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
@@ -417,6 +437,7 @@ def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
             F.count("*").alias("rows"),
             F.collect_list(f"{CHECKPOINTS}.group_id").alias("groups"),
             F.unix_millis(F.min(f"{HOURS}.hour")).alias("first_hour"),
+            F.count(f"{MOVES}.last_there_at").alias("went_back"),
             F.unix_millis(F.least(begun(STATES, "started_at"), begun(OWNERS, "valid_from"))).alias(
                 "begun_since"
             ),
@@ -429,6 +450,7 @@ def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
         [group for part in parts for group in part.groups],
         min((at for at in hours if at is not None), default=None),
         min((at for at in since if at is not None), default=None),
+        sum(part.went_back for part in parts),
     )
 
 
@@ -449,7 +471,8 @@ class _Tables:
 
     def write_open(self, table: str) -> None:
         """Add the rows that are settled, and replace the former open ones."""
-        self._put(table, self._numbered(table), OPEN_ROWS, keep_unchanged=True)
+        rows = self._with_unchanged(table, self._numbered(table), OPEN_ROWS)
+        self._put(table, rows, OPEN_ROWS)
 
     def write_moves(self) -> None:
         """Add the moves."""
@@ -461,11 +484,12 @@ class _Tables:
         may_go_on = "hour IS NULL"
         if first is not None:
             may_go_on += f" OR hour >= timestamp_millis({first})"
-        if self._stage.former and not self._stage.is_refresh:
+        if self._goes_on:
             earlier = self._lakehouse.read(_SPECS[HOURS]).where(may_go_on).select(*hours.columns)
             if self._replayed:
                 earlier = _without(earlier, _named(self._lakehouse, self._replayed))
-            hours = rows_of(joined_hours(earlier.unionByName(hours)), HOURS)
+            joined = joined_hours(earlier.unionByName(hours))
+            hours = rows_of(joined.localCheckpoint(eager=False), HOURS)
         self._put(HOURS, hours, may_go_on)
 
     def write_committed(self) -> None:
@@ -475,38 +499,45 @@ class _Tables:
     def write_checkpoints(self) -> None:
         """Write the checkpoint of each group, also of those without new records."""
         since = F.coalesce("rebuilt_run", _RUN)
-        checkpoints = self._numbered(CHECKPOINTS).withColumn("rebuilt_run", since)
-        self._put(CHECKPOINTS, checkpoints, EVERY_ROW, keep_unchanged=True)
+        rows = self._numbered(CHECKPOINTS).withColumn("rebuilt_run", since)
+        self._put(CHECKPOINTS, self._with_unchanged(CHECKPOINTS, rows, EVERY_ROW), EVERY_ROW)
 
-    def _put(
-        self, table: str, rows: DataFrame, where: str | None, *, keep_unchanged: bool = False
-    ) -> None:
-        """Replace the rows that meet a condition or are of rebuilt groups.
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self._stage.former) and not self._stage.is_refresh
+
+    def _is_touched(self, table: str) -> bool:
+        return bool(self._totals.counts.get(table) or self._replayed)
+
+    def _with_unchanged(self, table: str, rows: DataFrame, where: str) -> DataFrame:
+        """Add the rows that meet a condition of groups without new records."""
+        if not self._goes_on or not self._is_touched(table):
+            return rows
+        kept = _without(self._lakehouse.read(_SPECS[table]).where(where), self._changed)
+        return rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
+
+    def _put(self, table: str, rows: DataFrame, where: str | None) -> None:
+        """Replace the rows that meet a condition or are of rebuilt groups, and keep the new ones.
 
         Args:
             table: the table.
             rows: the new rows.
             where: the condition; None if no existing row is to be replaced.
-            keep_unchanged: keep those of groups without new records.
         """
         lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
-        is_touched = bool(self._totals.counts.get(table))
         if stage.is_refresh:
-            if is_touched or lakehouse.exists(spec):
+            if self._is_touched(table) or lakehouse.exists(spec):
                 lakehouse.replace(spec, rows, stage.id)
             return
-        if self._replayed:
-            is_touched = True
-            where = f"({where or 'false'}) OR {of_groups(self._replayed)}"
-        if not is_touched:
+        if not self._is_touched(table):
             return
+        if self._replayed:
+            where = f"({where or 'false'}) OR {of_groups(self._replayed)}"
         if where is None or not stage.former:
             lakehouse.append(spec, rows, stage.id)
-            return
-        if keep_unchanged:
-            kept = _without(lakehouse.read(spec).where(where), self._changed)
-            rows = rows.unionByName(kept.select(*rows.columns))
-        lakehouse.replace(spec, rows, stage.id, where)
+        else:
+            lakehouse.replace(spec, rows, stage.id, where)
+        lakehouse.keep(spec, rows, None if where == EVERY_ROW else stage.id.number)
 
     def _numbered(self, table: str) -> DataFrame:
         number = F.lit(self._stage.id.number).cast("bigint")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import time
-from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from rich.text import Text
@@ -20,9 +20,11 @@ from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
 from lakehouse.errors import ConflictError, LakehouseError, SourceError
 from lakehouse.runs import RunId
+from lakehouse.tables import FEW_ROWS
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents, inner_holes, record_type
+from sources.plan import State, by_type, is_backfill, truncated
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 STAGE = "ingest"
 TYPES = "records_by_type"
 """Details of a run in the ledger: the number of its records by record type, "" for none."""
+STATE, VERSION = "state", "version"
+"""Details of a run: how far the lakehouse has got (`sources.plan.State`), and the version that
+bronze.records had behind it; None if others wrote to it at the same time."""
 
 # The kind of a record of which the lakehouse has the position, with other bytes.
 _OTHER = "other"
@@ -62,53 +67,26 @@ class Source:
     found: dict[Position, Extent] | None = None
 
 
-@dataclass(frozen=True)
-class State:
-    """How far the lakehouse has got.
-
-    Attributes:
-        run: number of the last ingest run that is accounted for; -1 for none.
-        run_with_records: that of the last one of them that brought records.
-        positions: by partition, the offset behind the last one accounted for.
-        last_read: by partition, the offset of the last record there; not if none was.
-        topic_ids: by topic, its id when it was last read.
-        kafka_cluster_id: id of the Kafka cluster that was last read; None if that is not known.
-    """
-
-    run: int
-    run_with_records: int
-    positions: dict[Position, int]
-    last_read: dict[Position, int]
-    topic_ids: dict[str, str]
-    kafka_cluster_id: str | None
-
-
 def ingest(run: Run) -> None:
     """Bring what is new into bronze.records, and account for it in bronze.coverage."""
     lakehouse = run.lakehouse
     # Until when no record is missing: the time before the source is asked for its ends.
     now = dt.datetime.now(dt.timezone.utc)
     with run.step("looking for new records"):
-        state = _state(lakehouse)
-        last_run = _check_records(lakehouse, state)
-        for number in range(state.run + 1, last_run + 1):
-            _recover(lakehouse, number, state)
-            state = _state(lakehouse)
-        if state.run > lakehouse.runs.last_number(STAGE):  # killed before it was noted
-            lakehouse.runs.note(RunId(STAGE, state.run))
+        state = _recovered(lakehouse, state_of(lakehouse))
         _check_topic(state, run)
         source = _source(run, state)
     run.summary["records_ingested"] = 0
     if source.ranges:
         with run.step("writing bronze.records", "records_ingested"):
-            added = _write(run, source, RunId(STAGE, state.run + 1), now)
+            added = _write(lakehouse, source, state, now)
             run.summary["records_ingested"] = added
 
 
 def preview(run: Run) -> None:
     """Print what an ingest would read now, by partition, and write nothing."""
     with run.step("looking for new records"):
-        state = _state(run.lakehouse)
+        state = state_of(run.lakehouse)
         _check_topic(state, run)
         source = _source(run, state)
     table = titled("What an ingest would read")
@@ -132,35 +110,13 @@ def preview(run: Run) -> None:
     run.summary |= {"partitions": len(source.ranges), "offsets": offsets}
 
 
-def _check_records(lakehouse: Lakehouse, state: State) -> int:
-    """Return the last run that has records in bronze, or is accounted for.
-
-    Raises:
-        LakehouseError: records are gone that their coverage accounts for.
-    """
-    records, number = lakehouse.read(RECORDS), F.col("ingest_run")
-    # Delta opens no file of earlier runs, and one row tells that the last one's are there.
-    last = records.where(number == state.run_with_records).select(number).limit(1)
-    newer = records.where(number > state.run_with_records).select(number)
-    newest = last.union(newer).agg(F.max("ingest_run").alias("run")).collect()[0].run
-    if newest is None and state.run_with_records >= 0:
-        last_run = records.agg(F.max(number).alias("run")).collect()[0].run
-        raise LakehouseError(
-            f"{lakehouse.path(RECORDS)} lacks the ingest runs "
-            f"{0 if last_run is None else last_run + 1} to {state.run_with_records}, which "
-            f"{COVERAGE.name} accounts for: bring it back from a copy, or use another --lakehouse"
-        )
-    return max(state.run, -1 if newest is None else int(newest))
-
-
 def _check_topic(state: State, run: Run) -> None:
     """Refuse a second topic in one cluster: silver tells records apart by their offsets alone."""
-    for topic, _ in state.positions:
-        if topic != run.options.topic:
-            raise SourceError(
-                f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {topic}, not "
-                f"{run.options.topic}: {_own_name(run.lakehouse)}"
-            )
+    if state.topic not in (None, run.options.topic):
+        raise SourceError(
+            f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {state.topic}, not "
+            f"{run.options.topic}: {_own_name(run.lakehouse)}"
+        )
 
 
 def _source(run: Run, state: State) -> Source:
@@ -200,9 +156,7 @@ def _check_ends(run: Run, cluster: kafka.Cluster, topic: Topic, state: State) ->
         if kafka.shorter(topic, state.positions):
             time.sleep(_SECOND_LOOK_S)
             topic = kafka.describe(run.spark, every, topic.name)
-    _refuse_another(
-        run, state, kafka.another_log(topic, state.positions, state.topic_ids.get(topic.name))
-    )
+    _refuse_another(run, state, kafka.another_log(topic, state.positions, state.topic_id))
 
 
 def _check_last_records(
@@ -255,12 +209,7 @@ def free_name(cluster: str, taken: Collection[str]) -> str:
 
 def _say_truncated(run: Run, ranges: list[Range]) -> None:
     """Tell of records that nobody can bring any more."""
-    lost = [
-        min(r.first_offset_available or 0, r.next_offset) - r.from_offset
-        for r in ranges
-        if (r.first_offset_available or 0) > r.from_offset
-    ]
-    if lost:
+    if lost := truncated(ranges):
         run.summary["offsets_truncated"] = sum(lost)
         run.say(
             f"{sum(lost):,} offsets in {len(lost)} partitions were deleted from the start of the "
@@ -278,8 +227,8 @@ def _from_files(run: Run, path: str, state: State) -> Source:
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
             "it with --topic"
         )
-    if _reach_back(found, state):
-        held = run.lakehouse.read(RECORDS).where(_within(_file_ranges(found, state)))
+    if state.reaches_back(found):
+        held = run.lakehouse.read(RECORDS).where(_within(state.file_ranges(found)))
         compared = parquet.compared(records, held)
         kind = F.when(F.col("is_other"), _OTHER).otherwise(record_type(F.col("key")))
         found = extents(compared.where("NOT is_held OR is_other"), kind)
@@ -290,29 +239,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
         found = extents(records, record_type(F.col("key")))
-    return Source(records, _file_ranges(found, state), found)
-
-
-def _reach_back(found: dict[Position, Extent], state: State) -> bool:
-    """Return whether some records may be in the lakehouse."""
-    return any(e.first_offset < state.positions.get(p, 0) for p, e in found.items())
-
-
-def _file_ranges(found: dict[Position, Extent], state: State) -> list[Range]:
-    return [_file_range(p, e, state.positions.get(p, 0)) for p, e in sorted(found.items())]
-
-
-def _file_range(position: Position, extent: Extent, held_until: int) -> Range:
-    topic, partition = position
-    return Range(
-        topic=topic,
-        record_partition=partition,
-        from_offset=min(held_until, extent.first_offset),
-        next_offset=extent.last_offset + 1,
-        first_offset_available=extent.first_offset,
-        last_offset_available=extent.last_offset,
-        source="parquet",
-    )
+    return Source(records, state.file_ranges(found), found)
 
 
 def _refuse(conflicts: DataFrame, path: str, lakehouse: Lakehouse) -> None:
@@ -335,95 +262,66 @@ def _refuse_within(conflicts: DataFrame, path: str) -> None:
         )
 
 
-def _write(run: Run, source: Source, number: RunId, now: dt.datetime) -> int:
+def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime) -> int:
     """Append the records, account for them, and note the run; give the number of records.
 
     Raises:
         ConflictError: another run has done this work.
     """
-    lakehouse = run.lakehouse
-    started = time.monotonic()
+    started, number = time.monotonic(), state.run + 1
     rows = source.records.withColumns(
-        {"ingested_at": F.lit(now), "ingest_run": F.lit(number.number).cast("bigint")}
+        {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
     )
-    lakehouse.append(RECORDS, rows, number)
-    found = _written(lakehouse, source, number, now)
-    _account(lakehouse, source.ranges, found, number, now)
-    types: Counter[str] = Counter()
-    for extent in found.values():
-        types.update(extent.by_kind)
-    records = types.total()
-    lakehouse.runs.note(
-        number,
-        seconds=time.monotonic() - started,
-        rows={RECORDS.name: records},
-        details={TYPES: dict(sorted(types.items()))},
-    )
-    return records
-
-
-def _written(
-    lakehouse: Lakehouse, source: Source, number: RunId, now: dt.datetime
-) -> dict[Position, Extent]:
-    """Return what a run has written, by record type.
-
-    Raises:
-        ConflictError: another run has done this work: of a run that it has already, Delta writes
-            nothing.
-    """
-    written = lakehouse.read(RECORDS).where(F.col("ingest_run") == number.number)
-    is_other = F.col("ingested_at") != F.lit(now)
-    counts = written.agg(F.count(F.lit(1)).alias("rows"), F.count_if(is_other).alias("others"))
-    (held,) = counts.collect()
-    expected = None if source.found is None else sum(e.records for e in source.found.values())
-    if held.others or (expected and not held.rows):
+    are_few = sum(r.next_offset - r.from_offset for r in source.ranges) <= FEW_ROWS
+    rows = rows.localCheckpoint(eager=False) if are_few else rows
+    # For who finds the records of a run that was killed behind this.
+    note = {"cluster": lakehouse.cluster, "run": number, "at": now.isoformat()}
+    note["ranges"] = [asdict(r) for r in source.ranges]
+    version = lakehouse.append(RECORDS, rows, RunId(STAGE, number), json.dumps({STAGE: note}))
+    if version is None:
         raise ConflictError(
             f"another ingest of cluster {lakehouse.cluster} has done this work; this run wrote"
             " nothing. Let one run end before the next starts"
         )
-    if source.found is not None and held.rows == expected:
-        return source.found
-    # A source that is read once, or a file that another program wrote to meanwhile.
-    return extents(written, record_type(F.col("key")))
+    if are_few:
+        lakehouse.keep(RECORDS, rows, number)
+    found = source.found
+    if found is None:
+        found = extents(_of_run(lakehouse, number), record_type(F.col("key")))
+    _account(lakehouse, source.ranges, found, number, now)
+    types = by_type(found)
+    state = state.after(number, source.ranges, found, now)
+    _note(lakehouse, state, types, version=version, seconds=time.monotonic() - started)
+    return sum(types.values())
+
+
+def _of_run(lakehouse: Lakehouse, number: int) -> DataFrame:
+    return lakehouse.of_runs(RECORDS, number - 1, number)
 
 
 def _account(
     lakehouse: Lakehouse,
     ranges: list[Range],
     found: dict[Position, Extent],
-    number: RunId,
+    number: int,
     now: dt.datetime,
 ) -> None:
-    """Write the coverage of an ingest run.
-
-    Args:
-        lakehouse: where its records are.
-        ranges: what the run accounts for.
-        found: its records.
-        number: the run.
-        now: when it began.
-    """
-    within = f"ingest_run = {number.number}"
-    held = found
-    if any(_is_backfill(r, found) for r in ranges):
-        # Offsets between the new records may have been held before.
-        within = _within(ranges)
-        held = extents(lakehouse.read(RECORDS).where(within))
+    """Write the coverage of an ingest run that began at a time, from what it found."""
+    records, held = _of_run(lakehouse, number), found
+    if is_backfill(ranges, found):
+        records = lakehouse.read(RECORDS).where(_within(ranges))
+        held = extents(records)
     # Without a hole there is nothing to look for in the records, which takes longest.
     has_holes = not all(extent.is_complete for extent in held.values())
     rows = coverage(
         ranges,
         held,
-        inner_holes(lakehouse, within) if has_holes else {},
+        inner_holes(records) if has_holes else {},
         new_records={position: extent.records for position, extent in found.items()},
-        of_run={"observed_at": now, "ingest_run": number.number},
+        of_run={"observed_at": now, "ingest_run": number},
     )
-    lakehouse.append(COVERAGE, rows, number)
-
-
-def _is_backfill(r: Range, found: dict[Position, Extent]) -> bool:
-    extent = found.get((r.topic, r.record_partition))
-    return extent is not None and extent.first_offset == r.from_offset and not extent.is_complete
+    lakehouse.append(COVERAGE, rows, RunId(STAGE, number))
+    lakehouse.keep(COVERAGE, rows, number)
 
 
 def _within(ranges: list[Range]) -> str:
@@ -435,26 +333,95 @@ def _within(ranges: list[Range]) -> str:
     )
 
 
-def _recover(lakehouse: Lakehouse, number: int, state: State) -> None:
-    """Account for what a run wrote before it was killed."""
-    written = lakehouse.read(RECORDS).where(F.col("ingest_run") == number)
-    found = extents(written)
-    (began,) = written.agg(F.unix_micros(F.min("ingested_at")).alias("at")).collect()
-    ranges = [
-        Range(
-            topic=topic,
-            record_partition=partition,
-            from_offset=min(state.positions.get((topic, partition), 0), extent.first_offset),
-            next_offset=extent.last_offset + 1,
+# -- how far the lakehouse has got -----------------------------------------------------------------
+
+
+def state_of(lakehouse: Lakehouse) -> State:
+    """Return how far the lakehouse has got, by its ledger; by bronze.coverage if that was lost."""
+    last = lakehouse.runs.last(STAGE)
+    if last is not None and lakehouse.exists(COVERAGE):
+        return State.of_note(last.run, last.details[STATE])
+    return _state_covered(lakehouse)
+
+
+def _recovered(lakehouse: Lakehouse, state: State) -> State:
+    """Account for the records of runs that were killed, or whose ledger was lost."""
+    last = lakehouse.runs.last(STAGE)
+    version = None if last is None or last.run != state.run else last.details[VERSION]
+    if lakehouse.is_at(RECORDS, version):
+        return state
+    notes = [note[STAGE] for note in map(json.loads, lakehouse.notes(RECORDS)) if STAGE in note]
+    by_run = {n["run"]: n for n in notes if n["cluster"] == lakehouse.cluster}
+    for number in range(state.run + 1, max(_last_run(lakehouse, state), *by_run, state.run) + 1):
+        records = _of_run(lakehouse, number)
+        found = extents(records, record_type(F.col("key")))
+        note = by_run.get(number)
+        if note is None:  # Delta keeps them for a month
+            (at,) = records.agg(F.min("ingested_at")).collect()[0]
+            now = at.astimezone(dt.timezone.utc)
+            ranges = [_unsaid(r) for r in state.file_ranges(found)]
+        else:
+            now = dt.datetime.fromisoformat(note["at"])
+            ranges = [Range(**of_range) for of_range in note["ranges"]]
+        _account(lakehouse, ranges, found, number, now)
+        state = state.after(number, ranges, found, now)
+        _note(lakehouse, state, by_type(found))
+    if state.run > lakehouse.runs.last_number(STAGE):
+        _note(lakehouse, state, None)
+    return state
+
+
+def _unsaid(r: Range) -> Range:
+    """Leave out what only the source could say."""
+    return replace(r, first_offset_available=None, last_offset_available=None, source=None)
+
+
+def _note(
+    lakehouse: Lakehouse,
+    state: State,
+    types: dict[str, int] | None,
+    *,
+    version: int | None = None,
+    seconds: float | None = None,
+) -> None:
+    """Note the run that a state is behind; without `types`, what it brought is not known."""
+    lakehouse.runs.note(
+        RunId(STAGE, state.run),
+        seconds=seconds,
+        rows={} if types is None else {RECORDS.name: sum(types.values())},
+        details={
+            **({} if types is None else {TYPES: types}),
+            STATE: state.noted(),
+            VERSION: version,
+        },
+    )
+
+
+def _last_run(lakehouse: Lakehouse, state: State) -> int:
+    """Return the last run that has records in bronze.
+
+    Raises:
+        LakehouseError: records are gone that their coverage accounts for.
+    """
+    records, number = lakehouse.read(RECORDS), F.col("ingest_run")
+    # Delta opens no file of earlier runs, and one row tells that the last one's are there.
+    last = records.where(number == state.run_with_records).select(number).limit(1)
+    newer = records.where(number > state.run_with_records).select(number)
+    newest = last.union(newer).agg(F.max("ingest_run").alias("run")).collect()[0].run
+    if newest is None and state.run_with_records >= 0:
+        last_run = records.agg(F.max(number).alias("run")).collect()[0].run
+        raise LakehouseError(
+            f"{lakehouse.path(RECORDS)} lacks the ingest runs "
+            f"{0 if last_run is None else last_run + 1} to {state.run_with_records}, which "
+            f"{COVERAGE.name} accounts for: bring it back from a copy, or use another --lakehouse"
         )
-        for (topic, partition), extent in sorted(found.items())
-    ]
-    at = dt.datetime.fromtimestamp(began.at / 1_000_000, dt.timezone.utc)
-    _account(lakehouse, ranges, found, RunId(STAGE, number), at)
+    return -1 if newest is None else int(newest)
 
 
-def _state(lakehouse: Lakehouse) -> State:
+def _state_covered(lakehouse: Lakehouse) -> State:
     """Ask bronze.coverage how far the lakehouse has got: one row for each partition."""
+    at = F.unix_millis(F.max("observed_at"))
+    is_behind = F.col("last_offset_available") >= F.col("next_offset")
     by_partition = (
         lakehouse.read(COVERAGE)
         .groupBy("topic", "record_partition")
@@ -463,26 +430,33 @@ def _state(lakehouse: Lakehouse) -> State:
             F.max("last_offset_read").alias("last_offset_read"),
             F.max("ingest_run").alias("run"),
             F.max(F.when(F.col("record_count") > 0, F.col("ingest_run"))).alias("run_with_records"),
+            F.max_by(is_behind, "ingest_run").alias("is_behind"),
+            at.alias("observed_at"),
             _newest_of("topic_id"),
             _newest_of("kafka_cluster_id"),
         )
     )
     found = by_partition.collect()
-    ids = [(row.topic_id.run, row.topic, row.topic_id.value) for row in found if row.topic_id]
-    clusters = [row.kafka_cluster_id for row in found if row.kafka_cluster_id]
+
+    def newest(name: str) -> Any:  # noqa: ANN401 - of a column, or a struct of one
+        return max((row[name] for row in found if row[name] is not None), default=None)
+
+    topic_id, kafka_cluster_id = newest("topic_id"), newest("kafka_cluster_id")
+    run, run_with_records = newest("run"), newest("run_with_records")
     return State(
-        run=max((row.run for row in found), default=-1),
-        run_with_records=max(
-            (r.run_with_records for r in found if r.run_with_records is not None), default=-1
-        ),
+        run=-1 if run is None else run,
+        run_with_records=-1 if run_with_records is None else run_with_records,
+        topic=newest("topic"),
         positions={(row.topic, row.record_partition): row.next_offset for row in found},
         last_read={
             (row.topic, row.record_partition): row.last_offset_read
             for row in found
             if row.last_offset_read is not None
         },
-        topic_ids={topic: topic_id for _, topic, topic_id in sorted(ids)},
-        kafka_cluster_id=max(clusters).value if clusters else None,
+        behind=frozenset(row.record_partition for row in found if row.is_behind),
+        observed_at=newest("observed_at"),
+        topic_id=None if topic_id is None else topic_id.value,
+        kafka_cluster_id=None if kafka_cluster_id is None else kafka_cluster_id.value,
     )
 
 

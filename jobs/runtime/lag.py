@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from jobs.runtime.summary import records_behind, short_name
@@ -114,16 +113,15 @@ def _write(run: Run, committed: DataFrame, found: Sample, until: dict[int, int])
         lakehouse.spark.createDataFrame(rows, _LOGS), lakehouse.read(LOG_OFFSETS)
     )
     lag_run = F.lit(number.number).cast("bigint")
-    logs = sampled.withColumn("lag_run", lag_run).persist(StorageLevel.MEMORY_AND_DISK)
+    logs = sampled.withColumn("lag_run", lag_run).localCheckpoint(eager=False)
     lags = measured(committed, logs, until).withColumn("lag_run", lag_run)
-    lags = lags.persist(StorageLevel.MEMORY_AND_DISK)
+    lags = lags.localCheckpoint(eager=False)
     lakehouse.append(LAG, lags, number)
+    lakehouse.keep(LAG, lags, number.number)
     still_there = logs.where(F.col("problem").isNull() | (F.col("problem") != NO_LOG))
     lakehouse.replace(LOG_OFFSETS, still_there, number)
     partitions = _summarize(run, lags)
     lakehouse.runs.note(number, rows={LAG.name: partitions})
-    lags.unpersist()
-    logs.unpersist()
 
 
 def _summarize(run: Run, lags: DataFrame) -> int:

@@ -123,6 +123,7 @@ def notify(run: Run) -> None:
         if error is None and posted_to != as_of:
             done = RunId(STAGE, runs.last_number(STAGE) + 1)
             runs.note(done, rows={ALERTS.name: len(due)}, details={_AS_OF: as_of})
+            runs.write()
         if error is None:
             error = _post_again(outlet, again)
     for name, why in (("anomalies_posted", NEW), ("anomalies_resolved", ENDED)):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 
-from jobs.runtime import hadoop
 from jobs.runtime.jars import cache_folder
 from jobs.runtime.options import local_path, report_path
 from jobs.runtime.session import configured
+from lakehouse import files
 from lakehouse.errors import GroupledgerError, UsageError
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Selection
@@ -102,7 +102,7 @@ def _made_of(lakehouse: Lakehouse) -> str:
 
 def _is_made_of(run: Run, target: str, made_of: str) -> bool:
     if local_path(target) is None:
-        return f'"{made_of}"' in hadoop.head(run.spark, target, _HEAD)
+        return f'"{made_of}"' in files.head(run.spark, target, _HEAD)
     try:
         with Path(target).open(encoding="utf-8") as file:
             return f'"{made_of}"' in file.read(_HEAD)
@@ -144,7 +144,7 @@ def _digest(text: str) -> str:
 def _write(run: Run, target: str, text: str) -> None:
     try:
         if local_path(target) is None:
-            hadoop.write(run.spark, target, text)
+            files.write(run.spark, target, text)
         else:
             _replace(Path(target), text)
     except Py4JJavaError as error:

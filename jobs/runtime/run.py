@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from py4j.protocol import Py4JError
 
@@ -45,6 +45,18 @@ class Run:
     summary: dict[str, Figure] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     status: int = 0
+
+    def add(self, **figures: int | dict[str, int]) -> None:
+        """Add to figures of the summary, each a number or numbers by name."""
+        for name, figure in figures.items():
+            known: Any = self.summary.get(name)
+            if known is None:
+                self.summary[name] = figure
+            elif isinstance(figure, dict):
+                names = dict.fromkeys([*figure, *known])
+                self.summary[name] = {n: known.get(n, 0) + figure.get(n, 0) for n in names}
+            else:
+                self.summary[name] = known + figure
 
     @contextmanager
     def step(self, name: str, counted: str | None = None) -> Iterator[None]:

@@ -59,7 +59,12 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
             _look_for_cluster(run)
             with writers.announced(run):
                 run.seconds["start"] = round(time.monotonic() - started, 3)
-                job(run)
+                try:
+                    job(run)
+                except GroupledgerError:  # what was done before it counts
+                    run.lakehouse.runs.write()
+                    raise
+                run.lakehouse.runs.write()
         if chosen.json:
             figures = {**summary, "seconds": seconds}
             print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))

@@ -23,6 +23,7 @@ from schemas.tables import (
     LAG,
     LOG_OFFSETS,
     QUARANTINE,
+    RECORDS,
     RESULTS,
     RUNS,
     all_tables,
@@ -30,6 +31,10 @@ from schemas.tables import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
     from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.run import Run
@@ -45,6 +50,8 @@ _DECODED = "queried_decoded_rows"
 _EVER = "timestamp'0001-01-01'"
 # Details of a run in the ledger: what of the tables was wrong since all rows were looked at.
 _FAILING = "failing"
+# What fills suites that ask for rows of earlier runs, too.
+_LOOKING_BACK = {"begun_since"}
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
 # Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
@@ -99,7 +106,7 @@ def validate(run: Run) -> None:
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
             pool.submit(great_expectations)  # beside Spark's first look at the tables
             changes = _changes(lakehouse, stage)
-            found = evaluate(_given(lakehouse, changes), run.options.docs)
+            found = evaluate(_given(lakehouse, stage, changes), run.options.docs)
             run.spark.catalog.dropTempView(_DECODED)
             _write(lakehouse, stage, changes, found)
             failed = [f for f in found if not f.success]
@@ -183,8 +190,11 @@ def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
     """Return whether some runs wrote rows of a table, by what the ledger says of it."""
     # Of silver it names each table that got rows; of others it may say nothing.
     unnamed = 0 if table.startswith("silver.") else 1
-    stage = _STAGES.get(table, "history" if table.startswith("gold.") else "decode")
-    return any(run.rows.get(table, unnamed) for run in done[stage])
+    return any(run.rows.get(table, unnamed) for run in done[_stage_of(table)])
+
+
+def _stage_of(table: str) -> str:
+    return _STAGES.get(table, "history" if table.startswith("gold.") else "decode")
 
 
 def _upstream(column: str, runs: list[LedgerRow]) -> str:
@@ -202,26 +212,58 @@ def _earliest(stage: StageRun, runs: list[LedgerRow], what: str) -> str:
     return f"timestamp_millis({min(known, default=LAST_MS)})"
 
 
-def _given(lakehouse: Lakehouse, changes: Changes) -> list[Given]:
+def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> list[Given]:
     """Return the suites with something new to check, as far as their tables have been made."""
     chosen = {suite: filled(suite.rows, changes.values) for suite in suites() if changes.has(suite)}
     named = {suite: tables_of(sql) for suite, sql in chosen.items()}
     made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
     given = [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]
-    show(lakehouse, {name for suite in given for name in named[suite]})
+    of_new = {} if stage.is_refresh else _kept(lakehouse, stage)
+    asked = {name for suite in given for name in named[suite]}
+    show(lakehouse, asked, of_new)
+    # Of those that look back, the rows of before are in the tables alone.
+    looking_back = {suite for suite in given if suite.placeholders & _LOOKING_BACK}
+    kept = {name for suite in looking_back for name in named[suite]} & of_new.keys()
+    for name in kept:
+        lakehouse.read(all_tables()[name]).createOrReplaceTempView(_whole(name))
     here = changes.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
     if any("decoded" in suite.placeholders for suite in given):
         # More than one suite reads them, and they are of a dozen tables.
         decoded = lakehouse.spark.sql(on_views(changes.values["decoded"], view_of))
         decoded.localCheckpoint().createOrReplaceTempView(_DECODED)
+
+    def view(suite: Suite) -> Callable[[str], str]:
+        return lambda n: _whole(n) if n in kept and suite in looking_back else view_of(n)
+
     return [
         Given(
             suite,
-            lakehouse.spark.sql(on_views(filled(suite.rows, here), view_of)),
+            lakehouse.spark.sql(on_views(filled(suite.rows, here), view(suite))),
             [filled(check.condition, here) for check in suite.checks],
         )
         for suite in given
     ]
+
+
+def _whole(table: str) -> str:
+    return f"{view_of(table)}_whole"
+
+
+def _kept(lakehouse: Lakehouse, stage: StageRun) -> dict[str, DataFrame]:
+    """Return the rows that the stages of this process have made, of one new run each."""
+    before, reach = stage.former.get("reach", _NOTHING), stage.plan["reach"]
+    runs = {stage: number for stage, number in reach.items() if before[stage] == number - 1}
+    if "decode" in runs:
+        (decode,) = lakehouse.runs.done("decode", before["decode"], reach["decode"])
+        if decode.after_run == decode.to_run - 1:
+            runs["ingest"] = decode.to_run
+    found = {}
+    for name, spec in all_tables().items():
+        number = runs.get("ingest" if spec is RECORDS else _stage_of(name))
+        rows = None if number is None else lakehouse.kept(spec, number)
+        if rows is not None:
+            found[name] = rows
+    return found
 
 
 # -- printing --------------------------------------------------------------------------------------

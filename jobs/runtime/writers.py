@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from jobs.runtime import hadoop
+from lakehouse import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def announced(run: Run) -> Iterator[None]:
     mine = f"{root}/{_FOLDER}/{uuid.uuid4().hex}"
     since = now.isoformat(" ", "seconds").removesuffix("+00:00")
     text = f"{run.options.job} of {run.options.cluster} on {socket.gethostname()}, since {since}"
-    hadoop.write(run.spark, mine, f"{text} UTC")
+    files.write(run.spark, mine, f"{text} UTC")
     try:
         for other in _others(run, mine, now):
             run.say(
@@ -50,7 +50,7 @@ def announced(run: Run) -> Iterator[None]:
             )
         yield
     finally:
-        hadoop.delete(run.spark, mine)
+        files.delete(run.spark, mine)
 
 
 def _others(run: Run, mine: str, now: dt.datetime) -> list[str]:

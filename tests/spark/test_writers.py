@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import hadoop, writers
+from jobs.runtime import writers
+from lakehouse import files
 from tests.support.jobs import run_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def test_of_two_runs_at_once_the_second_says_so(
 def test_a_run_that_was_killed_long_ago_is_none(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hadoop.write(spark, f"{tmp_path}/writers/killed", "decode")
+    files.write(spark, f"{tmp_path}/writers/killed", "decode")
     for hours, is_told in ((11, True), (13, False)):
         at = time.time() - hours * 3_600
         os.utime(tmp_path / "writers" / "killed", (at, at))
@@ -58,12 +59,12 @@ def test_elsewhere_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
     file = f"file:{tmp_path}/é b/page.html"
-    assert hadoop.head(spark, file, 5) == ""
-    assert hadoop.is_empty(spark, f"file:{tmp_path}/é b")
+    assert files.head(spark, file, 5) == ""
+    assert files.is_empty(spark, f"file:{tmp_path}/é b")
     for text in ("ä long text", "shört"):
-        hadoop.write(spark, file, text)
+        files.write(spark, file, text)
         assert (tmp_path / "é b" / "page.html").read_text("utf-8") == text
-        assert hadoop.head(spark, file, 3) == text[:3]
-    assert not hadoop.is_empty(spark, f"file:{tmp_path}/é b")
-    hadoop.delete(spark, file)
-    assert hadoop.head(spark, file, 3) == ""
+        assert files.head(spark, file, 3) == text[:3]
+    assert not files.is_empty(spark, f"file:{tmp_path}/é b")
+    files.delete(spark, file)
+    assert files.head(spark, file, 3) == ""

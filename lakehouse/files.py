@@ -32,6 +32,12 @@ def is_empty(spark: SparkSession, folder: str) -> bool:
         return True
 
 
+def exists(spark: SparkSession, file: str) -> bool:
+    """Return whether a file is there."""
+    system, path = _opened(spark, file)
+    return bool(system.exists(path))
+
+
 def write(spark: SparkSession, file: str, text: str) -> None:
     """Write a file in the place of the one that is there.
 
