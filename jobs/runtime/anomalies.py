@@ -42,7 +42,7 @@ from schemas.tables import (
     OFFSET_MOVES,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
-    decoded_table,
+    all_tables,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ VERSION = "version"
 """Detail of a run in the ledger: the version that gold.anomalies had behind it."""
 LAG_RUN = "lag_run"
 """Detail of a run in the ledger: the newest run of gold.lag that it knew; -1 for none."""
-COMMITS = decoded_table("offset_commits")
+COMMITS, METADATA = (all_tables()[name] for name in (log.COMMITS, log.METADATA))
 # Prefix of the keys of groups in the state of the log, since a group's id may be empty.
 _GROUP = "="
 
@@ -504,7 +504,7 @@ def _log_findings(
 def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str, DataFrame]:
     """Return new rows of the tables that questions ask for nothing else of, by name."""
     runs = {COVERAGE: changes.ingest_runs}
-    runs |= dict.fromkeys((COMMITS, decoded_table(log.METADATA)), changes.decode_runs)
+    runs |= dict.fromkeys((COMMITS, METADATA), changes.decode_runs)
     given = {spec.name: lakehouse.of_runs(spec, *of_spec) for spec, of_spec in runs.items()}
     hours = lakehouse.kept(OFFSET_PROGRESS, stage.to) if stage.after == stage.to - 1 else None
     if hours is not None and not changes.is_backfill:
