@@ -7,7 +7,6 @@ property (SASL, TLS, OAuth, Kerberos) means here what it means to the source tha
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
@@ -21,6 +20,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
+from schemas.environment import with_environment
 from sources.coverage import Range
 
 if TYPE_CHECKING:
@@ -134,7 +134,13 @@ def read_properties(path: str) -> dict[str, str]:
         if match is None:
             raise SourceError(f"--kafka-config {path}: line {number} is no property (key=value)")
         key, value = match.groups()
-        properties[key] = _with_variables(value.strip(), f"--kafka-config {path}: line {number}")
+        try:
+            properties[key] = with_environment(value.strip())
+        except KeyError as error:
+            raise SourceError(
+                f"--kafka-config {path}: line {number} names the environment variable "
+                f"{error.args[0]}, which is not set"
+            ) from None
     return properties
 
 
@@ -152,18 +158,6 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
         pending = ""
     if pending:
         yield number, pending
-
-
-def _with_variables(value: str, where: str) -> str:
-    def variable(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1])
-        if found is None:
-            raise SourceError(
-                f"{where} names the environment variable {match[1]}, which is not set"
-            )
-        return found
-
-    return re.sub(r"\$\{env:([^}]+)\}", variable, value)
 
 
 def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:

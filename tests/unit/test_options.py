@@ -394,8 +394,9 @@ def test_pagerduty_needs_a_key_and_nobody_else_has_one(
     assert command_line.parse([*chat, "--notify-format", "json"]).notify_shape == "json"
     said = refusal(capsys, *chat, "--notify-key", "${env:PD_KEY}")
     assert said.endswith("--notify-key goes with --notify-format pagerduty")
-    said = refusal(capsys, *address, "--notify-key", "${env:NO_SUCH}")
-    assert said.endswith("environment variable NO_SUCH is not set")
+    for name in ("NO_SUCH", "no-such.name"):
+        said = refusal(capsys, *address, "--notify-key", f"${{env:{name}}}")
+        assert said.endswith(f"environment variable {name} is not set")
 
 
 def test_a_dry_run_of_posts_needs_no_address() -> None:
