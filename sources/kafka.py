@@ -18,9 +18,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
 from schemas.environment import with_environment
+from schemas.errors import SourceError
 from sources.coverage import Range
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from lakehouse.errors import SourceError
+from schemas.errors import SourceError
 from sources.kafka import ADVICE
 
 if TYPE_CHECKING:

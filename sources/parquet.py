@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
+from schemas.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.text import Text
 
 from detectors.sentences import count
-from jobs.runtime import hadoop, jars
+from jobs.launch import jars
+from jobs.runtime import hadoop
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,
