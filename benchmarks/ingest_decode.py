@@ -35,7 +35,7 @@ from benchmarks import generate, memory
 from benchmarks.row_decoder import DecodedRow, decode_record
 from decoders.records import decode as decode_batch
 from decoders.transform import decoded, is_of_type
-from jobs.runtime import jars, launch
+from jobs.launch import jars, submit
 from jobs.runtime.decode import decode
 from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
@@ -247,12 +247,12 @@ def warm_up(bench: Bench, shape: generate.Shape) -> None:
 @contextmanager
 def spark_session(master: str | None = None) -> Iterator[SparkSession]:
     """Make the session that ./spark-submit.sh would make: without a master, on all cores here."""
-    target = launch.choose_target(master, {})
-    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
-    os.environ.update(launch.environment(target, os.environ))
+    target = submit.choose_target(master, {})
+    arguments = submit.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
+    os.environ.update(submit.environment(target, os.environ))
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     time.tzset()
-    with session(launch.options.Options(job="benchmark")) as spark:
+    with session(submit.options.Options(job="benchmark")) as spark:
         yield spark
 
 
@@ -262,7 +262,7 @@ def machine() -> dict[str, object]:
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / memory.GIB, 1),
-        "driver_memory": launch.LOCAL_DRIVER_MEMORY,
+        "driver_memory": submit.LOCAL_DRIVER_MEMORY,
         "python": platform.python_version(),
         **{name: version(name) for name in ("pyspark", "delta-spark", "pyarrow", "numpy")},
     }

@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks import generate
 from benchmarks.ingest_decode import MAIN_TABLES, machine, row_by_row, spark_session
 from decoders.transform import is_of_type
-from jobs.runtime.jars import JarSet, fetch
+from jobs.launch.jars import JarSet, fetch
 from lakehouse.tables import spark_schema
 from schemas.silver import decoded_columns, silver_tables
 from tests.support import clients

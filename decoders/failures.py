@@ -62,15 +62,10 @@ class Failures:
     def add(
         self, rows: Ints, reason: Reason, path: str, *, at: Ints, found: Ints | int, left: Ints
     ) -> None:
-        """Note `reason` for those of `rows` that have not failed before.
+        """Note `reason` for those of `rows`, each there once, that have not failed before.
 
-        Args:
-            rows: record numbers, each at most once.
-            reason: what is wrong.
-            path: the field, as the declaration names it.
-            at: the byte each record's field starts at, from the start of its bytes.
-            found: the offending number.
-            left: how many bytes were left there.
+        The field `path` starts `at` a byte of each record, `left` bytes before its end; `found` is
+        the offending number.
         """
         fresh = np.flatnonzero(self.reason[rows] == 0)
         if not fresh.size:

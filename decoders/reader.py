@@ -282,12 +282,7 @@ class Reader:
         return count, valid
 
     def _elements(self, field: Field, slots: Slots, counts: Ints) -> tuple[Slots, Ints]:
-        """Find where each element starts, and move the slots behind their arrays.
-
-        Returns:
-            One slot an element, the elements of a record beside each other, and how many each
-            record has: none if it failed on the way.
-        """
+        """Return a slot for each element, and how many each record has: none if it failed."""
         offsets = np.cumsum(counts) - counts
         owner = np.repeat(np.arange(len(slots)), counts)
         width = field.fixed_width
@@ -308,12 +303,9 @@ class Reader:
     def _walk_elements(
         self, field: Field, slots: Slots, counts: Ints, starts: Ints | None, offsets: Ints
     ) -> bool:
-        """Pass over the k-th element of every slot that has one, for all k.
+        """Pass over all elements, note in `starts` where each begins, and say if a record failed.
 
-        `starts` takes the position of element k of slot i at ``offsets[i] + k``.
-
-        Returns:
-            Whether a record failed on the way.
+        Element k of slot i is noted at ``offsets[i] + k``.
         """
         slots.pos = slots.pos.copy()
         active = np.flatnonzero(counts)
@@ -440,14 +432,9 @@ class Reader:
         return columns
 
     def _walk_tags(self, struct: Struct, slots: Slots, *, note: bool = False) -> dict[int, Ints]:
-        """Pass over the tagged fields at the end of a struct.
-
-        Like Kafka's readers this takes a known field as it lies there, whatever the size before
-        it says, and lets the last of several fields with one tag win.
-
-        Returns:
-            By known tag, where its value starts in each slot, -1 for a slot without it.
-        """
+        """Pass over tagged fields; by known tag, return where each slot has its value, else -1."""
+        # Like Kafka's readers this takes a known field as it lies there, whatever the size before
+        # it says, and lets the last of several fields with one tag win.
         count = self._varint(slots, struct.name or "tagged fields")
         # To Java's loop over the tagged fields a count below zero, in 32 bits, is none.
         count = np.maximum(count, 0)
@@ -529,11 +516,7 @@ class Reader:
     def _payload(
         self, field: Field, slots: Slots, nullable: Which
     ) -> tuple[Ints, Ints, Mask | None]:
-        """Read a string's or bytes field's length and pass over what follows.
-
-        Returns:
-            Start, length and, where some are null, which are not.
-        """
+        """Pass over a text or bytes; return start, length and, if some are null, which are not."""
         length = self._length("int16" if field.kind == "string" else "int32", slots, field.path)
         length, valid = self._refuse_null(field, slots, length, nullable)
         if field.kind == "string" and self._flexible:

@@ -130,10 +130,8 @@ class _Batch:
         self._quarantine(rows, errors, record_type=record_type.id, version=version)
 
     def _decode_layouts(self, record_type: RecordType, keys: _Part, version: int) -> None:
-        """Decode values by today's layout, and what does not fit it by the former ones.
-
-        A former layout has to fit to the last byte. It then is better than today's with bytes left.
-        """
+        """Decode values by today's layout, and what does not fit it by the former ones."""
+        # A former layout that fits to the last byte is better than today's with bytes left.
         today = self._values_of(record_type.value, keys, version)
         settled = today.fits if record_type.former_values else ~today.failures.mask
         self._emit_values(record_type, today, np.flatnonzero(settled), version)

@@ -47,8 +47,8 @@ class Ledger:
 
     def __init__(self, spark: SparkSession, path: str, cluster: str | None = None) -> None:
         from lakehouse.catalog import register  # noqa: PLC0415 - on the path since `lakehouse`
-        from lakehouse.errors import UsageError  # noqa: PLC0415
         from lakehouse.tables import Lakehouse  # noqa: PLC0415
+        from schemas.errors import UsageError  # noqa: PLC0415
         from schemas.tables import RECORDS  # noqa: PLC0415
 
         self.spark = spark
@@ -74,7 +74,7 @@ class Ledger:
         Raises:
             UsageError: there is none of this name.
         """
-        from lakehouse.errors import UsageError  # noqa: PLC0415
+        from schemas.errors import UsageError  # noqa: PLC0415
         from schemas.tables import all_tables  # noqa: PLC0415
 
         if self.spark.catalog.tableExists(name):
@@ -134,7 +134,8 @@ class Ledger:
 def _refuse_what_cannot_be_read(spark: SparkSession, path: str, table: str) -> None:
     """Say in a line what the session or the lakehouse lacks."""
     from lakehouse.catalog import foreign_layers  # noqa: PLC0415 - on the path since `lakehouse`
-    from lakehouse.errors import LakehouseError, error_classes  # noqa: PLC0415
+    from lakehouse.errors import error_classes  # noqa: PLC0415
+    from schemas.errors import LakehouseError  # noqa: PLC0415
 
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise LakehouseError(

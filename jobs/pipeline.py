@@ -16,7 +16,7 @@ from jobs.runtime.report import report
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 from jobs.runtime.validate import validate
-from lakehouse.errors import SourceError
+from schemas.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

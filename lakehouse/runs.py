@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
 
-from lakehouse.errors import LakehouseError
+from schemas.errors import LakehouseError
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 if TYPE_CHECKING:

@@ -23,9 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse import files
-from lakehouse.errors import LakehouseError, error_classes
+from lakehouse.errors import error_classes
 from lakehouse.runs import Runs
 from schemas.columns import ArrayOf, Primitive, arrow_schema
+from schemas.errors import LakehouseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 
-from lakehouse.errors import LakehouseError
 from lakehouse.tables import sql_text
+from schemas.errors import LakehouseError
 
 if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse

@@ -7,7 +7,6 @@ property (SASL, TLS, OAuth, Kerberos) means here what it means to the source tha
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
@@ -19,8 +18,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
+from schemas.environment import with_environment
+from schemas.errors import SourceError
 from sources.coverage import Range
 
 if TYPE_CHECKING:
@@ -134,7 +134,13 @@ def read_properties(path: str) -> dict[str, str]:
         if match is None:
             raise SourceError(f"--kafka-config {path}: line {number} is no property (key=value)")
         key, value = match.groups()
-        properties[key] = _with_variables(value.strip(), f"--kafka-config {path}: line {number}")
+        try:
+            properties[key] = with_environment(value.strip())
+        except KeyError as error:
+            raise SourceError(
+                f"--kafka-config {path}: line {number} names the environment variable "
+                f"{error.args[0]}, which is not set"
+            ) from None
     return properties
 
 
@@ -152,18 +158,6 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
         pending = ""
     if pending:
         yield number, pending
-
-
-def _with_variables(value: str, where: str) -> str:
-    def variable(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1])
-        if found is None:
-            raise SourceError(
-                f"{where} names the environment variable {match[1]}, which is not set"
-            )
-        return found
-
-    return re.sub(r"\$\{env:([^}]+)\}", variable, value)
 
 
 def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
@@ -256,16 +250,9 @@ def _unknown_properties(jvm: Any, cluster: Cluster) -> str:  # noqa: ANN401 - Ja
 def fetch(
     spark: SparkSession, cluster: Cluster, topic: str, offsets: Mapping[int, int]
 ) -> dict[int, Record]:
-    """Read one record of each partition, if it is still there.
+    """Read one record of each partition, at an offset that the log goes on behind.
 
-    Args:
-        spark: the session.
-        cluster: where to read.
-        topic: the topic to read from.
-        offsets: by partition, the offset to look at; the log has to go on behind it.
-
-    Returns:
-        Key and value by partition, without the partitions whose record is gone.
+    A record that is gone is left out.
 
     Raises:
         SourceError: no broker answers, or it refuses.
@@ -348,13 +335,7 @@ def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str |
 def other_bytes(
     topic: str, theirs: Mapping[tuple[int, int], Record], ours: Mapping[tuple[int, int], Record]
 ) -> str:
-    """Say of which record the log and the lakehouse have other bytes; "" if of none.
-
-    Args:
-        topic: the topic's name.
-        theirs: key and value of records of the log, by partition and offset.
-        ours: those of the lakehouse.
-    """
+    """Say of which record, by partition and offset, log and lakehouse differ; "" if of none."""
     for (p, offset), record in theirs.items():
         if ours.get((p, offset), record) != record:
             return (
@@ -433,10 +414,8 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
 
 
 def _in_shape(rows: DataFrame) -> DataFrame:
-    """Return the rows of Spark's source in the shape of bronze; a time that few tools know is null.
-
-    The time is whatever a producer or a broker's clock said.
-    """
+    """Return the rows of Spark's source in the shape of bronze."""
+    # The time is whatever a producer or a broker's clock said; one that few tools know is null.
     kinds = F.create_map([F.lit(x) for pair in _TIMESTAMP_TYPES.items() for x in pair])
     is_time = (F.col("timestampType") >= 0) & F.unix_millis("timestamp").between(0, LAST_MS)
     return rows.select(
@@ -451,15 +430,10 @@ def _in_shape(rows: DataFrame) -> DataFrame:
 
 
 def _planned_once(rows: DataFrame, cluster: Cluster) -> DataFrame:
-    """Have Spark ask the brokers what it needs for a query's tasks, now and within bounded time.
-
-    Spark's driver waits for a broker without end, whatever Kafka's time-outs are, and cannot be
-    interrupted. It asks again whenever a query is planned, so what is given back holds the plan.
-    No task belongs to what is left waiting: it cannot write anything later.
-
-    Raises:
-        SourceError: no broker answered in time.
-    """
+    """Have Spark ask the brokers what it needs for a query's tasks, now and within bounded time."""
+    # Spark's driver waits for a broker without end, whatever Kafka's time-outs are, and cannot be
+    # interrupted. It asks again whenever a query is planned, so what is given back holds the plan.
+    # No task belongs to what is left waiting: it cannot write anything later.
     spark = rows.sparkSession
     planned: list[Any] = []
     failed: list[Exception] = []

@@ -21,7 +21,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from lakehouse.errors import SourceError
+from schemas.errors import SourceError
 from sources.kafka import ADVICE
 
 if TYPE_CHECKING:
@@ -238,14 +238,12 @@ def _pem_file(properties: Mapping[str, str], store: str) -> str | None:
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
-    """Connections that give up when a broker refuses the credentials or a certificate is wrong.
+    """Connections that give up when a broker refuses the credentials or a certificate is wrong."""
 
-    kafka-python tries again until time is up, then tells of the time alone. Of a refusal, which a
-    broker sends as it hangs up, it may hear nothing on a busy machine: its connection is closed
-    before it has looked at what came. Then a broker that has sent its versions, and hangs up on
-    each attempt to log in, has refused.
-    """
-
+    # kafka-python tries again until time is up, then tells of the time alone. A refusal, which a
+    # broker sends as it hangs up, may pass unheard on a busy machine: the connection is closed
+    # before what came is looked at. Then a broker that has sent its versions, and hangs up on each
+    # attempt to log in, has refused.
     refusal: Exception | None = None
     hung_up = 0
 

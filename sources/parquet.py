@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from lakehouse.errors import SourceError
 from schemas.columns import LAST_MS
+from schemas.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -103,13 +103,8 @@ def _is_file(spark: SparkSession, path: str) -> bool:
 
 
 def _check_positions(path: str, files: DataFrame) -> None:
-    """Refuse a record without a topic, a partition or an offset.
-
-    Parquet's statistics show of most files that they have none, without reading their records.
-
-    Raises:
-        SourceError: a file has one.
-    """
+    """Refuse a record without a topic, a partition or an offset."""
+    # Parquet's statistics show of most files that they have none, without reading their records.
     offset, partition = F.col("offset"), F.col("partition")
     is_wrong = F.col("topic").isNull() | partition.isNull() | offset.isNull()
     is_wrong |= (partition < 0) | (partition > _LAST_PARTITION) | (offset < 0)
@@ -125,11 +120,7 @@ def _check_positions(path: str, files: DataFrame) -> None:
 
 
 def _check_each(path: str, files: DataFrame) -> None:
-    """Refuse a folder of which a file lacks a column: Spark would take null for what is not there.
-
-    Raises:
-        SourceError: a file on this machine lacks one, which no folder's name has.
-    """
+    """Refuse a file that lacks a column: Spark would take null for what is not there."""
     for file in local_files(files) or ():
         try:
             names = {name.lower() for name in pq.read_schema(file).names}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.runtime import jars, launch
+from jobs.launch import jars, shipping, submit
 from tests.support.broker import Broker, Credentials
 from tests.support.clients import OFFSETS_TOPIC, allow, create_offsets_topic
 from tests.support.cluster import FEW_TASKS, standalone
@@ -51,12 +51,12 @@ def master(
 @pytest.fixture(scope="session")
 def spark(master: str) -> Iterator[SparkSession]:
     """The session that ./spark-submit.sh would make, with its JARs, properties and code."""
-    target = launch.choose_target(master, {})
+    target = submit.choose_target(master, {})
     conf, archive = FEW_LOGS, None
     if not target.is_this_machine:
         conf = conf | dict([FEW_TASKS.split("=")])
-        archive = launch.build_archive(jars.cache_folder())
-    arguments = launch.spark_arguments(target, conf, jars.fetch(jars.spark_jars()), archive)
+        archive = shipping.build_archive(jars.cache_folder())
+    arguments = submit.spark_arguments(target, conf, jars.fetch(jars.spark_jars()), archive)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     session = SparkSession.builder.getOrCreate()
     yield session

@@ -43,7 +43,7 @@ def from_checkout(what: str) -> str:
     Args:
         what: an expression of Python: the path of a file, or a list of paths.
     """
-    line = f"from jobs.runtime import jars, launch\nprint({what})"
+    line = f"from jobs.launch import jars, shipping\nprint({what})"
     python = f"{HOME}/.venv/bin/python"
     env = {**os.environ, "PYTHONPATH": HOME}
     asked = subprocess.run([python, "-c", line], env=env, check=True, stdout=subprocess.PIPE)
@@ -52,7 +52,7 @@ def from_checkout(what: str) -> str:
 
 def code() -> str:
     """Pack the code of the checkout, as it is now."""
-    return from_checkout("launch.build_archive(jars.cache_folder())")
+    return from_checkout("shipping.build_archive(jars.cache_folder())")
 
 
 def jars() -> str:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from detectors.sentences import count
-from jobs.runtime import jars
+from jobs.launch import jars
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from detectors.sentences import count, duration
 from jobs.runtime.findings import by_spark, missing, ok, size, some, warn
-from lakehouse.errors import SourceError
+from schemas.errors import SourceError
 from sources import kafka
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (

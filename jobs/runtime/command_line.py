@@ -149,8 +149,8 @@ def _package(*, out: str = "./groupledger-cluster", lakehouse: str = "/data/grou
         out: Folder to write to.
         lakehouse: Where the tables will be; the JARs of its object store are written, too.
     """
-    from jobs.runtime.jars import JarsError  # noqa: PLC0415 - only here
-    from jobs.runtime.packaging import PackageError, package  # noqa: PLC0415
+    from jobs.launch.jars import JarsError  # noqa: PLC0415 - only here
+    from jobs.launch.packaging import PackageError, package  # noqa: PLC0415
 
     try:
         print(package(out, lakehouse))

@@ -21,9 +21,9 @@ from decoders.transform import decoded, decoded_together, decoder_id, is_of_type
 from jobs.runtime.ingest import STAGE as INGEST
 from jobs.runtime.ingest import TYPES
 from jobs.runtime.session import configured
-from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED
 from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
+from schemas.errors import LakehouseError
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type

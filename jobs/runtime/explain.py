@@ -16,11 +16,11 @@ from jobs.runtime.report import print_page, write_page
 from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
 from jobs.runtime.times import zone
-from lakehouse.errors import UsageError
 from lakehouse.tables import OPEN_ROWS
 from reporting.model import Selection, quoted
 from reporting.read import ask, time_at
 from reporting.story import MARKS, UNKNOWN, band, events, is_unknown
+from schemas.errors import UsageError
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,

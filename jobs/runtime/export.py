@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.serve import chosen_clusters
 from lakehouse.catalog import register, view_texts
-from lakehouse.errors import GroupledgerError
+from schemas.errors import GroupledgerError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
 
 if TYPE_CHECKING:

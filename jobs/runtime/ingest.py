@@ -18,9 +18,9 @@ from rich.text import Text
 
 from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
-from lakehouse.errors import ConflictError, LakehouseError, SourceError
 from lakehouse.runs import RunId
 from lakehouse.tables import FEW_ROWS
+from schemas.errors import ConflictError, LakehouseError, SourceError
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
 from sources.coverage import Range, coverage, extents, inner_holes, record_type

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from jobs.runtime.summary import records_behind, short_name
-from lakehouse.errors import SourceError
 from lakehouse.runs import RunId
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
+from schemas.errors import SourceError
 from schemas.gold import ERR
 from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
 from sources import kafka

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.registry import Collector
 from pyspark.sql import functions as F
 
-from lakehouse.errors import GroupledgerError
 from reporting.read import ask
+from schemas.errors import GroupledgerError
 from schemas.tables import ANOMALIES, GROUP_HEALTH
 
 if TYPE_CHECKING:

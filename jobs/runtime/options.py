@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from cyclopts import Group, Parameter
 
 from jobs.runtime import times
+from schemas.environment import with_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -779,14 +780,10 @@ def _check_thresholds(path: str) -> None:
 
 
 def _with_environment(text: str) -> str:
-    """Replace ${env:NAME} by the values of environment variables."""
-
-    def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match.group(1))
-        if found is None:
-            raise ValueError(
-                f"--notify, --notify-key: environment variable {match.group(1)} is not set"
-            )
-        return found
-
-    return re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", value, text)
+    try:
+        return with_environment(text)
+    except KeyError as error:
+        name = error.args[0]
+        raise ValueError(
+            f"--notify, --notify-key: environment variable {name} is not set"
+        ) from None

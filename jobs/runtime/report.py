@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 
-from jobs.runtime.jars import cache_folder
+from jobs.launch.jars import cache_folder
 from jobs.runtime.options import local_path, report_path
 from jobs.runtime.session import configured
 from lakehouse import files
-from lakehouse.errors import GroupledgerError, UsageError
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Selection
 from reporting.page import ingredients, page
 from reporting.read import read_facts
+from schemas.errors import GroupledgerError, UsageError
 
 if TYPE_CHECKING:
     from jobs.runtime.run import Run

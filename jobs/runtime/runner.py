@@ -15,11 +15,12 @@ from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended
-from jobs.runtime import command_line, executors, writers
+from jobs.launch import executors
+from jobs.runtime import command_line, writers
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
-from lakehouse.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from lakehouse.tables import Lakehouse
+from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from schemas.tables import RECORDS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.runtime.options import EVERY_CLUSTER
 from lakehouse.catalog import register
-from lakehouse.errors import GroupledgerError
+from schemas.errors import GroupledgerError
 
 if TYPE_CHECKING:
     from jobs.runtime.run import Run

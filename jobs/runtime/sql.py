@@ -21,7 +21,7 @@ from rich.table import Table
 
 from jobs.runtime.serve import chosen_clusters, serve
 from lakehouse.catalog import register
-from lakehouse.errors import GroupledgerError, UsageError
+from schemas.errors import GroupledgerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

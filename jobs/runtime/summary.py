@@ -14,10 +14,10 @@ from rich.table import Table
 
 from detectors.sentences import KINDS
 from jobs.runtime.times import zone
-from lakehouse.errors import UsageError
 from reporting.alerts import one_line
 from reporting.model import Selection
 from reporting.read import anomalies_of, ask, quality, quality_of, time_at, worst_groups
+from schemas.errors import UsageError
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, QUARANTINE
 

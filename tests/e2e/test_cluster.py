@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import jars
+from jobs.launch import jars
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
 from tests.support.jobs import contents, differences, everything, succeed

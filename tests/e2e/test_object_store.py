@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import jars
+from jobs.launch import jars
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, differences, everything, query, succeed
 from tests.support.kills import Job

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.runtime import command_line, jars, launch
+from jobs.launch import jars, submit
+from jobs.runtime import command_line
 from tests.conftest import RECORDINGS
 from tests.support.jobs import query, run, succeed
 
@@ -47,7 +48,7 @@ def serving(root: str, *options: str) -> Iterator[int]:
         port = probe.getsockname()[1]
     argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root, *options)
     chosen = command_line.parse(list(argv))
-    command, env = launch.job_process(launch.choose_target(None, {}), argv, chosen)
+    command, env = submit.job_process(submit.choose_target(None, {}), argv, chosen)
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.errors import LakehouseError
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse, spark_schema
+from schemas.errors import LakehouseError
 from schemas.tables import ANOMALIES, RECORDS, all_tables
 
 if TYPE_CHECKING:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from schemas.tables import TableSpec
 
+# The first of a file makes the session, which has to have its JARs.
+pytestmark = pytest.mark.usefixtures("spark")
+
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 MODERN = RECORDINGS / "4.3.1-modern.parquet"
 

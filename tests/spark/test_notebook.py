@@ -17,7 +17,7 @@ import pytest
 import groupledger
 from groupledger.application import home
 from lakehouse.catalog import foreign_layers, function_texts, layers
-from lakehouse.errors import LakehouseError, UsageError
+from schemas.errors import LakehouseError, UsageError
 from tests.support.jobs import query
 from tests.support.topic import GAP_GROUPS, GAP_SINCE
 
@@ -190,7 +190,7 @@ def test_a_session_without_delta_is_told_so(
         check=False,
     )
     assert done.stderr.splitlines()[-1].startswith(
-        "lakehouse.errors.LakehouseError: the session has no Delta Lake: make it with"
+        "schemas.errors.LakehouseError: the session has no Delta Lake: make it with"
     )
 
 

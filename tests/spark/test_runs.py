@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.errors import LakehouseError
 from lakehouse.runs import DONE, PLANNED, RunId
 from lakehouse.tables import Lakehouse
+from schemas.errors import LakehouseError
 from schemas.tables import RUNS
 
 if TYPE_CHECKING:

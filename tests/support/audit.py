@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as ET
 
-from jobs.runtime.jars import pyspark_home
+from jobs.launch.jars import pyspark_home
 from schemas import toml
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from jobs.runtime.jars import JarSet, fetch
+from jobs.launch.jars import JarSet, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

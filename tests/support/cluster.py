@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.runtime.jars import pyspark_home
+from jobs.launch.jars import pyspark_home
 from tests.support.broker import free_ports
 
 if TYPE_CHECKING:

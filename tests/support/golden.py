@@ -269,12 +269,12 @@ def session() -> SparkSession:
     """Make the session that ./spark-submit.sh would make on two cores."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a comparison needs none
 
-    from jobs.runtime import jars, launch  # noqa: PLC0415
+    from jobs.launch import jars, submit  # noqa: PLC0415
 
     os.environ |= {"GX_ANALYTICS_ENABLED": "False", "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
     os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-    target = launch.choose_target("local[2]", {})
-    arguments = launch.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
+    target = submit.choose_target("local[2]", {})
+    arguments = submit.spark_arguments(target, {}, jars.fetch(jars.spark_jars()), None)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     return SparkSession.builder.getOrCreate()
 

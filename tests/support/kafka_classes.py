@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.row_decoder import DecodedRow, Rejected, decode_record
-from jobs.runtime.jars import JarSet, fetch
+from jobs.launch.jars import JarSet, fetch
 from schemas.messages import embedded_messages, record_types
 from tests.factories import EPOCH, FIRST_MS, LAST_MS, same
 from tests.support.broker import JARS

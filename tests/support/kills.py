@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOOK_S = 0.002
-_LAUNCH = "import sys; from jobs.runtime.launch import main; main(sys.argv[1:])"
+_LAUNCH = "import sys; from jobs.launch.submit import main; main(sys.argv[1:])"
 
 
 class Job:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jobs.launch import jars
 from jobs.runtime import check as check_module
-from jobs.runtime import check_cluster, jars
+from jobs.runtime import check_cluster
 from jobs.runtime.check import check
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.command_line import parse
 from jobs.runtime.runner import run_alone
-from lakehouse.errors import SourceError
+from schemas.errors import SourceError
 from sources import log_offsets
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (
@@ -76,7 +77,7 @@ class TestTheMachine:
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_no_jvm_is_started(self, tmp_path: Path, cache: Path) -> None:
-        program = "import sys; from jobs.runtime.launch import main; main(sys.argv[1:])"
+        program = "import sys; from jobs.launch.submit import main; main(sys.argv[1:])"
         env = os.environ | {"GROUPLEDGER_CACHE": str(cache), "JAVA_HOME": "/nowhere", "PATH": ""}
         argv = ["check", "--lakehouse", str(tmp_path / "l")]
         done = subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime.jars import pyspark_home
+from jobs.launch.jars import pyspark_home
 from tests.support.cluster import FEW_TASKS
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.errors import SourceError
+from schemas.errors import SourceError
 from sources.kafka import read_properties
 
 if TYPE_CHECKING:

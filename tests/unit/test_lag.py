@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.errors import SourceError
 from offsets.burrow import Window, evaluate
 from offsets.ends import EndHistory
 from offsets.measure import NO_OFFSET, Lag, known_until, measure
+from schemas.errors import SourceError
 from sources.log_offsets import UnsupportedError, client_options
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from jobs.runtime import command_line, jars, launch
+from jobs.launch import jars, submit
+from jobs.runtime import command_line
 
 
 @pytest.mark.parametrize(
@@ -32,11 +33,11 @@ def test_a_run_after_others_is_brief(
     if has_tables:
         (tmp_path / "bronze" / "records").mkdir(parents=True)
     chosen = command_line.parse([*line.split(), "--lakehouse", str(tmp_path)])
-    assert launch.is_brief(chosen) is is_brief
+    assert submit.is_brief(chosen) is is_brief
 
 
 def test_a_brief_run_has_as_much_room_for_code_as_any() -> None:
-    rooms = {_room_for_code(given) for given in ((), launch._QUICK_COMPILER)}
+    rooms = {_room_for_code(given) for given in ((), submit._QUICK_COMPILER)}
     assert len(rooms) == 1
 
 
@@ -50,13 +51,13 @@ def _room_for_code(given: tuple[str, ...]) -> int:
 
 def test_on_this_machine_jars_are_on_the_class_path() -> None:
     conf = {"spark.driver.extraClassPath": "/their.jar", "spark.jars": "/more.jar"}
-    here = launch.Target("local[*]", None)
-    line = launch.spark_arguments(here, conf, [Path("/a.jar"), Path("/b.jar")], None, ["-Xa"])
+    here = submit.Target("local[*]", None)
+    line = submit.spark_arguments(here, conf, [Path("/a.jar"), Path("/b.jar")], None, ["-Xa"])
     assert "spark.driver.extraClassPath=/a.jar:/b.jar:/their.jar" in line
     assert line[line.index("--jars") + 1] == "/more.jar"
     assert any(word.startswith("spark.driver.extraJavaOptions=-Xa ") for word in line)
-    cluster = launch.Target("spark://somewhere:7077", None)
-    line = launch.spark_arguments(cluster, {}, [Path("/a.jar")], None)
+    cluster = submit.Target("spark://somewhere:7077", None)
+    line = submit.spark_arguments(cluster, {}, [Path("/a.jar")], None)
     assert line[line.index("--jars") + 1] == "/a.jar"
     assert not any("extraClassPath" in word for word in line)
 
@@ -65,10 +66,10 @@ def test_on_this_machine_jars_are_on_the_class_path() -> None:
     ("master", "cores"), [("local", 1), ("local[3]", 3), ("local[4,2]", 4), ("local[*]", None)]
 )
 def test_a_shuffle_has_a_task_for_each_core(master: str, cores: int | None) -> None:
-    line = launch.spark_arguments(launch.Target(master, None), {}, [], None)
+    line = submit.spark_arguments(submit.Target(master, None), {}, [], None)
     assert f"spark.sql.shuffle.partitions={cores or os.cpu_count()}" in line
     own = {"spark.sql.shuffle.partitions": "7"}
-    line = launch.spark_arguments(launch.Target(master, None), own, [], None)
+    line = submit.spark_arguments(submit.Target(master, None), own, [], None)
     assert "spark.sql.shuffle.partitions=7" in line
 
 
@@ -102,7 +103,7 @@ def test_a_spark_that_does_not_fit_is_refused_with_a_line(
     home = tmp_path if core is None else _spark(tmp_path, core)
     monkeypatch.setenv("SPARK_HOME", str(home))
     with pytest.raises(SystemExit) as refused:
-        launch.main(["sql", "--query", "SELECT 1"])
+        submit.main(["sql", "--query", "SELECT 1"])
     assert str(refused.value).startswith(f"groupledger: cannot start sql: {home} {said}")
     assert "\n" not in str(refused.value)
 
@@ -129,9 +130,9 @@ def test_each_spark_has_jars_of_its_own_and_of_one_delta_and_kafka(
 
 
 def test_a_python_of_executors_is_not_that_of_the_driver() -> None:
-    cluster = launch.Target("spark://somewhere:7077", None)
-    line = launch.spark_arguments(cluster, {"spark.pyspark.python": "./env/bin/python"}, [], None)
+    cluster = submit.Target("spark://somewhere:7077", None)
+    line = submit.spark_arguments(cluster, {"spark.pyspark.python": "./env/bin/python"}, [], None)
     assert f"spark.pyspark.driver.python={sys.executable}" in line
     assert not any(
-        "driver.python" in word for word in launch.spark_arguments(cluster, {}, [], None)
+        "driver.python" in word for word in submit.spark_arguments(cluster, {}, [], None)
     )

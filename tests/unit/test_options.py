@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime import command_line, launch, options
+from jobs.launch import shipping
+from jobs.runtime import command_line, options
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,7 +187,7 @@ def test_every_job_has_a_script_and_the_other_way_round() -> None:
 @pytest.mark.parametrize("job", options.JOBS)
 def test_a_job_is_a_script_as_spark_submit_takes_it(job: str, tmp_path: Path) -> None:
     """It stands first on the path of its imports, and the code comes from a zip."""
-    archive = launch.build_archive(tmp_path)
+    archive = shipping.build_archive(tmp_path)
     env = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     env["PYTHONPATH"] = str(archive)
     command = [sys.executable, str(ROOT / "jobs" / f"{job}.py"), "--help"]
@@ -394,8 +395,9 @@ def test_pagerduty_needs_a_key_and_nobody_else_has_one(
     assert command_line.parse([*chat, "--notify-format", "json"]).notify_shape == "json"
     said = refusal(capsys, *chat, "--notify-key", "${env:PD_KEY}")
     assert said.endswith("--notify-key goes with --notify-format pagerduty")
-    said = refusal(capsys, *address, "--notify-key", "${env:NO_SUCH}")
-    assert said.endswith("environment variable NO_SUCH is not set")
+    for name in ("NO_SUCH", "no-such.name"):
+        said = refusal(capsys, *address, "--notify-key", f"${{env:{name}}}")
+        assert said.endswith(f"environment variable {name} is not set")
 
 
 def test_a_dry_run_of_posts_needs_no_address() -> None:

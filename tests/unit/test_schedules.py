@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from examples.scheduling.databricks import own_spark
-from jobs.runtime import jars
+from jobs.launch import jars
+from jobs.launch.shipping import CONF, read_properties
 from jobs.runtime.command_line import parse
-from jobs.runtime.launch import CONF, read_properties
 from tests.support.environments import environment
 
 if TYPE_CHECKING:

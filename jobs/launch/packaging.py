@@ -8,7 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from jobs.runtime import jars, launch
+from jobs.launch import jars
+from jobs.launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
 
 ARCHIVE = "environment.tar.gz"
 _CODE = "groupledger.zip"
@@ -54,11 +55,11 @@ def _write(folder: Path, lakehouse: str) -> str:
     found = [path for each in sets for path in jars.fetch(each)]
     for path in found:
         shutil.copyfile(path, folder / "jars" / path.name)
-    shutil.copyfile(launch.build_archive(jars.cache_folder()), folder / _CODE)
+    shutil.copyfile(build_archive(jars.cache_folder()), folder / _CODE)
     for path in (jars.CHECKOUT / "jobs").glob("[a-z]*.py"):
         shutil.copyfile(path, folder / "jobs" / path.name)
-    settings = launch.read_properties(launch.CONF / "spark-defaults.conf")
-    settings |= {f"spark.{end}.extraJavaOptions": launch.UTC for end in ("driver", "executor")}
+    settings = read_properties(CONF / "spark-defaults.conf")
+    settings |= {f"spark.{end}.extraJavaOptions": UTC for end in ("driver", "executor")}
     settings["spark.pyspark.python"] = f"./{_UNPACKED}/bin/python"
     lines = [f"{key} {value}\n" for key, value in settings.items()]
     (folder / _PROPERTIES).write_text("".join(lines), encoding="utf-8")
@@ -92,7 +93,7 @@ def _line(folder: Path, names: list[str], lakehouse: str) -> str:
     python = shlex.quote(sys.executable)
     return f"""\
 cd {shlex.quote(str(folder))}
-{" ".join(f"{name}={value}" for name, value in launch.FOR_PYTHON.items())} \\
+{" ".join(f"{name}={value}" for name, value in FOR_PYTHON.items())} \\
 spark-submit --master MASTER --properties-file {_PROPERTIES} --load-spark-defaults \\
   --py-files {_CODE} --archives {ARCHIVE}#{_UNPACKED} \\
   --jars {every_jar} \\

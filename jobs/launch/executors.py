@@ -9,7 +9,7 @@ import importlib.util
 import socket
 from typing import TYPE_CHECKING
 
-from lakehouse.errors import GroupledgerError
+from schemas.errors import GroupledgerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,39 +12,23 @@ signals and the exit status are the job's own:
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from jobs import ENDING, HELD_BACK
-from jobs.runtime import command_line, jars, options
+from jobs.launch import jars
+from jobs.launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
+from jobs.runtime import command_line, options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-CONF = jars.CHECKOUT / "conf"
-
-# Top-level packages that no job needs.
-NOT_SHIPPED = frozenset({"benchmarks", "docs", "examples", "groupledger", "tests"})
-
-UTC = "-Duser.timezone=UTC"
-"""What tells a JVM the zone that all times are in."""
-FOR_PYTHON = {
-    "GX_ANALYTICS_ENABLED": "False",  # nothing calls home
-    # Modules in the user's working directory must not shadow ours (Python 3.11+).
-    "PYTHONSAFEPATH": "1",
-    "TZ": "UTC",  # Python sees TIMESTAMP columns in the local zone
-}
-"""What the environment of a job has, wherever it is started."""
 
 # Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
 LOCAL_DRIVER_MEMORY = "4g"
@@ -55,9 +39,6 @@ LOCAL_DRIVER_MEMORY = "4g"
 # With this compiler alone Java sets 48 MB aside for code; a pipeline that validates may fill them,
 # and then ends with "Out of space in CodeCache". With both compilers Java has 240 MB.
 _QUICK_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-
-# The oldest time that a zip can hold: every build of the same code gives the same bytes.
-ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -245,16 +226,6 @@ def spark_arguments(
     return arguments
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """Reads a Spark properties file: a key and a value on each line, `#` for comments."""
-    pairs = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            key, _, value = line.strip().replace("\t", " ").partition(" ")
-            pairs[key] = value.strip()
-    return pairs
-
-
 def environment(target: Target, env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of the job."""
     result = {**env, **FOR_PYTHON}
@@ -277,47 +248,6 @@ def environment(target: Target, env: Mapping[str, str]) -> dict[str, str]:
         # In another locale the JVM would turn every letter beyond ASCII in the options into "?".
         result["LC_ALL"] = "C.UTF-8"
     return result
-
-
-def build_archive(cache: Path) -> Path:
-    """Packs our packages for `--py-files`; the same code gives the same file.
-
-    Args:
-        cache: Folder to keep the archive in.
-
-    Returns:
-        A zip whose name carries the hash of its content, so that two versions never meet.
-
-    Raises:
-        OSError: The folder is not writable.
-    """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in _shipped_files(jars.CHECKOUT):
-            entry = zipfile.ZipInfo(path.relative_to(jars.CHECKOUT).as_posix(), ZIP_EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
-    content = buffer.getvalue()
-    target = cache / "code" / f"groupledger-{hashlib.sha256(content).hexdigest()[:16]}.zip"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(content)
-        part.replace(target)
-    return target
-
-
-def _shipped_files(root: Path) -> list[Path]:
-    packages = [
-        init.parent for init in root.glob("*/__init__.py") if init.parent.name not in NOT_SHIPPED
-    ]
-    return sorted(
-        path
-        for package in packages
-        for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    )
 
 
 def _is_utf8(env: Mapping[str, str]) -> bool:
