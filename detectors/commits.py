@@ -27,6 +27,7 @@ _EPISODE_MS = 10 * MINUTE_MS
 _SECOND_MS = 1_000
 # `rhythm_since` is the time of the fifth commit before: four intervals before the last one.
 _INTERVALS = 4
+# Kinds of which an episode tells the number of partitions.
 _MOVED = ("offset_rewind", "offset_jump", "offset_reset")
 _REMEMBERED_PAUSES = 20
 REMEMBERED_SAMPLES = 20
@@ -85,12 +86,7 @@ class Memberships:
         return found if found is not None and found.record_partition == position[0] else None
 
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
-        """Return the first record after a position that shows the group empty; None without one.
-
-        Args:
-            first: the position.
-            last: the offset that it is not to lie behind; None for any.
-        """
+        """Return the first record behind a position that shows the group empty."""
         for found in self._known[bisect_right(self._known, first, key=_position) :]:
             is_there = found.record_partition == first[0]
             if is_there and (last is None or found.offset <= last) and not found.members:
@@ -179,28 +175,23 @@ def _partition(move: Row) -> str:
     return f"{move['topic']}/{move['topic_partition']}"
 
 
-def _found(kind: str, severity: str, move: Row, gap_ms: int, **given: object) -> Hit:
-    """Make a finding of one commit."""
-    record = Position(move["record_partition"], move["record_offset"], move["record_timestamp"])
-    at = move["at"]
-    return Hit(kind, "", severity, at, at, record, record, gap_ms, **given)  # type: ignore[arg-type]
+def _span(move: Row, gap_ms: int) -> tuple[int, int, Position, int]:
+    return move["at"], move["at"], Position.of(move), gap_ms
 
 
-def _from_to(move: Row) -> list[str]:
-    return [f"{_partition(move)}: {move['previous_offset']} to {move['committed_offset']}"]
+def _from_to(move: Row, before: str = "previous_offset") -> list[str]:
+    return [f"{_partition(move)}: {move[before]} to {move['committed_offset']}"]
 
 
 def _reset(move: Row) -> Hit:
     """Find offsets that somebody set, since nobody was there to read."""
-    step = move["step"]
-    label = "backward" if step < 0 else "forward"
-    return _found(
+    label = "backward" if move["step"] < 0 else "forward"
+    return Hit(
         "offset_reset",
         WARNING,
-        move,
-        _AT_ONCE_MS,
+        *_span(move, _AT_ONCE_MS),
         label=label,
-        sums={f"{label}_offsets": abs(step)},
+        sums={f"{label}_offsets": abs(move["step"])},
         lists={"resets": _from_to(move)},
     )
 
@@ -261,19 +252,13 @@ def _skip(move: Row) -> int:
 
 def _went(limits: Values, move: Row, label: str | None) -> Hit | None:
     """Find commits of consumers that go back, so that records are read twice, or skip some."""
-    if move["step"] < 0:
-        return _rewound(limits, move, label)
-    return _skipped(limits, move, label)
-
-
-def _rewound(limits: Values, move: Row, label: str | None) -> Hit:
+    if move["step"] >= 0:
+        return _skipped(limits, move, label)
     step = -move["step"]
-    is_large = step >= limits["offset_rewind"]["warning_offsets"]
-    return _found(
+    return Hit(
         "offset_rewind",
-        WARNING if is_large else INFO,
-        move,
-        _EPISODE_MS,
+        WARNING if step >= limits["offset_rewind"]["warning_offsets"] else INFO,
+        *_span(move, _EPISODE_MS),
         label=label,
         sums={"rewinds": 1, "offsets": step},
         maxima={"largest": step},
@@ -314,19 +299,14 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
     time = max(move["at"] - move["previous_at"], usual)
     if skip < limit["offsets"] or skip * _SECOND_MS <= limit["records_a_second"] * time:
         return None
-    return _found(
+    return Hit(
         "offset_jump",
         WARNING,
-        move,
-        _EPISODE_MS,
+        *_span(move, _EPISODE_MS),
         label=label if label == "no_members" else None,
         sums={"jumps": 1, "offsets": skip},
         maxima={"largest": skip},
-        lists={
-            "moves": [
-                f"{_partition(move)}: {move['farthest_before']} to {move['committed_offset']}"
-            ]
-        },
+        lists={"moves": _from_to(move, "farthest_before")},
     )
 
 
@@ -351,11 +331,10 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
         return None  # deleted by somebody, or with their topic
     is_open = idle < limit["in_use_idle_ms"]
     memory.setdefault("expired", {})[_partition(move)] = move["previous_offset"]
-    return _found(
+    return Hit(
         "offsets_expired",
         WARNING if label == "group_in_use" else INFO,
-        move,
-        _WEEK_MS,
+        *_span(move, _WEEK_MS),
         label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},
         maxima={"idle_ms": idle} | ({"perhaps_deleted": 1} if is_open else {}),
@@ -370,11 +349,10 @@ def _returned(memory: Row, move: Row) -> Hit | None:
         return None
     offset = expired.pop(_partition(move))
     text = f"{_partition(move)}: {offset}, then {move['committed_offset']}"
-    return _found(
+    return Hit(
         "offsets_expired",
         WARNING,
-        move,
-        _WEEK_MS,
+        *_span(move, _WEEK_MS),
         label="still_needed",
         sums={"came_back": 1},
         lists={"began_again": [text]},
@@ -463,13 +441,11 @@ def find_commit_storm(
     findings.add(
         Hit(
             "commit_storm",
-            "",
             INFO if is_open else severity,
-            last["first_at"],
-            last["last_at"],
-            Position(last["record_partition"], last["first_offset"], last["first_at"]),
+            *(last["first_at"], last["last_at"]),
             Position(last["record_partition"], last["last_offset"], last["last_at"]),
             2 * MINUTE_MS,
+            Position(last["record_partition"], last["first_offset"], last["first_at"]),
             label="perhaps_transactions" if is_open else None,
             sums={"commits": last["commits"]},
             maxima={"commits_a_partition_and_minute": round(a_minute), "partitions": partitions},
@@ -489,14 +465,7 @@ def _paused(memory: Row, limits: Values, part: Row, memberships: Memberships) ->
 
 
 def find_open_stall(memory: Row, limits: Values, memberships: Memberships, now: int) -> Hit | None:
-    """Find a group that has members, and has not committed for long.
-
-    Args:
-        memory: what `take_minute` keeps.
-        limits: the thresholds of the group.
-        memberships: who was in the group when.
-        now: time of the log.
-    """
+    """Find a group that has members, and has not committed for long, up to the time of the log."""
     if memory.get("minute") is None:
         return None
     return _stall(memory, limits, (now, None), memberships)
@@ -537,13 +506,11 @@ def _stall(
         label = "records_wait" if any(lags) else "nothing_to_read"
     return Hit(
         "commit_stall",
-        "",
         WARNING if any(lags) else INFO,
-        last["last_at"],
-        until,
-        record,
+        *(last["last_at"], until),
         record if offset is None else Position(last["record_partition"], offset, until),
         0,
+        record,
         label=label,
         maxima={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
     )
@@ -622,72 +589,32 @@ def _replaced(
     # not tell; a third by the same client does.
     is_open = is_shared and len(clients) == 1 and len(lately) == fencing["replacements"]
     if is_open or (takes_turns and len(lately) >= fencing["replacements"]):
-        _taken(findings, session, lately, fencing, clients)
+        hit = Hit(
+            "static_member_fencing",
+            CRITICAL if len(lately) >= fencing["critical_replacements"] else WARNING,
+            *_since(lately, session, round(fencing["window_ms"])),
+            subject=instance,
+            lists={"clients": list(dict.fromkeys(clients))},
+        )
+        findings.add(hit.counted("replacements", len(lately), "window"), at)
         return
     told = findings.current.get(("static_member_fencing", instance))
     if len(clients) == 1 and told is not None and told.evidence["clients"] == clients:
         del findings.current["static_member_fencing", instance]
     if len(hour) >= flapping["returns_an_hour"]:
-        _restarted(findings, session, hour, flapping)
+        hit = Hit(
+            "member_flapping",
+            CRITICAL if len(hour) >= flapping["critical_an_hour"] else WARNING,
+            *_since(hour, session, HOUR_MS),
+            subject=client_of(session),
+            label="restarted",
+            lists={"clients": list(dict.fromkeys(t["client"] for t in hour))},
+        )
+        findings.add(hit.counted("returns", len(hour)), at)
 
 
-def _taken(
-    findings: Findings, session: Row, taken: list[Row], limit: Row, clients: list[str]
-) -> None:
-    """Add that an instance id is taken by one client from the other."""
-    times = len(taken)
-    hit = _of_instance(
-        "static_member_fencing",
-        session["group_instance_id"],
-        CRITICAL if times >= limit["critical_replacements"] else WARNING,
-        session,
-        taken,
-        round(limit["window_ms"]),
-        sums={"replacements": 1},
-        initial_sums={"replacements": times},
-        maxima={"replacements_in_window": times},
-        lists={"clients": list(dict.fromkeys(clients))},
-    )
-    findings.add(hit, session["left_at"])
-
-
-def _restarted(findings: Findings, session: Row, taken: list[Row], limit: Row) -> None:
-    """Add that a static member comes back over and over, in its own place."""
-    times = len(taken)
-    hit = _of_instance(
-        "member_flapping",
-        client_of(session),
-        CRITICAL if times >= limit["critical_an_hour"] else WARNING,
-        session,
-        taken,
-        HOUR_MS,
-        label="restarted",
-        sums={"returns": 1},
-        initial_sums={"returns": times},
-        maxima={"returns_in_an_hour": times},
-        lists={"clients": list(dict.fromkeys(s["client"] for s in taken))},
-    )
-    findings.add(hit, session["left_at"])
-
-
-def _of_instance(  # noqa: PLR0917
-    kind: str,
-    subject: str,
-    severity: str,
-    session: Row,
-    taken: list[Row],
-    gap_ms: int,
-    **given: object,
-) -> Hit:
-    partition, first, at = session["record_partition"], taken[0], session["left_at"]
-    return Hit(
-        kind,
-        subject,
-        severity,
-        first["at"],
-        at,
-        Position(partition, first["offset"], first["at"]),
-        Position(partition, session["record_offset"], at),
-        gap_ms,
-        **given,  # type: ignore[arg-type]
-    )
+def _since(times: list[Row], session: Row, gap_ms: int) -> tuple[int, int, Position, int, Position]:
+    """Return the span of what happened several times, up to the end of a session."""
+    first, at, partition = times[0], session["left_at"], session["record_partition"]
+    last = Position(partition, session["record_offset"], at)
+    return first["at"], at, last, gap_ms, Position(partition, first["offset"], first["at"])

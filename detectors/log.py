@@ -98,23 +98,16 @@ WHERE {new_rows} AND hole.reason <> 'compacted'""",
 def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
     for row in holes:
         at, partition = row["at"] or 0, row["record_partition"]
-        start = Position(partition, row["start_offset"], None)
-        end = Position(partition, row["end_offset"], None)
-        yield Finding(
-            None,
-            Hit(
-                "coverage_gap",
-                str(partition),
-                WARNING,
-                at,
-                at,
-                start,
-                end,
-                _EPISODE_MS,
-                label=row["reason"],
-                sums={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
-            ),
+        hit = Hit(
+            "coverage_gap",
+            WARNING,
+            *(at, at, Position(partition, row["end_offset"], None), _EPISODE_MS),
+            Position(partition, row["start_offset"], None),
+            subject=str(partition),
+            label=row["reason"],
+            sums={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
         )
+        yield Finding(None, hit)
 
 
 def undecodable(new_rows: str) -> Question:
@@ -145,9 +138,15 @@ GROUP BY record_partition""",
 
 def _undecodable(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
-        hit = _of_partition("undecodable_records", row, WARNING)
-        numbers, texts = {"records": row["records"]}, {"error": row["error"]}
-        yield Finding(None, hit._replace(sums=numbers, last_values=texts))
+        hit = Hit(
+            "undecodable_records",
+            WARNING,
+            *_of_partition(row),
+            subject=str(row["record_partition"]),
+            sums={"records": row["records"]},
+            last_values={"error": row["error"]},
+        )
+        yield Finding(None, hit)
 
 
 def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
@@ -159,22 +158,15 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
-        record = Position(partition, None, at)
-        yield Finding(
-            row["group_id"],
-            Hit(
-                "misplaced_record",
-                str(partition),
-                WARNING,
-                at,
-                at,
-                record,
-                record,
-                _EPISODE_MS,
-                sums={"records": row["records"]},
-                last_values={name: row[name] for name in ("expected_partition", "partitions")},
-            ),
+        hit = Hit(
+            "misplaced_record",
+            WARNING,
+            *(at, at, Position(partition, None, at), _EPISODE_MS),
+            subject=str(partition),
+            sums={"records": row["records"]},
+            last_values={name: row[name] for name in ("expected_partition", "partitions")},
         )
+        yield Finding(row["group_id"], hit)
 
 
 def oversized(new_rows: str, thresholds: Thresholds) -> Question:
@@ -207,23 +199,17 @@ def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
     for row in rows:
         if row["bytes"] <= thresholds.of(row["group_id"])["oversized_record"]["bytes"]:
             continue
-        record = Position(row["record_partition"], row["record_offset"], row["at"])
-        yield Finding(
-            row["group_id"],
-            Hit(
-                "oversized_record",
-                "",
-                WARNING,
-                row["at"],
-                row["at"],
-                record,
-                record,
-                _EPISODE_MS,
-                sums={"records": 1},
-                maxima={"bytes": row["bytes"]},
-                last_values={"record_type": "group_metadata"},
-            ),
+        at = row["at"]
+        record = Position(row["record_partition"], row["record_offset"], at)
+        hit = Hit(
+            "oversized_record",
+            WARNING,
+            *(at, at, record, _EPISODE_MS),
+            sums={"records": 1},
+            maxima={"bytes": row["bytes"]},
+            last_values={"record_type": "group_metadata"},
         )
+        yield Finding(row["group_id"], hit)
 
 
 def cleaner_stalled(new_rows: str, limits: Values, now: int) -> Question:
@@ -256,9 +242,14 @@ def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
     for row in rows:
         share = 1 - row["keys"] / row["records"]
         if share > most:
-            hit = _of_partition("cleaner_stalled", row, WARNING)
-            numbers = {"records": row["records"], "superseded_share": round(share, 3)}
-            yield Finding(None, hit._replace(maxima=numbers))
+            hit = Hit(
+                "cleaner_stalled",
+                WARNING,
+                *_of_partition(row),
+                subject=str(row["record_partition"]),
+                maxima={"records": row["records"], "superseded_share": round(share, 3)},
+            )
+            yield Finding(None, hit)
 
 
 def hours_since(first: int) -> str:
@@ -302,23 +293,17 @@ def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
         share = row["commits"] / max(1, hours[row["hour"]])
         if row["commits"] < limit["least_records"] or share <= limit["share"]:
             continue
-        first, last = row["first_at"] or 0, row["last_at"] or 0
-        partition = row["record_partition"]
-        yield Finding(
-            None,
-            Hit(
-                "hot_partition",
-                str(partition),
-                WARNING,
-                first,
-                last,
-                Position(partition, None, first),
-                Position(partition, None, last),
-                HOUR_MS,
-                maxima={"share": round(share, 3), "commits_an_hour": row["commits"]},
-                last_values={"group": row["busiest"]},
-            ),
+        first, last, partition = row["first_at"] or 0, row["last_at"] or 0, row["record_partition"]
+        hit = Hit(
+            "hot_partition",
+            WARNING,
+            *(first, last, Position(partition, None, last)),
+            first=Position(partition, None, first),
+            subject=str(partition),
+            maxima={"share": round(share, 3), "commits_an_hour": row["commits"]},
+            last_values={"group": row["busiest"]},
         )
+        yield Finding(None, hit)
 
 
 def unchanged(hours: str, thresholds: Thresholds) -> str:
@@ -377,25 +362,15 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
         first, last = max(row["since"], row["passed_at"]), row["until"]
         if last - first < limit["least_ms"] or row["unchanged_commits"] < limit["least_commits"]:
             continue
-        record = Position(row["record_partition"], row["record_offset"], last)
-        yield Finding(
-            row["group_id"],
-            Hit(
-                "no_progress",
-                f"{row['topic']}/{row['topic_partition']}",
-                WARNING,
-                first,
-                last,
-                record,
-                record,
-                HOUR_MS,
-                maxima={
-                    "commits": row["unchanged_commits"],
-                    "other_offset": row["other_offset"],
-                },
-                last_values={"committed_offset": row["unchanged_offset"]},
-            ),
+        hit = Hit(
+            "no_progress",
+            WARNING,
+            *(first, last, Position(row["record_partition"], row["record_offset"], last)),
+            subject=f"{row['topic']}/{row['topic_partition']}",
+            maxima={"commits": row["unchanged_commits"], "other_offset": row["other_offset"]},
+            last_values={"committed_offset": row["unchanged_offset"]},
         )
+        yield Finding(row["group_id"], hit)
 
 
 def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
@@ -417,33 +392,13 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
         if idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
             continue
         record = Position(last["record_partition"], last["record_offset"], last["at"])
-        yield Finding(
-            group,
-            Hit(
-                "stale_group",
-                "",
-                INFO,
-                now - idle,
-                now,
-                record,
-                record,
-                0,
-                maxima={"idle_ms": idle, "partitions": row["partitions"]},
-            ),
-        )
+        maxima = {"idle_ms": idle, "partitions": row["partitions"]}
+        yield Finding(group, Hit("stale_group", INFO, now - idle, now, record, 0, maxima=maxima))
 
 
-def _of_partition(kind: str, row: Row, severity: str) -> Hit:
+def _of_partition(row: Row) -> tuple[int, int, Position, int, Position]:
+    """Return the span of the records of a partition, from the first to the last."""
     partition, first, last = (row[name] for name in ("record_partition", "first", "last"))
-    start, end = first["at"], last["at"]
-    began = start if start is not None else end or 0
-    return Hit(
-        kind,
-        str(partition),
-        severity,
-        began,
-        max(began, end or 0),
-        Position(partition, first["offset"], start),
-        Position(partition, last["offset"], end),
-        _EPISODE_MS,
-    )
+    start, end = (Position(partition, record["offset"], record["at"]) for record in (first, last))
+    began = start.timestamp if start.timestamp is not None else end.timestamp or 0
+    return began, max(began, end.timestamp or 0), end, _EPISODE_MS, start

@@ -32,13 +32,20 @@ class Position(NamedTuple):
     offset: int | None
     timestamp: int | None
 
+    @classmethod
+    def of(cls, row: Row) -> Position:
+        """Return the record that a row is of."""
+        return cls(row["record_partition"], row["record_offset"], row["record_timestamp"])
+
 
 class Hit(NamedTuple):
     """One finding; findings of a kind and subject that lie close together are one episode.
 
     Attributes:
-        subject: what it is about beside the group: a member, a topic; empty if nothing.
+        last: the last record that proves it.
         gap_ms: findings further apart belong to two episodes.
+        first: the first record, if it is another.
+        subject: what it is about beside the group: a member, a topic; empty if nothing.
         sums: numbers that an episode sums up.
         initial_sums: the sums with which an episode starts whose first finding this is, if they
             are not `sums`.
@@ -48,19 +55,25 @@ class Hit(NamedTuple):
     """
 
     kind: str
-    subject: str
     severity: str
     started_at: int
     ended_at: int
-    first: Position
     last: Position
-    gap_ms: int
+    gap_ms: int = HOUR_MS
+    first: Position | None = None
+    subject: str = ""
     label: str | None = None
     sums: dict[str, float] = {}  # noqa: RUF012 - never changed
     initial_sums: dict[str, float] = {}  # noqa: RUF012
     maxima: dict[str, float] = {}  # noqa: RUF012
     last_values: dict[str, Any] = {}  # noqa: RUF012
     lists: dict[str, list[str]] = {}  # noqa: RUF012
+
+    def counted(self, name: str, times: int, window: str = "an_hour") -> Hit:
+        """Add how often it happened in a window: an episode begins with all of these times."""
+        return self._replace(
+            sums={name: 1}, initial_sums={name: times}, maxima={f"{name}_in_{window}": times}
+        )
 
 
 _LISTED = 20
@@ -93,16 +106,16 @@ class Episode:
         evidence = {**hit.sums, **hit.initial_sums, **hit.maxima, **hit.last_values}
         evidence |= {name: values[:_LISTED] for name, values in hit.lists.items()}
         return cls(
-            hit.kind,
-            hit.subject,
-            hit.severity,
-            hit.started_at,
-            hit.ended_at,
-            list(hit.first),
-            list(hit.last),
-            hit.gap_ms,
-            hit.label,
-            evidence,
+            kind=hit.kind,
+            subject=hit.subject,
+            severity=hit.severity,
+            started_at=hit.started_at,
+            ended_at=hit.ended_at,
+            first=list(hit.first or hit.last),
+            last=list(hit.last),
+            gap_ms=hit.gap_ms,
+            label=hit.label,
+            evidence=evidence,
         )
 
     def accepts(self, hit: Hit, clock: int | None) -> bool:

@@ -261,8 +261,7 @@ class _Follower:
         """Return the topics that are orphans from the start of a generation on."""
         memory, subscribed = self._memory, generation.get("subscribed_topics")
         memory.setdefault("is_partial", generation["cause"] == "unknown")
-        names = ("record_partition", "record_offset", "record_timestamp")
-        record, members = Position(*(generation[n] for n in names)), generation["member_count"]
+        record, members = Position.of(generation), generation["member_count"]
         # There the coordinator itself assigns all partitions that there are.
         by_coordinator = generation["group_type"] in ("consumer", "share")
         before = memory.get("assigned", ()) if by_coordinator else ()
@@ -414,13 +413,9 @@ class _Follower:
         self._findings.add(
             Hit(
                 KIND,
-                topic,
                 severity,
-                orphan.since,
-                end,
-                orphan.record,
-                orphan.record,
-                _GAP_MS,
+                *(orphan.since, end, orphan.record, _GAP_MS),
+                subject=topic,
                 label=orphan.label,
                 sums={"partitions": len(offsets)} if offsets else {},
                 maxima={"member_count": orphan.members},
