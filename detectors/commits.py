@@ -14,7 +14,7 @@ from schemas.gold import CRITICAL, INFO, WARNING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detectors.model import Findings, Row
+    from detectors.model import Findings, Row, Track
     from detectors.thresholds import Values
 
     LogPosition = tuple[int, int]
@@ -110,24 +110,18 @@ def _position(membership: Membership) -> LogPosition:
 # -- single commits --------------------------------------------------------------------------------
 
 
-def take_move(  # noqa: PLR0917
-    memory: Row,
-    limits: Values,
-    findings: Findings,
-    move: Row,
-    memberships: Memberships,
-    owners: Sequence[Row] = (),
+def take_move(
+    track: Track, move: Row, memberships: Memberships, owners: Sequence[Row] = ()
 ) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
     Args:
-        memory: what is kept of the moves before; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
+        track: what is kept of the moves before.
         move: the row, its times in epoch milliseconds.
         memberships: who was in the group when.
         owners: rows of partition_owners of the partition, by valid_from; none if nobody asked.
     """
+    memory, limits, findings = track
     at = move["at"]
     if at is None:
         return
@@ -362,21 +356,13 @@ def _returned(memory: Row, move: Row) -> Hit | None:
 # -- commits by the minute -------------------------------------------------------------------------
 
 
-def take_minute(
-    memory: Row, limits: Values, findings: Findings, part: Row, memberships: Memberships
-) -> None:
-    """Take the commits of one minute, or of a part of it that a run cut off.
+def take_minute(track: Track, part: Row, memberships: Memberships) -> None:
+    """Take the commits of one minute, or of a part of it that a run cut off, by `MINUTE_COLUMNS`.
 
-    The next minute shows whether a minute's clock was right: the last one waits
-    for it beside the one before.
-
-    Args:
-        memory: what is kept of the minutes before; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
-        part: `MINUTE_COLUMNS`: keys identify the partitions; times are epoch milliseconds.
-        memberships: who was in the group when.
+    The next minute shows whether a minute's clock was right: the last one waits for it beside the
+    one before.
     """
+    memory = track.memory
     for known in (memory.get("next"), memory.get("minute")):
         if known is not None and _minute_of(known) == _minute_of(part):
             known["commits"] += part["commits"]
@@ -386,7 +372,7 @@ def take_minute(
             known["last_at"] = max(known["last_at"], part["last_at"])
             known["last_offset"] = max(known["last_offset"], part["last_offset"])
             return
-    take_next(memory, limits, findings, memberships, part["first_at"])
+    take_next(track, memberships, part["first_at"])
     memory["next"] = {n: part[n] for n in MINUTE_COLUMNS}
 
 
@@ -394,10 +380,9 @@ def _minute_of(part: Row) -> tuple[int, int]:
     return part["record_partition"], part["minute"]
 
 
-def take_next(
-    memory: Row, limits: Values, findings: Findings, memberships: Memberships, then: int
-) -> None:
+def take_next(track: Track, memberships: Memberships, then: int) -> None:
     """Take the minute that has waited for the time of what follows it, in epoch milliseconds."""
+    memory, limits, findings = track
     last, following = memory.get("minute"), memory.pop("next", None)
     if following is None:
         return
@@ -409,7 +394,7 @@ def take_next(
     clock = min(at, then)
     memory["clock"] = max(clock, memory.get("clock", clock))
     if last is not None:
-        find_commit_storm(limits, findings, last, memberships)
+        find_commit_storm(track, memberships)
         if last["record_partition"] == following["record_partition"]:
             hit = _paused(memory, limits, following, memberships)
             if hit is not None:
@@ -418,27 +403,28 @@ def take_next(
     memory["minute"] = following
 
 
-def find_commit_storm(
-    limits: Values, findings: Findings, last: Row, memberships: Memberships
-) -> None:
-    """Find a client that commits for every record, or nearly so.
+def find_commit_storm(track: Track, memberships: Memberships) -> None:
+    """Find a client that commits for every record, or nearly so, in the last minute.
 
     Exactly-once commits ten times a second by default. No record tells that it is of a transaction,
     and each transaction ends with a marker, which has an offset and is no record: where there are
     no such offsets, there was none.
     """
+    last: Row | None = track.memory.get("minute")
+    if last is None:
+        return
     group = memberships.at((last["record_partition"], last["last_offset"]))
     assigned = group.partitions if group is not None and group.members else None
     partitions = max(assigned or 0, last["partitions"], 1)
     a_minute = last["commits"] / partitions
-    limit = limits["commit_storm"]
+    limit = track.limits["commit_storm"]
     if a_minute <= limit["a_partition_and_minute"]:
         return
     others = last["last_offset"] - last["first_offset"] + 1 - last["commits"]
     is_open = others >= last["commits"] / last["partitions"] - 1
     is_open &= a_minute <= limit["transactions_a_partition_and_minute"]
     severity = CRITICAL if a_minute > limit["critical_a_partition_and_minute"] else WARNING
-    findings.add(
+    track.findings.add(
         Hit(
             "commit_storm",
             INFO if is_open else severity,
@@ -464,11 +450,13 @@ def _paused(memory: Row, limits: Values, part: Row, memberships: Memberships) ->
     return hit
 
 
-def find_open_stall(memory: Row, limits: Values, memberships: Memberships, now: int) -> Hit | None:
+def find_open_stall(track: Track, memberships: Memberships, now: int) -> None:
     """Find a group that has members, and has not committed for long, up to the time of the log."""
-    if memory.get("minute") is None:
-        return None
-    return _stall(memory, limits, (now, None), memberships)
+    if track.memory.get("minute") is None:
+        return
+    hit = _stall(track.memory, track.limits, (now, None), memberships)
+    if hit is not None:
+        track.findings.add(hit)
 
 
 def take_lag(memory: Row, sample: Row) -> None:
@@ -519,21 +507,18 @@ def _stall(
 # -- static members --------------------------------------------------------------------------------
 
 
-def take_sessions(
-    memory: Row, limits: Values, findings: Findings, ended: Sequence[Row], others: Sequence[Row]
-) -> None:
+def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> None:
     """Take sessions of static members, and find those whose place is taken again and again.
 
     Two clients with one instance id take turns: the coordinator fences the one that the other
     replaces. One client that is replaced by itself restarts.
 
     Args:
-        memory: what is kept of the sessions before; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
+        track: what is kept of the sessions before.
         ended: rows of member_sessions with group_instance_id, in the order in which they ended.
         others: those that go on, or may change: they tell who came after, and who is on a machine.
     """
+    memory = track.memory
     sessions: dict[str, list[Row]] = defaultdict(list)
     on_machine: dict[str, set[str]] = defaultdict(set)
     for session in (*ended, *others):
@@ -550,7 +535,7 @@ def take_sessions(
             ]
             after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
             is_shared = len(on_machine[session["client_host"]]) > 1
-            _replaced(limits, findings, session, taken[instance], after, is_shared=is_shared)
+            _replaced(track, session, taken[instance], after, is_shared=is_shared)
     for instance, times in list(taken.items()):
         if times[-1]["at"] < memory.get("clock", 0) - HOUR_MS:
             del taken[instance]
@@ -561,24 +546,18 @@ def _client(session: Row) -> str:
 
 
 def _replaced(
-    limits: Values,
-    findings: Findings,
-    session: Row,
-    hour: list[Row],
-    after: list[Row],
-    *,
-    is_shared: bool,
+    track: Track, session: Row, hour: list[Row], after: list[Row], *, is_shared: bool
 ) -> None:
     """Judge a session that another has taken the place of.
 
     Args:
-        limits: the thresholds of the group.
-        findings: takes what is found.
+        track: takes what is found.
         session: the session.
         hour: how often that happened to the instance within the hour, this time among them.
         after: the session that took its place, if it is known.
         is_shared: other members are on its machine.
     """
+    _, limits, findings = track
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
     instance, at = session["group_instance_id"], session["left_at"]
     lately = [t for t in hour if t["at"] >= at - fencing["window_ms"]]

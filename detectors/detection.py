@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -121,14 +123,9 @@ def detected(
     Returns:
         Columns `OUTPUT`: the anomalies that are settled now, all open ones, and checkpoints.
     """
-    rows: list[Row] = []
-    for row in _found(_read_rows(batches), thresholds, cluster, now, known_until):
-        rows.append(row)
-        if len(rows) >= _BATCH_ROWS:
-            yield batch_of(rows, OUTPUT)
-            rows = []
-    if rows:
-        yield batch_of(rows, OUTPUT)
+    rows = _anomalies(_read_rows(batches), thresholds, cluster, now, known_until)
+    while of_batch := list(islice(rows, _BATCH_ROWS)):
+        yield batch_of(of_batch, OUTPUT)
 
 
 def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row]]:
@@ -137,61 +134,38 @@ def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Ro
         for start in range(0, batch.num_rows, _WINDOW):
             window = batch.slice(start, _WINDOW)
             kinds = window["kind"].to_pylist()
-            rows = {kind: _rows(window, kind) for kind in dict.fromkeys(kinds)}
+            rows = {
+                kind: iter(
+                    window.filter(pc.equal(window["kind"], kind)).select(COLUMNS[kind]).to_pylist()
+                )
+                for kind in dict.fromkeys(kinds)
+            }
             for group_id, kind in zip(window["group_id"].to_pylist(), kinds, strict=True):
                 yield group_id, kind, next(rows[kind])
 
 
-def _rows(window: pa.RecordBatch, kind: str) -> Iterator[Row]:
-    of_kind = window.filter(pc.equal(window["kind"], kind))
-    return iter(of_kind.select(COLUMNS[kind]).to_pylist())
-
-
-def _found(
-    declared: Iterable[tuple[str, str, Row]],
+def _anomalies(
+    rows: Iterable[tuple[str, str, Row]],
     thresholds: Thresholds,
     cluster: str,
     now: int,
     known_until: Mapping[int, int],
 ) -> Iterator[Row]:
-    group: _Group | None = None
-    for group_id, kind, row in declared:
-        if group is None or group.group_id != group_id:
-            if group is not None:
-                yield from group.rows(cluster, now, known_until)
-            group = _Group(group_id, thresholds)
-        group.take(kind, row)
-    if group is not None:
-        yield from group.rows(cluster, now, known_until)
-
-
-class _Group:
-    """One group while its rows pass by."""
-
-    def __init__(self, group_id: str, thresholds: Thresholds) -> None:
-        self.group_id = group_id
-        self._limits = thresholds.of(group_id)
-        self._is_ignored = thresholds.ignores(group_id)
-        self._detector: GroupDetector | None = None
-
-    def take(self, kind: str, row: Row) -> None:
-        if self._is_ignored:
-            return
-        if kind == CHECKPOINT:
-            self._detector = GroupDetector(self._limits, row["state"])
-            return
-        if self._detector is None:
-            self._detector = GroupDetector(self._limits)
-        self._detector.take(kind, row)
-
-    def rows(self, cluster: str, now: int, known_until: Mapping[int, int]) -> Iterator[Row]:
-        """Return the group's anomalies, and its checkpoint."""
-        if self._detector is None:
-            return
-        now = self._detector.time(now, known_until)
-        settled, still_open = self._detector.settled(), self._detector.still_open(now)
-        yield from anomaly_rows(settled, still_open, cluster, self.group_id, self._limits, now=now)
-        yield {"group_id": self.group_id, "state": self._detector.to_json()}
+    """Return the anomalies of each group, and what is to be kept of it."""
+    for group_id, of_group in groupby(rows, key=itemgetter(0)):
+        if thresholds.ignores(group_id):
+            continue
+        limits = thresholds.of(group_id)
+        detector = GroupDetector(limits)
+        for _, kind, row in of_group:
+            if kind == CHECKPOINT:  # the first, if there is one
+                detector = GroupDetector(limits, row["state"])
+            else:
+                detector.take(kind, row)
+        at = detector.time(now, known_until)
+        settled, still_open = detector.settled(), detector.still_open(at)
+        yield from anomaly_rows(settled, still_open, cluster, group_id, limits, now=at)
+        yield {"group_id": group_id, "state": detector.to_json()}
 
 
 def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:

@@ -15,6 +15,8 @@ from schemas.gold import SEVERITIES
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
+    from detectors.thresholds import Values
+
 Row: TypeAlias = dict[str, Any]
 
 _RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
@@ -192,6 +194,20 @@ class Findings:
     def to_json(self) -> list[Row]:
         """Return the open ones as plain data, to be written down before they change."""
         return [episode.to_json() for episode in self.current.values()]
+
+
+class Track(NamedTuple):
+    """What is followed in one kind of rows of a group.
+
+    Attributes:
+        memory: what is kept of the rows before; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+    """
+
+    memory: Row
+    limits: Values
+    findings: Findings
 
 
 def anomaly_id(cluster: str, kind: str, group_id: str, subject: str, started_at: int | None) -> str:

@@ -17,7 +17,7 @@ from schemas.gold import CRITICAL, INFO, WARNING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from detectors.model import Findings, Row
+    from detectors.model import Findings, Row, Track
     from detectors.thresholds import Values
 
 _CONFIGURATION = "configuration_changed"
@@ -59,18 +59,15 @@ class _Rebalance(NamedTuple):
     span: tuple[int, int, Position]
 
 
-def examine(
-    memory: Row, limits: Values, findings: Findings, generation: Row, now: int | None
-) -> None:
-    """Take one generation.
+def examine(track: Track, generation: Row, now: int | None = None) -> None:
+    """Take one generation: a row of group_generations, its times in epoch milliseconds.
 
     Args:
-        memory: what is kept of the generations before; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
-        generation: a row of group_generations, its times in epoch milliseconds.
+        track: what is kept of the generations before.
+        generation: the row.
         now: time of the log; given for the newest generation, which lasts till then.
     """
+    memory, limits, findings = track
     record, started = Position.of(generation), generation.get("join_started_at")
     at = record.timestamp if started is None else int(started)
     if at is None:
@@ -92,14 +89,15 @@ def examine(
     }
 
 
-def still_rebalancing(memory: Row, limits: Values, state: Row, now: int) -> Iterator[Hit]:
-    """Look at the open row of group_states: the state that a group is in, as of the log's time."""
+def examine_state(track: Track, state: Row, now: int) -> None:
+    """Take the open row of group_states: the state that a group is in at the time of the log."""
+    limits, last = track.limits, track.memory.get("last") or {}
     since = state.get("started_at_max")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
-    allowed = _allowed_ms(limits, (memory.get("last") or {}).get("rebalance_timeout_ms"))
+    allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"))
     if now - since > allowed:
-        yield Hit(
+        hit = Hit(
             "stuck_rebalance",
             CRITICAL,
             *(since, now, Position.of(state)),
@@ -107,6 +105,7 @@ def still_rebalancing(memory: Row, limits: Values, state: Row, now: int) -> Iter
             maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
             last_values={"state": state["state"], "generation": state.get("generation")},
         )
+        track.findings.add(hit)
 
 
 # -- storms ----------------------------------------------------------------------------------------
