@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detectors.commits import MINUTE_COLUMNS
 from detectors.group import (
     GENERATION,
     LAG,
@@ -23,6 +22,7 @@ from detectors.group import (
     TOPIC,
     GroupDetector,
 )
+from detectors.minutes import MINUTE_COLUMNS
 from detectors.rows import anomaly_rows
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column

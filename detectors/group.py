@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from detectors import commits, rebalances, topics
-from detectors.commits import Membership, Memberships
+from detectors import minutes, moves, rebalances, sessions, topics
+from detectors.memberships import Membership, Memberships
 from detectors.model import Episode, Findings, Track
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class GroupDetector:
             self._open[kind].append(row)
         elif kind == GENERATION:
             self._news.generations.append(row)
-            self._memberships.append(_membership(row))
+            self._memberships.append(Membership.of(row))
             rebalances.examine(tracks["generations"], row)
         elif kind == SESSION and row["left_at"] is not None:
             memory, at = tracks["sessions"].memory, row["left_at"]
@@ -74,21 +74,21 @@ class GroupDetector:
             self._owners[row["topic"], row["topic_partition"]].append(row)
         elif kind == LAG:
             self._news.lags.append(row)
-            commits.take_lag(tracks["minutes"].memory, row)
+            minutes.take_lag(tracks["minutes"].memory, row)
         elif kind == TOPIC:
             self._news.events += topics.first_commits(row)
         elif kind == MOVE:
             self._last_commit = (row["record_partition"], row["record_offset"])
             self._news.events += topics.events_of(row)
             owners = self._owners.get((row["topic"], row["topic_partition"]), ())
-            commits.take_move(tracks["moves"], row, self._memberships_now(), owners)
+            moves.take_move(tracks["moves"], row, self._memberships_now(), owners)
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
-            commits.take_minute(tracks["minutes"], row, self._memberships_now())
+            minutes.take_minute(tracks["minutes"], row, self._memberships_now())
 
     def _memberships_now(self) -> Memberships:
         if self._order is None:
-            newest = map(_membership, self._open[OPEN_GENERATION])
+            newest = map(Membership.of, self._open[OPEN_GENERATION])
             self._order = Memberships([*self._memberships, *newest])
         return self._order
 
@@ -98,7 +98,7 @@ class GroupDetector:
         topics.settle(tracks["topics"], self._news, self._open[OPEN_GENERATION])
         self._news = topics.News()
         open_sessions = _static(self._open[OPEN_SESSION])
-        commits.take_sessions(tracks["sessions"], self._sessions, open_sessions)
+        sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
         self._sessions = []
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
@@ -117,19 +117,17 @@ class GroupDetector:
 
     def _look_ahead(self, now: int) -> None:
         """Take the open rows, and the time of the log."""
-        tracks, who = self._tracks, self._memberships_now()
+        tracks = self._tracks
         for row in self._open[OPEN_GENERATION]:
             rebalances.examine(tracks["generations"], row, now if row["ended_at"] is None else None)
         topics.look_ahead(tracks["topics"], self._open[OPEN_GENERATION], now)
         for row in self._open[OPEN_STATE]:
             rebalances.examine_state(tracks["generations"], row, now)
-        sessions = _static(self._open[OPEN_SESSION])
-        over = [s for s in sessions if s["left_at"] is not None]
-        lasting = [s for s in sessions if s["left_at"] is None]
-        commits.take_sessions(tracks["sessions"], over, lasting)
-        commits.take_next(tracks["minutes"], who, now)
-        commits.find_commit_storm(tracks["minutes"], who)
-        commits.find_open_stall(tracks["minutes"], who, now)
+        static = _static(self._open[OPEN_SESSION])
+        over = [s for s in static if s["left_at"] is not None]
+        lasting = [s for s in static if s["left_at"] is None]
+        sessions.take_sessions(tracks["sessions"], over, lasting)
+        minutes.take_end(tracks["minutes"], self._memberships_now(), now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
         """Return the time of the log for the group.
@@ -143,8 +141,8 @@ class GroupDetector:
     def _partition(self) -> int:
         """Return the partition of the group's newest rows."""
         rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
-        minutes = self._tracks["minutes"].memory
-        newest = rows[-1:] or [minutes.get("next") or minutes.get("minute") or {}]
+        by_minute = self._tracks["minutes"].memory
+        newest = rows[-1:] or [by_minute.get("next") or by_minute.get("minute") or {}]
         return int(newest[0].get("record_partition", -1))
 
     def _is_reported(self, episode: Episode) -> bool:
@@ -156,13 +154,13 @@ class GroupDetector:
     def to_json(self) -> str:
         """Write down what the next run needs."""
         kept: Row = {s: track.memory for s, track in self._tracks.items() if track.memory}
-        minutes = self._tracks["minutes"].memory
-        if samples := minutes.get("samples"):
-            kept["minutes"] = {**minutes, "samples": samples[-commits.REMEMBERED_SAMPLES :]}
+        by_minute = self._tracks["minutes"].memory
+        if samples := by_minute.get("samples"):
+            kept["minutes"] = {**by_minute, "samples": samples[-minutes.REMEMBERED_SAMPLES :]}
         findings = {s: track.findings for s, track in self._tracks.items()}
         kept["episodes"] = {s: found.to_json() for s, found in findings.items() if found.current}
         position = self._last_commit
-        if last := minutes.get("minute") or minutes.get("next"):  # it may still be evaluated
+        if last := by_minute.get("minute") or by_minute.get("next"):  # it may still be evaluated
             position = min(position, (last["record_partition"], last["last_offset"]))
         kept["presences"] = [list(p) for p in Memberships(self._memberships).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
@@ -171,16 +169,3 @@ class GroupDetector:
 
 def _static(sessions: list[Row]) -> list[Row]:
     return [s for s in sessions if s.get("group_instance_id") is not None]
-
-
-def _membership(row: Row) -> Membership:
-    return Membership(
-        row["record_offset"],
-        row.get("member_count") or 0,
-        row.get("assigned_partitions"),
-        row.get("record_timestamp"),
-        row["record_partition"],
-        row.get("subscribed_topics"),
-        topics.keeps_offsets(row),
-        row["group_type"] == "classic",
-    )

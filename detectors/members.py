@@ -63,6 +63,11 @@ def client_of(member: Row) -> str:
     return f"{member.get('client_id') or member['member_id']}@{member.get('client_host') or ''}"
 
 
+def host_of(member: Row) -> str:
+    """Name the client of a member or of an owner, and its machine."""
+    return f"{member.get('client_id')}@{member.get('client_host')}"
+
+
 def follow(memory: Row, generation: Row, at: int) -> SlotChanges:
     """Follow the slots through one generation.
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
+from detectors.memberships import keeps_offsets
 from detectors.model import MINUTE_MS, Hit, Position
 from schemas.gold import INFO, WARNING
 
@@ -57,18 +58,6 @@ def first_commits(row: Row) -> Iterable[Row]:
             "record_partition": row["record_partition"],
             "record_offset": first["record_offset"],
         }
-
-
-def keeps_offsets(generation: Row) -> bool:
-    """Return whether the coordinator is one that lets no offset expire that members subscribe to.
-
-    Brokers from 2.1 on do. They are those that write when a classic group began to wait for its
-    leader, so that the end of the join phase is exact.
-    """
-    return generation["group_type"] != "classic" or (
-        generation.get("join_completed_at") is not None
-        and generation.get("join_completed_at") == generation.get("join_completed_at_min")
-    )
 
 
 @dataclass
