@@ -29,11 +29,8 @@ _FIRST_AND_LAST = """
     max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
 
 
-COMMITS, METADATA, QUARANTINE = (
-    "silver.offset_commits",
-    "silver.group_metadata",
-    "silver.quarantine",
-)
+COMMITS, METADATA = "silver.offset_commits", "silver.group_metadata"
+QUARANTINE = "silver.quarantine"
 """Tables that some questions are about."""
 
 KINDS = (
@@ -57,13 +54,7 @@ class Finding(NamedTuple):
 
 
 class Question(NamedTuple):
-    """SQL, and how its rows are evaluated.
-
-    Attributes:
-        sql: the SQL; what it gives is in no order.
-        order: columns that the rows are put in order by.
-        evaluate: finds anomalies in its rows.
-    """
+    """SQL, the columns that put its rows in order, and what finds anomalies in them."""
 
     sql: str
     order: tuple[str, ...]
@@ -71,7 +62,7 @@ class Question(NamedTuple):
 
     def found(self, rows: Iterable[Row]) -> list[Finding]:
         """Return what is found in the rows that the SQL gave."""
-        # Few rows take Python less than a sort takes Spark, which looks at them twice for it.
+        # A sort in Spark looks twice at the rows: Python sorts these few in less time.
         return list(self.evaluate(sorted(rows, key=self._rank)))
 
     def _rank(self, row: Row) -> list[tuple[bool, Any]]:
@@ -79,11 +70,7 @@ class Question(NamedTuple):
 
 
 def coverage_gaps(new_rows: str) -> Question:
-    """Ask for offsets that were lost before they could be read.
-
-    Args:
-        new_rows: the condition of rows of bronze.coverage.
-    """
+    """Ask new rows of bronze.coverage for offsets that were lost before they could be read."""
     return Question(
         f"""
 SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
@@ -111,11 +98,9 @@ def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
 
 
 def undecodable(new_rows: str) -> Question:
-    """Ask for records that nobody could decode.
+    """Ask for records that nobody could decode, among new rows of bronze.records.
 
-    Args:
-        new_rows: the condition of rows of bronze.records: a record counts when it was read, and not
-            again when another release has tried it.
+    A record counts when it was read, and not again when another release has tried it.
     """
     return Question(
         f"""
@@ -170,12 +155,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
 
 
 def oversized(new_rows: str, thresholds: Thresholds) -> Question:
-    """Ask for groups whose members' subscriptions and assignments fill a record.
-
-    Args:
-        new_rows: the condition of rows of silver.group_metadata.
-        thresholds: the thresholds in force.
-    """
+    """Ask new rows of silver.group_metadata for members' texts and bytes that fill a record."""
     # Of the other fields Spark then reads nothing.
     sizes = [
         f"reduce(members.{name}, 0L, (bytes, one) -> bytes + coalesce(octet_length(one), 0))"
@@ -215,10 +195,7 @@ def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
 def cleaner_stalled(new_rows: str, limits: Values, now: int) -> Question:
     """Ask for partitions whose old records have nearly all been superseded, and are there still.
 
-    Args:
-        new_rows: the condition of rows of silver.offset_commits.
-        limits: the thresholds.
-        now: time of the log.
+    It asks new rows of silver.offset_commits, at the time of the log.
     """
     limit = limits["cleaner_stalled"]
     return Question(
@@ -253,21 +230,12 @@ def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
 
 
 def hours_since(first: int) -> str:
-    """Return the condition of rows of gold.offset_progress of the hours from a commit on.
-
-    Args:
-        first: time of the commit in epoch milliseconds.
-    """
+    """Return the condition of rows of gold.offset_progress of the hours from a commit's time on."""
     return f"hour >= timestamp_millis({first // HOUR_MS * HOUR_MS})"
 
 
 def hot_partitions(hours: str, limits: Values) -> Question:
-    """Ask for partitions of the log that take most of an hour's commits.
-
-    Args:
-        hours: the condition of rows of gold.offset_progress.
-        limits: the thresholds.
-    """
+    """Ask gold.offset_progress for partitions of the log that take most of an hour's commits."""
     return Question(
         f"""
 SELECT hour, record_partition, sum(commits) AS commits,
@@ -309,13 +277,7 @@ def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
 def unchanged(hours: str, thresholds: Thresholds) -> str:
     """Return SQL for partitions that a group commits at one offset, though there may be more.
 
-    Args:
-        hours: the condition of rows of gold.offset_progress.
-        thresholds: the thresholds in force.
-
-    Returns:
-        SQL for group_id, topic, topic_partition, hour, and the columns of offset_progress on the
-        time without progress.
+    It gives the columns of gold.offset_progress on the time without progress.
     """
     least_ms, commits = (thresholds.least("no_progress", n) for n in ("least_ms", "least_commits"))
     return f"""
@@ -334,7 +296,7 @@ def overtaken(stuck: str, rows: Iterable[Row], thresholds: Thresholds) -> Questi
 
     Args:
         stuck: what `unchanged` gives.
-        rows: its rows, of which there is one at least.
+        rows: its rows, one at least.
         thresholds: the thresholds in force.
     """
     times = [row[name] for row in rows for name in ("unchanged_since", "unchanged_until")]
@@ -376,12 +338,7 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
 def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
     """Find groups without members that have not committed for long, and still hold offsets.
 
-    It is reported while it lasts, and not afterwards.
-
-    Args:
-        groups: what `detectors.health.GROUPS_NOW` asks for.
-        thresholds: the thresholds in force.
-        now: time of the log.
+    It is reported while it lasts, and not afterwards. `health.GROUPS_NOW` asks for the groups.
     """
     for row in groups:
         group, state, last = row["group_id"], row["state"] or {}, row["record"]

@@ -91,13 +91,13 @@ class Episode:
     """
 
     kind: str
-    subject: str
     severity: str
     started_at: int
     ended_at: int
     first: list[int | None]
     last: list[int | None]
     gap_ms: int
+    subject: str
     label: str | None
     evidence: dict[str, Any] = field(default_factory=dict)
     is_over: bool = False
@@ -107,18 +107,8 @@ class Episode:
         """Begin an episode with its first finding."""
         evidence = {**hit.sums, **hit.initial_sums, **hit.maxima, **hit.last_values}
         evidence |= {name: values[:_LISTED] for name, values in hit.lists.items()}
-        return cls(
-            kind=hit.kind,
-            subject=hit.subject,
-            severity=hit.severity,
-            started_at=hit.started_at,
-            ended_at=hit.ended_at,
-            first=list(hit.first or hit.last),
-            last=list(hit.last),
-            gap_ms=hit.gap_ms,
-            label=hit.label,
-            evidence=evidence,
-        )
+        first, last = list(hit.first or hit.last), list(hit.last)
+        return cls(*hit[:4], first, last, hit.gap_ms, hit.subject, hit.label, evidence)
 
     def accepts(self, hit: Hit, clock: int | None) -> bool:
         """Return whether a finding belongs to the episode.

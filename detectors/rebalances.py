@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.members import SlotChanges, follow
+from detectors.members import SlotChanges
 from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -75,7 +75,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
     ends = (generation.get(name) for name in ("stable_at", "join_completed_at"))
     ended = next((end for end in ends if end is not None), at)
     memory["clock"] = max(at, memory.get("clock", at))
-    changes = follow(memory, generation, at)
+    changes = SlotChanges(memory, generation, at)
     rebalance = _Rebalance(generation, changes, memory, limits, (at, ended, record))
     for detector in _DETECTORS:
         for hit in detector(rebalance):
