@@ -48,52 +48,39 @@ SORT_RANKS = {
 
 OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,
-    column("state", "string", "Of a checkpoint: what the detectors remember; null of an anomaly."),
+    column("state", "string", "What the detectors remember of a group; null in rows of anomalies."),
 )
 """The columns of what `detected` gives."""
 
-GENERATION_COLUMNS = (
+_RECORD = ("record_partition", "record_offset", "record_timestamp")
+_GENERATION = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
     *("join_started_at", "join_started_at_max", "join_completed_at", "join_completed_at_min"),
-    *("stable_at", "ended_at"),
-    *("join_ms", "sync_ms", "rebalance_ms", "protocol_type", "protocol", "leader_client_id"),
-    "member_count",
-    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
-    "subscribed_topics",
-    *("members_joined", "members_left", "members_replaced", "cause"),
+    *("stable_at", "ended_at", "join_ms", "sync_ms", "rebalance_ms"),
+    *("protocol_type", "protocol", "leader_client_id", "member_count", "cause"),
+    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "subscribed_topics"),
+    *("members_joined", "members_left", "members_replaced"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
-    *("delay_ms", "waiting_tasks", "waiting_since"),
-    *("record_partition", "record_offset", "record_timestamp"),
+    *("delay_ms", "waiting_tasks", "waiting_since", *_RECORD),
 )
-STATE_COLUMNS = (
-    *("state", "generation", "started_at_max"),
-    *("record_partition", "record_offset", "record_timestamp"),
-)
-SESSION_COLUMNS = (
+_SESSION = (
     *("group_instance_id", "client_id", "client_host", "joined_at", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
-OWNER_COLUMNS = ("topic", "topic_partition", "client_id", "client_host", "valid_from")
-LAG_COLUMNS = ("at", "lag", "topics")
-TOPIC_COLUMNS = ("topic", "record_partition", "firsts")
-MOVE_COLUMNS = (
-    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("committed_offset", "step", "largest_step_before", "farthest_before"),
-    *("is_complete", "last_there_at", "last_there_until", "rhythm_since"),
-    *("record_partition", "record_offset", "record_timestamp"),
-)
-
-
 COLUMNS = {
     CHECKPOINT: ("state",),
-    **dict.fromkeys((GENERATION, OPEN_GENERATION), GENERATION_COLUMNS),
-    **dict.fromkeys((SESSION, OPEN_SESSION), SESSION_COLUMNS),
-    OPEN_STATE: STATE_COLUMNS,
-    MOVE: MOVE_COLUMNS,
+    **dict.fromkeys((GENERATION, OPEN_GENERATION), _GENERATION),
+    **dict.fromkeys((SESSION, OPEN_SESSION), _SESSION),
+    OPEN_STATE: ("state", "generation", "started_at_max", *_RECORD),
+    MOVE: (
+        *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
+        *("committed_offset", "step", "largest_step_before", "farthest_before"),
+        *("is_complete", "last_there_at", "last_there_until", "rhythm_since", *_RECORD),
+    ),
     MINUTE: MINUTE_COLUMNS,
-    OWNER: OWNER_COLUMNS,
-    LAG: LAG_COLUMNS,
-    TOPIC: TOPIC_COLUMNS,
+    OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
+    LAG: ("at", "lag", "topics"),
+    TOPIC: ("topic", "record_partition", "firsts"),
 }
 """By kind, the columns of its rows that the detectors read."""
 

@@ -156,7 +156,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
 
 def oversized(new_rows: str, thresholds: Thresholds) -> Question:
     """Ask new rows of silver.group_metadata for members' texts and bytes that fill a record."""
-    # Of the other fields Spark then reads nothing.
+    # Spark then reads nothing of the other fields.
     sizes = [
         f"reduce(members.{name}, 0L, (bytes, one) -> bytes + coalesce(octet_length(one), 0))"
         for name in _EMBEDDED

@@ -49,7 +49,7 @@ def events_of(move: Row) -> list[Row]:
 
 
 def first_commits(row: Row) -> Iterable[Row]:
-    """Return the events of the partitions of a topic, by `TOPIC_COLUMNS`, that were committed."""
+    """Return the events of the partitions of a topic that were committed."""
     for first in row["firsts"]:
         yield {
             "topic": row["topic"],
