@@ -103,7 +103,7 @@ def detected(
             in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
             other, its checkpoint first, then by `SORT_RANKS`.
         thresholds: the thresholds in force.
-        cluster: name of the cluster, which is part of the anomalies' ids.
+        cluster: its name, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
         known_until: that of the partitions that could not be read to their end.
 

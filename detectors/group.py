@@ -130,20 +130,11 @@ class GroupDetector:
         minutes.take_end(tracks["minutes"], self._memberships_now(), now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
-        """Return the time of the log for the group.
-
-        Args:
-            now: that of the whole log.
-            known_until: that of partitions that could not be read to their end.
-        """
-        return min(now, known_until.get(self._partition(), now))
-
-    def _partition(self) -> int:
-        """Return the partition of the group's newest rows."""
+        """Return the time of the log for the group; `known_until` has partitions that end sooner."""
         rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
         by_minute = self._tracks["minutes"].memory
         newest = rows[-1:] or [by_minute.get("next") or by_minute.get("minute") or {}]
-        return int(newest[0].get("record_partition", -1))
+        return min(now, known_until.get(newest[0].get("record_partition", -1), now))
 
     def _is_reported(self, episode: Episode) -> bool:
         # A condition that is shorter than that is normal while members join or leave.

@@ -43,15 +43,9 @@ def anomaly_row(
     now: int,
     is_settled: bool,
 ) -> Row:
-    """Return the row of an episode.
+    """Return the row of an episode, of a group or, if `group_id` is None, of the log.
 
-    Args:
-        episode: the episode.
-        cluster: the cluster it happened in.
-        group_id: the group it is of; None if it is of the log.
-        limits: the thresholds that held.
-        now: time of the log.
-        is_settled: whether no later run can change it.
+    If it is settled, no later run can change it.
     """
     evidence = nested(episode.evidence)
     values = {

@@ -127,12 +127,10 @@ _ALTERNATIVES, _EVIDENCE = re.compile(r"\[(.*?)\]"), re.compile(r"\{(\w+)(?::(.*
 
 
 def summary(kind: str, evidence: Row) -> str:
-    """Return the sentence.
+    """Return the sentence of an anomaly.
 
-    Args:
-        kind: the kind of the anomaly.
-        evidence: its evidence, with `subject`, `label`, `ms`, how long it lasted, `of`, the group's
-            `name`, and `when`, its `window`.
+    Its evidence has `subject`, `label`, `ms`, how long it lasted, `of`, the group's `name`, and
+    `when`, its `window`, as well.
     """
     sentence = _SENTENCES.get(f"{kind} {evidence['label']}") or _SENTENCES[kind]
     chosen = _ALTERNATIVES.sub(lambda part: _chosen(part[1], evidence), sentence)

@@ -55,12 +55,9 @@ def _replaced(
 ) -> None:
     """Judge a session that another has taken the place of.
 
-    Args:
-        track: takes what is found.
-        session: the session.
-        hour: how often that happened to the instance within the hour, this time among them.
-        after: the session that took its place, if it is known.
-        is_shared: other members are on its machine.
+    `hour` are the times that this happened to the instance within the hour, this one the last;
+    `after` is the session that took its place, if it is known; `is_shared`, whether other members
+    are on its machine.
     """
     _, limits, findings = track
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]

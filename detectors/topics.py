@@ -65,8 +65,7 @@ class News:
     """What became known of the topics of a group.
 
     Attributes:
-        generations: the settled rows of group_generations, in order, their times in epoch
-            milliseconds.
+        generations: the settled rows of group_generations, in order.
         events: what `events_of` and `first_commits` give.
         lags: samples of the lag, with `at`, and `topics`: of each topic its name and lag.
     """
@@ -103,14 +102,7 @@ def look_ahead(track: Track, changing: list[Row], now: int) -> None:
 
 
 class _Orphan(NamedTuple):
-    """A topic that is an orphan while a generation is in force.
-
-    Attributes:
-        label: why, see above.
-        since: since when, in epoch milliseconds.
-        record: the record that shows it.
-        members: how many the group has.
-    """
+    """Why a topic is an orphan in a generation, since when, by which record, of how many members."""
 
     label: str | None
     since: int

@@ -73,18 +73,9 @@ def detect(
     known_until: Mapping[int, int],
     schema: T.StructType,
 ) -> DataFrame:
-    """Detect the anomalies of each group.
+    """Detect the anomalies of each group, see `detectors.detection.detected`.
 
-    Args:
-        sources: what to look at.
-        thresholds: the thresholds in force.
-        cluster: name of the cluster, which is part of the anomalies' ids.
-        now: time of the log in epoch milliseconds.
-        known_until: that of the partitions that could not be read to their end.
-        schema: Spark's type of `detectors.detection.OUTPUT`.
-
-    Returns:
-        The anomalies that are settled now, all open ones, and the checkpoints.
+    `schema` is Spark's type of `detectors.detection.OUTPUT`.
     """
     ordered = (
         reduce(partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources))
