@@ -130,7 +130,7 @@ class GroupDetector:
         minutes.take_end(tracks["minutes"], self._memberships_now(), now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
-        """Return the time of the log for the group; `known_until` has partitions that end sooner."""
+        """Return the time of the log for the group; in `known_until`, partitions end before it."""
         rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
         by_minute = self._tracks["minutes"].memory
         newest = rows[-1:] or [by_minute.get("next") or by_minute.get("minute") or {}]

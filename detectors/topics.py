@@ -102,7 +102,7 @@ def look_ahead(track: Track, changing: list[Row], now: int) -> None:
 
 
 class _Orphan(NamedTuple):
-    """Why a topic is an orphan in a generation, since when, by which record, of how many members."""
+    """Why a topic is an orphan in a generation, since when, by which record, and for how many."""
 
     label: str | None
     since: int
