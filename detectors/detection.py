@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detectors.group import (
-    GENERATION,
-    LAG,
-    MINUTE,
-    MOVE,
-    OPEN_GENERATION,
-    OPEN_SESSION,
-    OPEN_STATE,
-    OWNER,
-    SESSION,
-    TOPIC,
-    GroupDetector,
-)
+from detectors import group
+from detectors.group import GroupDetector
 from detectors.minutes import MINUTE_COLUMNS
 from detectors.rows import anomaly_rows
 from schemas import gold
@@ -38,11 +27,11 @@ CHECKPOINT = "checkpoint"
 
 SORT_RANKS = {
     CHECKPOINT: 0,
-    **dict.fromkeys((OPEN_GENERATION, OPEN_SESSION), 1),
-    **dict.fromkeys((OPEN_STATE, OWNER, LAG), 2),
-    GENERATION: 3,
-    SESSION: 4,
-    **dict.fromkeys((MOVE, MINUTE, TOPIC), 5),
+    **dict.fromkeys((group.OPEN_GENERATION, group.OPEN_SESSION), 1),
+    **dict.fromkeys((group.OPEN_STATE, group.OWNER, group.LAG), 2),
+    group.GENERATION: 3,
+    group.SESSION: 4,
+    **dict.fromkeys((group.MOVE, group.MINUTE, group.TOPIC), 5),
 }
 """Sort order of the kinds of rows; rows of the same rank are sorted by their positions."""
 
@@ -69,18 +58,18 @@ _SESSION = (
 )
 COLUMNS = {
     CHECKPOINT: ("state",),
-    **dict.fromkeys((GENERATION, OPEN_GENERATION), _GENERATION),
-    **dict.fromkeys((SESSION, OPEN_SESSION), _SESSION),
-    OPEN_STATE: ("state", "generation", "started_at_max", *_RECORD),
-    MOVE: (
+    **dict.fromkeys((group.GENERATION, group.OPEN_GENERATION), _GENERATION),
+    **dict.fromkeys((group.SESSION, group.OPEN_SESSION), _SESSION),
+    group.OPEN_STATE: ("state", "generation", "started_at_max", *_RECORD),
+    group.MOVE: (
         *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
         *("committed_offset", "step", "largest_step_before", "farthest_before"),
         *("is_complete", "last_there_at", "last_there_until", "rhythm_since", *_RECORD),
     ),
-    MINUTE: MINUTE_COLUMNS,
-    OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
-    LAG: ("at", "lag", "topics"),
-    TOPIC: ("topic", "record_partition", "firsts"),
+    group.MINUTE: MINUTE_COLUMNS,
+    group.OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
+    group.LAG: ("at", "lag", "topics"),
+    group.TOPIC: ("topic", "record_partition", "firsts"),
 }
 """By kind, the columns of its rows that the detectors read."""
 

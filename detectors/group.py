@@ -22,6 +22,9 @@ SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE, OWNER = "open_state", "owner"
 MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
 
+OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
+"""By kind, the kind of its rows that later records may change."""
+
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
 _SOURCES = ("generations", "sessions", "moves", "minutes", "topics")
 
