@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detectors.commits import MINUTE_COLUMNS
-from detectors.group import (
-    GENERATION,
-    LAG,
-    MINUTE,
-    MOVE,
-    OPEN_GENERATION,
-    OPEN_SESSION,
-    OPEN_STATE,
-    OWNER,
-    SESSION,
-    TOPIC,
-    GroupDetector,
-)
+from detectors import group
+from detectors.group import GroupDetector
+from detectors.minutes import MINUTE_COLUMNS
 from detectors.rows import anomaly_rows
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
@@ -36,62 +27,49 @@ CHECKPOINT = "checkpoint"
 
 SORT_RANKS = {
     CHECKPOINT: 0,
-    **dict.fromkeys((OPEN_GENERATION, OPEN_SESSION), 1),
-    **dict.fromkeys((OPEN_STATE, OWNER, LAG), 2),
-    GENERATION: 3,
-    SESSION: 4,
-    **dict.fromkeys((MOVE, MINUTE, TOPIC), 5),
+    **dict.fromkeys((group.OPEN_GENERATION, group.OPEN_SESSION), 1),
+    **dict.fromkeys((group.OPEN_STATE, group.OWNER, group.LAG), 2),
+    group.GENERATION: 3,
+    group.SESSION: 4,
+    **dict.fromkeys((group.MOVE, group.MINUTE, group.TOPIC), 5),
 }
 """Sort order of the kinds of rows; rows of the same rank are sorted by their positions."""
 
 OUTPUT: tuple[Column, ...] = (
     *gold.ANOMALIES,
-    column("state", "string", "Of a checkpoint: what the detectors remember; null of an anomaly."),
+    column("state", "string", "What the detectors remember of a group; null in rows of anomalies."),
 )
 """The columns of what `detected` gives."""
 
-GENERATION_COLUMNS = (
+_RECORD = ("record_partition", "record_offset", "record_timestamp")
+_GENERATION = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
     *("join_started_at", "join_started_at_max", "join_completed_at", "join_completed_at_min"),
-    *("stable_at", "ended_at"),
-    *("join_ms", "sync_ms", "rebalance_ms", "protocol_type", "protocol", "leader_client_id"),
-    "member_count",
-    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions"),
-    "subscribed_topics",
-    *("members_joined", "members_left", "members_replaced", "cause"),
+    *("stable_at", "ended_at", "join_ms", "sync_ms", "rebalance_ms"),
+    *("protocol_type", "protocol", "leader_client_id", "member_count", "cause"),
+    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "subscribed_topics"),
+    *("members_joined", "members_left", "members_replaced"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
-    *("delay_ms", "waiting_tasks", "waiting_since"),
-    *("record_partition", "record_offset", "record_timestamp"),
+    *("delay_ms", "waiting_tasks", "waiting_since", *_RECORD),
 )
-STATE_COLUMNS = (
-    *("state", "generation", "started_at_max"),
-    *("record_partition", "record_offset", "record_timestamp"),
-)
-SESSION_COLUMNS = (
+_SESSION = (
     *("group_instance_id", "client_id", "client_host", "joined_at", "left_at", "end_cause"),
     *("record_partition", "record_offset"),
 )
-OWNER_COLUMNS = ("topic", "topic_partition", "client_id", "client_host", "valid_from")
-LAG_COLUMNS = ("at", "lag", "topics")
-TOPIC_COLUMNS = ("topic", "record_partition", "firsts")
-MOVE_COLUMNS = (
-    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("committed_offset", "step", "largest_step_before", "farthest_before"),
-    *("is_complete", "last_there_at", "last_there_until", "rhythm_since"),
-    *("record_partition", "record_offset", "record_timestamp"),
-)
-
-
 COLUMNS = {
     CHECKPOINT: ("state",),
-    **dict.fromkeys((GENERATION, OPEN_GENERATION), GENERATION_COLUMNS),
-    **dict.fromkeys((SESSION, OPEN_SESSION), SESSION_COLUMNS),
-    OPEN_STATE: STATE_COLUMNS,
-    MOVE: MOVE_COLUMNS,
-    MINUTE: MINUTE_COLUMNS,
-    OWNER: OWNER_COLUMNS,
-    LAG: LAG_COLUMNS,
-    TOPIC: TOPIC_COLUMNS,
+    **dict.fromkeys((group.GENERATION, group.OPEN_GENERATION), _GENERATION),
+    **dict.fromkeys((group.SESSION, group.OPEN_SESSION), _SESSION),
+    group.OPEN_STATE: ("state", "generation", "started_at_max", *_RECORD),
+    group.MOVE: (
+        *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
+        *("committed_offset", "step", "largest_step_before", "farthest_before"),
+        *("is_complete", "last_there_at", "last_there_until", "rhythm_since", *_RECORD),
+    ),
+    group.MINUTE: MINUTE_COLUMNS,
+    group.OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
+    group.LAG: ("at", "lag", "topics"),
+    group.TOPIC: ("topic", "record_partition", "firsts"),
 }
 """By kind, the columns of its rows that the detectors read."""
 
@@ -114,21 +92,16 @@ def detected(
             in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
             other, its checkpoint first, then by `SORT_RANKS`.
         thresholds: the thresholds in force.
-        cluster: name of the cluster, which is part of the anomalies' ids.
+        cluster: its name, which is part of the anomalies' ids.
         now: time of the log in epoch milliseconds.
         known_until: that of the partitions that could not be read to their end.
 
     Returns:
         Columns `OUTPUT`: the anomalies that are settled now, all open ones, and checkpoints.
     """
-    rows: list[Row] = []
-    for row in _found(_read_rows(batches), thresholds, cluster, now, known_until):
-        rows.append(row)
-        if len(rows) >= _BATCH_ROWS:
-            yield batch_of(rows, OUTPUT)
-            rows = []
-    if rows:
-        yield batch_of(rows, OUTPUT)
+    rows = _anomalies(_read_rows(batches), thresholds, cluster, now, known_until)
+    while of_batch := list(islice(rows, _BATCH_ROWS)):
+        yield batch_of(of_batch, OUTPUT)
 
 
 def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Row]]:
@@ -137,61 +110,38 @@ def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Ro
         for start in range(0, batch.num_rows, _WINDOW):
             window = batch.slice(start, _WINDOW)
             kinds = window["kind"].to_pylist()
-            rows = {kind: _rows(window, kind) for kind in dict.fromkeys(kinds)}
+            rows = {
+                kind: iter(
+                    window.filter(pc.equal(window["kind"], kind)).select(COLUMNS[kind]).to_pylist()
+                )
+                for kind in dict.fromkeys(kinds)
+            }
             for group_id, kind in zip(window["group_id"].to_pylist(), kinds, strict=True):
                 yield group_id, kind, next(rows[kind])
 
 
-def _rows(window: pa.RecordBatch, kind: str) -> Iterator[Row]:
-    of_kind = window.filter(pc.equal(window["kind"], kind))
-    return iter(of_kind.select(COLUMNS[kind]).to_pylist())
-
-
-def _found(
-    declared: Iterable[tuple[str, str, Row]],
+def _anomalies(
+    rows: Iterable[tuple[str, str, Row]],
     thresholds: Thresholds,
     cluster: str,
     now: int,
     known_until: Mapping[int, int],
 ) -> Iterator[Row]:
-    group: _Group | None = None
-    for group_id, kind, row in declared:
-        if group is None or group.group_id != group_id:
-            if group is not None:
-                yield from group.rows(cluster, now, known_until)
-            group = _Group(group_id, thresholds)
-        group.take(kind, row)
-    if group is not None:
-        yield from group.rows(cluster, now, known_until)
-
-
-class _Group:
-    """One group while its rows pass by."""
-
-    def __init__(self, group_id: str, thresholds: Thresholds) -> None:
-        self.group_id = group_id
-        self._limits = thresholds.of(group_id)
-        self._is_ignored = thresholds.ignores(group_id)
-        self._detector: GroupDetector | None = None
-
-    def take(self, kind: str, row: Row) -> None:
-        if self._is_ignored:
-            return
-        if kind == CHECKPOINT:
-            self._detector = GroupDetector(self._limits, row["state"])
-            return
-        if self._detector is None:
-            self._detector = GroupDetector(self._limits)
-        self._detector.take(kind, row)
-
-    def rows(self, cluster: str, now: int, known_until: Mapping[int, int]) -> Iterator[Row]:
-        """Return the group's anomalies, and its checkpoint."""
-        if self._detector is None:
-            return
-        now = self._detector.time(now, known_until)
-        settled, still_open = self._detector.settled(), self._detector.still_open(now)
-        yield from anomaly_rows(settled, still_open, cluster, self.group_id, self._limits, now=now)
-        yield {"group_id": self.group_id, "state": self._detector.to_json()}
+    """Return the anomalies of each group, and what is to be kept of it."""
+    for group_id, of_group in groupby(rows, key=itemgetter(0)):
+        if thresholds.ignores(group_id):
+            continue
+        limits = thresholds.of(group_id)
+        detector = GroupDetector(limits)
+        for _, kind, row in of_group:
+            if kind == CHECKPOINT:  # the first, if there is one
+                detector = GroupDetector(limits, row["state"])
+            else:
+                detector.take(kind, row)
+        at = detector.time(now, known_until)
+        settled, still_open = detector.settled(), detector.still_open(at)
+        yield from anomaly_rows(settled, still_open, cluster, group_id, limits, now=at)
+        yield {"group_id": group_id, "state": detector.to_json()}
 
 
 def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from detectors import commits, rebalances, topics
-from detectors.commits import Membership, Memberships
-from detectors.model import Episode, Findings
+from detectors import minutes, moves, rebalances, sessions, topics
+from detectors.memberships import Membership, Memberships
+from detectors.model import Episode, Findings, Track
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,9 @@ GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE, OWNER = "open_state", "owner"
 MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
+
+OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
+"""By kind, the kind of its rows that later records may change."""
 
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
 _SOURCES = ("generations", "sessions", "moves", "minutes", "topics")
@@ -42,8 +45,10 @@ class GroupDetector:
     def __init__(self, limits: Values, checkpoint: str | None = None) -> None:
         kept = {} if checkpoint is None else orjson.loads(checkpoint)
         self._limits = limits
-        self._memory: dict[str, Row] = {s: kept.get(s, {}) for s in _SOURCES}
-        self._findings = {s: Findings(kept.get("episodes", {}).get(s)) for s in _SOURCES}
+        self._tracks = {
+            s: Track(kept.get(s, {}), limits, Findings(kept.get("episodes", {}).get(s)))
+            for s in _SOURCES
+        }
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
@@ -57,74 +62,48 @@ class GroupDetector:
 
         Open rows come from the group's newest records; later records may still change them.
         """
-        limits, findings = self._limits, self._findings
+        tracks = self._tracks
         if kind in self._open:
             self._open[kind].append(row)
         elif kind == GENERATION:
             self._news.generations.append(row)
-            self._memberships.append(_membership(row))
-            rebalances.examine(
-                self._memory["generations"], limits, findings["generations"], row, None
-            )
+            self._memberships.append(Membership.of(row))
+            rebalances.examine(tracks["generations"], row)
         elif kind == SESSION and row["left_at"] is not None:
-            memory, at = self._memory["sessions"], row["left_at"]
+            memory, at = tracks["sessions"].memory, row["left_at"]
             memory["clock"] = max(at, memory.get("clock", at))
             self._sessions += _static([row])
         elif kind == OWNER:
             self._owners[row["topic"], row["topic_partition"]].append(row)
         elif kind == LAG:
             self._news.lags.append(row)
-            commits.take_lag(self._memory["minutes"], row)
+            minutes.take_lag(tracks["minutes"].memory, row)
         elif kind == TOPIC:
             self._news.events += topics.first_commits(row)
         elif kind == MOVE:
             self._last_commit = (row["record_partition"], row["record_offset"])
-            event = topics.event_of(row)
-            if event is not None:
-                self._news.events.append(event)
-            commits.take_move(
-                self._memory["moves"],
-                limits,
-                findings["moves"],
-                row,
-                self._memberships_now(),
-                self._owners.get((row["topic"], row["topic_partition"]), ()),
-            )
+            self._news.events += topics.events_of(row)
+            owners = self._owners.get((row["topic"], row["topic_partition"]), ())
+            moves.take_move(tracks["moves"], row, self._memberships_now(), owners)
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
-            commits.take_minute(
-                self._memory["minutes"], limits, findings["minutes"], row, self._memberships_now()
-            )
+            minutes.take_minute(tracks["minutes"], row, self._memberships_now())
 
     def _memberships_now(self) -> Memberships:
         if self._order is None:
-            newest = map(_membership, self._open[OPEN_GENERATION])
+            newest = map(Membership.of, self._open[OPEN_GENERATION])
             self._order = Memberships([*self._memberships, *newest])
         return self._order
 
     def settled(self) -> list[Episode]:
         """Return the episodes that no later row can change; call it when all rows were taken."""
-        topics.settle(
-            self._memory["topics"],
-            self._limits,
-            self._findings["topics"],
-            self._news,
-            self._open[OPEN_GENERATION],
-        )
+        tracks = self._tracks
+        topics.settle(tracks["topics"], self._news, self._open[OPEN_GENERATION])
         self._news = topics.News()
-        commits.take_sessions(
-            self._memory["sessions"],
-            self._limits,
-            self._findings["sessions"],
-            self._sessions,
-            _static(self._open[OPEN_SESSION]),
-        )
+        open_sessions = _static(self._open[OPEN_SESSION])
+        sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
         self._sessions = []
-        found = [
-            episode
-            for source in _SOURCES
-            for episode in self._findings[source].settle(self._memory[source].get("clock"))
-        ]
+        found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
 
     def still_open(self, now: int) -> list[Episode]:
@@ -135,51 +114,30 @@ class GroupDetector:
         then = GroupDetector(self._limits, self.to_json())
         then._memberships, then._open = self._memberships, self._open
         then._look_ahead(now)
-        found = then._findings
-        episodes = [e for s in _SOURCES for e in (*found[s].done, *found[s].open())]
+        every = [t.findings for t in then._tracks.values()]
+        episodes = [e for findings in every for e in (*findings.done, *findings.open())]
         return [e for e in episodes if self._is_reported(e)]
 
     def _look_ahead(self, now: int) -> None:
         """Take the open rows, and the time of the log."""
-        limits, findings, memory = self._limits, self._findings, self._memory
+        tracks = self._tracks
         for row in self._open[OPEN_GENERATION]:
-            newest = now if row["ended_at"] is None else None
-            rebalances.examine(memory["generations"], limits, findings["generations"], row, newest)
-        topics.look_ahead(
-            memory["topics"], limits, findings["topics"], self._open[OPEN_GENERATION], now
-        )
+            rebalances.examine(tracks["generations"], row, now if row["ended_at"] is None else None)
+        topics.look_ahead(tracks["topics"], self._open[OPEN_GENERATION], now)
         for row in self._open[OPEN_STATE]:
-            hits = rebalances.still_rebalancing(memory["generations"], limits, row, now)
-            for hit in hits:
-                findings["generations"].add(hit)
-        sessions = _static(self._open[OPEN_SESSION])
-        over = [s for s in sessions if s["left_at"] is not None]
-        lasting = [s for s in sessions if s["left_at"] is None]
-        commits.take_sessions(memory["sessions"], limits, findings["sessions"], over, lasting)
-        who = self._memberships_now()
-        commits.take_next(memory["minutes"], limits, findings["minutes"], who, now)
-        last = memory["minutes"].get("minute")
-        if last is not None:
-            commits.find_commit_storm(limits, findings["minutes"], last, who)
-        stall = commits.find_open_stall(memory["minutes"], limits, who, now)
-        if stall is not None:
-            findings["minutes"].add(stall)
+            rebalances.examine_state(tracks["generations"], row, now)
+        static = _static(self._open[OPEN_SESSION])
+        over = [s for s in static if s["left_at"] is not None]
+        lasting = [s for s in static if s["left_at"] is None]
+        sessions.take_sessions(tracks["sessions"], over, lasting)
+        minutes.take_end(tracks["minutes"], self._memberships_now(), now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
-        """Return the time of the log for the group.
-
-        Args:
-            now: that of the whole log.
-            known_until: that of partitions that could not be read to their end.
-        """
-        return min(now, known_until.get(self._partition(), now))
-
-    def _partition(self) -> int:
-        """Return the partition of the group's newest rows."""
+        """Return the time of the log for the group; in `known_until`, partitions end before it."""
         rows = [*self._open[OPEN_GENERATION], *self._open[OPEN_STATE]]
-        minutes = self._memory["minutes"]
-        newest = rows[-1:] or [minutes.get("next") or minutes.get("minute") or {}]
-        return int(newest[0].get("record_partition", -1))
+        by_minute = self._tracks["minutes"].memory
+        newest = rows[-1:] or [by_minute.get("next") or by_minute.get("minute") or {}]
+        return min(now, known_until.get(newest[0].get("record_partition", -1), now))
 
     def _is_reported(self, episode: Episode) -> bool:
         # A condition that is shorter than that is normal while members join or leave.
@@ -189,16 +147,14 @@ class GroupDetector:
 
     def to_json(self) -> str:
         """Write down what the next run needs."""
-        kept: Row = {s: memory for s, memory in self._memory.items() if memory}
-        if samples := self._memory["minutes"].get("samples"):
-            kept["minutes"] = {
-                **self._memory["minutes"],
-                "samples": samples[-commits.REMEMBERED_SAMPLES :],
-            }
-        kept["episodes"] = {s: f.to_json() for s, f in self._findings.items() if f.current}
+        kept: Row = {s: track.memory for s, track in self._tracks.items() if track.memory}
+        by_minute = self._tracks["minutes"].memory
+        if samples := by_minute.get("samples"):
+            kept["minutes"] = {**by_minute, "samples": samples[-minutes.REMEMBERED_SAMPLES :]}
+        findings = {s: track.findings for s, track in self._tracks.items()}
+        kept["episodes"] = {s: found.to_json() for s, found in findings.items() if found.current}
         position = self._last_commit
-        minutes = self._memory["minutes"]
-        if last := minutes.get("minute") or minutes.get("next"):  # it may still be evaluated
+        if last := by_minute.get("minute") or by_minute.get("next"):  # it may still be evaluated
             position = min(position, (last["record_partition"], last["last_offset"]))
         kept["presences"] = [list(p) for p in Memberships(self._memberships).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
@@ -207,16 +163,3 @@ class GroupDetector:
 
 def _static(sessions: list[Row]) -> list[Row]:
     return [s for s in sessions if s.get("group_instance_id") is not None]
-
-
-def _membership(row: Row) -> Membership:
-    return Membership(
-        row["record_offset"],
-        row.get("member_count") or 0,
-        row.get("assigned_partitions"),
-        row.get("record_timestamp"),
-        row["record_partition"],
-        row.get("subscribed_topics"),
-        topics.keeps_offsets(row),
-        row["group_type"] == "classic",
-    )

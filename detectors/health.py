@@ -57,11 +57,7 @@ of the last commit of one, and record, the last one; record_partition, of the ne
 
 
 def rebalances(as_of: int) -> str:
-    """Return SQL for the number and duration of each group's recent rebalances.
-
-    Args:
-        as_of: time of the log in epoch milliseconds.
-    """
+    """Return SQL for the number and duration of each group's rebalances before the log's time."""
     since = {name: as_of - window // _MS for name, window in WINDOWS.items()}
     begun = "join_started_at >= timestamp_millis({})"
     sums = ",\n  ".join(
@@ -76,11 +72,7 @@ FROM gold.group_generations WHERE {begun.format(since["7d"])} GROUP BY group_id"
 
 
 def lags(lag_run: int) -> str:
-    """Return SQL for how far groups are behind.
-
-    Args:
-        lag_run: the newest run of gold.lag.
-    """
+    """Return SQL for how far groups are behind in a run of gold.lag."""
     return f"""
 SELECT group_id, sum(lag) AS total_lag, bool_or(lag_is_bound) AS lag_is_bound,
   max({index_among("status", STATUSES)}) AS lag_status
@@ -90,12 +82,8 @@ FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
 def known_anomalies(as_of: int, run: int) -> str:
     """Return SQL for the anomalies that there are: a row for each group, and one for each kind.
 
-    A row of a kind has how many there are (`known`), and how many an anomalies run wrote
+    A row of a kind has how many there are (`known`), and how many the anomalies run wrote
     (`written`); kind is null in those of groups, which have the other columns.
-
-    Args:
-        as_of: time of the log in epoch milliseconds.
-        run: the anomalies run.
     """
     severity, kind = index_among("severity", SEVERITIES), index_among("kind", _KINDS)
     since = as_of - WINDOWS["24h"] // _MS
@@ -115,21 +103,15 @@ def index_among(column: str, values: Iterable[str]) -> str:
 
 
 def group_health(
-    groups: Iterable[Row],
-    sums: Iterable[Iterable[Row]],
-    thresholds: Thresholds,
-    as_of: int,
+    groups: Iterable[Row], sums: Iterable[Iterable[Row]], thresholds: Thresholds, as_of: int
 ) -> Iterator[Row]:
-    """Return how each group is.
+    """Return the columns of group_health for each group, without the cluster.
 
     Args:
         groups: what `GROUPS_NOW` asks for.
         sums: what `rebalances`, `lags` and `known_anomalies` ask for.
         thresholds: the thresholds in force.
-        as_of: time of the log in epoch milliseconds.
-
-    Returns:
-        The columns of group_health by name, but for the cluster; times are epoch milliseconds.
+        as_of: time of the log; all times are epoch milliseconds.
     """
     known: dict[str, Row] = defaultdict(dict)
     for row in (row for rows in sums for row in rows):

@@ -29,11 +29,8 @@ _FIRST_AND_LAST = """
     max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
 
 
-COMMITS, METADATA, QUARANTINE = (
-    "silver.offset_commits",
-    "silver.group_metadata",
-    "silver.quarantine",
-)
+COMMITS, METADATA = "silver.offset_commits", "silver.group_metadata"
+QUARANTINE = "silver.quarantine"
 """Tables that some questions are about."""
 
 KINDS = (
@@ -57,13 +54,7 @@ class Finding(NamedTuple):
 
 
 class Question(NamedTuple):
-    """SQL, and how its rows are evaluated.
-
-    Attributes:
-        sql: the SQL; what it gives is in no order.
-        order: columns that the rows are put in order by.
-        evaluate: finds anomalies in its rows.
-    """
+    """SQL, the columns that put its rows in order, and what finds anomalies in them."""
 
     sql: str
     order: tuple[str, ...]
@@ -71,7 +62,7 @@ class Question(NamedTuple):
 
     def found(self, rows: Iterable[Row]) -> list[Finding]:
         """Return what is found in the rows that the SQL gave."""
-        # Few rows take Python less than a sort takes Spark, which looks at them twice for it.
+        # A sort in Spark looks twice at the rows: Python sorts these few in less time.
         return list(self.evaluate(sorted(rows, key=self._rank)))
 
     def _rank(self, row: Row) -> list[tuple[bool, Any]]:
@@ -79,11 +70,7 @@ class Question(NamedTuple):
 
 
 def coverage_gaps(new_rows: str) -> Question:
-    """Ask for offsets that were lost before they could be read.
-
-    Args:
-        new_rows: the condition of rows of bronze.coverage.
-    """
+    """Ask new rows of bronze.coverage for offsets that were lost before they could be read."""
     return Question(
         f"""
 SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
@@ -98,31 +85,22 @@ WHERE {new_rows} AND hole.reason <> 'compacted'""",
 def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
     for row in holes:
         at, partition = row["at"] or 0, row["record_partition"]
-        start = Position(partition, row["start_offset"], None)
-        end = Position(partition, row["end_offset"], None)
-        yield Finding(
-            None,
-            Hit(
-                "coverage_gap",
-                str(partition),
-                WARNING,
-                at,
-                at,
-                start,
-                end,
-                _EPISODE_MS,
-                label=row["reason"],
-                sums={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
-            ),
+        hit = Hit(
+            "coverage_gap",
+            WARNING,
+            *(at, at, Position(partition, row["end_offset"], None), _EPISODE_MS),
+            Position(partition, row["start_offset"], None),
+            subject=str(partition),
+            label=row["reason"],
+            sums={"offsets": row["end_offset"] - row["start_offset"] + 1, "holes": 1},
         )
+        yield Finding(None, hit)
 
 
 def undecodable(new_rows: str) -> Question:
-    """Ask for records that nobody could decode.
+    """Ask for records that nobody could decode, among new rows of bronze.records.
 
-    Args:
-        new_rows: the condition of rows of bronze.records: a record counts when it was read, and not
-            again when another release has tried it.
+    A record counts when it was read, and not again when another release has tried it.
     """
     return Question(
         f"""
@@ -145,9 +123,15 @@ GROUP BY record_partition""",
 
 def _undecodable(rows: list[Row]) -> Iterator[Finding]:
     for row in rows:
-        hit = _of_partition("undecodable_records", row, WARNING)
-        numbers, texts = {"records": row["records"]}, {"error": row["error"]}
-        yield Finding(None, hit._replace(sums=numbers, last_values=texts))
+        hit = Hit(
+            "undecodable_records",
+            WARNING,
+            *_of_partition(row),
+            subject=str(row["record_partition"]),
+            sums={"records": row["records"]},
+            last_values={"error": row["error"]},
+        )
+        yield Finding(None, hit)
 
 
 def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
@@ -159,32 +143,20 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
-        record = Position(partition, None, at)
-        yield Finding(
-            row["group_id"],
-            Hit(
-                "misplaced_record",
-                str(partition),
-                WARNING,
-                at,
-                at,
-                record,
-                record,
-                _EPISODE_MS,
-                sums={"records": row["records"]},
-                last_values={name: row[name] for name in ("expected_partition", "partitions")},
-            ),
+        hit = Hit(
+            "misplaced_record",
+            WARNING,
+            *(at, at, Position(partition, None, at), _EPISODE_MS),
+            subject=str(partition),
+            sums={"records": row["records"]},
+            last_values={name: row[name] for name in ("expected_partition", "partitions")},
         )
+        yield Finding(row["group_id"], hit)
 
 
 def oversized(new_rows: str, thresholds: Thresholds) -> Question:
-    """Ask for groups whose members' subscriptions and assignments fill a record.
-
-    Args:
-        new_rows: the condition of rows of silver.group_metadata.
-        thresholds: the thresholds in force.
-    """
-    # Of the other fields Spark then reads nothing.
+    """Ask new rows of silver.group_metadata for members' texts and bytes that fill a record."""
+    # Spark then reads nothing of the other fields.
     sizes = [
         f"reduce(members.{name}, 0L, (bytes, one) -> bytes + coalesce(octet_length(one), 0))"
         for name in _EMBEDDED
@@ -207,32 +179,23 @@ def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
     for row in rows:
         if row["bytes"] <= thresholds.of(row["group_id"])["oversized_record"]["bytes"]:
             continue
-        record = Position(row["record_partition"], row["record_offset"], row["at"])
-        yield Finding(
-            row["group_id"],
-            Hit(
-                "oversized_record",
-                "",
-                WARNING,
-                row["at"],
-                row["at"],
-                record,
-                record,
-                _EPISODE_MS,
-                sums={"records": 1},
-                maxima={"bytes": row["bytes"]},
-                last_values={"record_type": "group_metadata"},
-            ),
+        at = row["at"]
+        record = Position(row["record_partition"], row["record_offset"], at)
+        hit = Hit(
+            "oversized_record",
+            WARNING,
+            *(at, at, record, _EPISODE_MS),
+            sums={"records": 1},
+            maxima={"bytes": row["bytes"]},
+            last_values={"record_type": "group_metadata"},
         )
+        yield Finding(row["group_id"], hit)
 
 
 def cleaner_stalled(new_rows: str, limits: Values, now: int) -> Question:
     """Ask for partitions whose old records have nearly all been superseded, and are there still.
 
-    Args:
-        new_rows: the condition of rows of silver.offset_commits.
-        limits: the thresholds.
-        now: time of the log.
+    It asks new rows of silver.offset_commits, at the time of the log.
     """
     limit = limits["cleaner_stalled"]
     return Question(
@@ -256,27 +219,23 @@ def _cleaner_stalled(rows: list[Row], most: float) -> Iterator[Finding]:
     for row in rows:
         share = 1 - row["keys"] / row["records"]
         if share > most:
-            hit = _of_partition("cleaner_stalled", row, WARNING)
-            numbers = {"records": row["records"], "superseded_share": round(share, 3)}
-            yield Finding(None, hit._replace(maxima=numbers))
+            hit = Hit(
+                "cleaner_stalled",
+                WARNING,
+                *_of_partition(row),
+                subject=str(row["record_partition"]),
+                maxima={"records": row["records"], "superseded_share": round(share, 3)},
+            )
+            yield Finding(None, hit)
 
 
 def hours_since(first: int) -> str:
-    """Return the condition of rows of gold.offset_progress of the hours from a commit on.
-
-    Args:
-        first: time of the commit in epoch milliseconds.
-    """
+    """Return the condition of rows of gold.offset_progress of the hours from a commit's time on."""
     return f"hour >= timestamp_millis({first // HOUR_MS * HOUR_MS})"
 
 
 def hot_partitions(hours: str, limits: Values) -> Question:
-    """Ask for partitions of the log that take most of an hour's commits.
-
-    Args:
-        hours: the condition of rows of gold.offset_progress.
-        limits: the thresholds.
-    """
+    """Ask gold.offset_progress for partitions of the log that take most of an hour's commits."""
     return Question(
         f"""
 SELECT hour, record_partition, sum(commits) AS commits,
@@ -302,35 +261,23 @@ def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
         share = row["commits"] / max(1, hours[row["hour"]])
         if row["commits"] < limit["least_records"] or share <= limit["share"]:
             continue
-        first, last = row["first_at"] or 0, row["last_at"] or 0
-        partition = row["record_partition"]
-        yield Finding(
-            None,
-            Hit(
-                "hot_partition",
-                str(partition),
-                WARNING,
-                first,
-                last,
-                Position(partition, None, first),
-                Position(partition, None, last),
-                HOUR_MS,
-                maxima={"share": round(share, 3), "commits_an_hour": row["commits"]},
-                last_values={"group": row["busiest"]},
-            ),
+        first, last, partition = row["first_at"] or 0, row["last_at"] or 0, row["record_partition"]
+        hit = Hit(
+            "hot_partition",
+            WARNING,
+            *(first, last, Position(partition, None, last)),
+            first=Position(partition, None, first),
+            subject=str(partition),
+            maxima={"share": round(share, 3), "commits_an_hour": row["commits"]},
+            last_values={"group": row["busiest"]},
         )
+        yield Finding(None, hit)
 
 
 def unchanged(hours: str, thresholds: Thresholds) -> str:
     """Return SQL for partitions that a group commits at one offset, though there may be more.
 
-    Args:
-        hours: the condition of rows of gold.offset_progress.
-        thresholds: the thresholds in force.
-
-    Returns:
-        SQL for group_id, topic, topic_partition, hour, and the columns of offset_progress on the
-        time without progress.
+    It gives the columns of gold.offset_progress on the time without progress.
     """
     least_ms, commits = (thresholds.least("no_progress", n) for n in ("least_ms", "least_commits"))
     return f"""
@@ -349,7 +296,7 @@ def overtaken(stuck: str, rows: Iterable[Row], thresholds: Thresholds) -> Questi
 
     Args:
         stuck: what `unchanged` gives.
-        rows: its rows, of which there is one at least.
+        rows: its rows, one at least.
         thresholds: the thresholds in force.
     """
     times = [row[name] for row in rows for name in ("unchanged_since", "unchanged_until")]
@@ -377,36 +324,21 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
         first, last = max(row["since"], row["passed_at"]), row["until"]
         if last - first < limit["least_ms"] or row["unchanged_commits"] < limit["least_commits"]:
             continue
-        record = Position(row["record_partition"], row["record_offset"], last)
-        yield Finding(
-            row["group_id"],
-            Hit(
-                "no_progress",
-                f"{row['topic']}/{row['topic_partition']}",
-                WARNING,
-                first,
-                last,
-                record,
-                record,
-                HOUR_MS,
-                maxima={
-                    "commits": row["unchanged_commits"],
-                    "other_offset": row["other_offset"],
-                },
-                last_values={"committed_offset": row["unchanged_offset"]},
-            ),
+        hit = Hit(
+            "no_progress",
+            WARNING,
+            *(first, last, Position(row["record_partition"], row["record_offset"], last)),
+            subject=f"{row['topic']}/{row['topic_partition']}",
+            maxima={"commits": row["unchanged_commits"], "other_offset": row["other_offset"]},
+            last_values={"committed_offset": row["unchanged_offset"]},
         )
+        yield Finding(row["group_id"], hit)
 
 
 def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
     """Find groups without members that have not committed for long, and still hold offsets.
 
-    It is reported while it lasts, and not afterwards.
-
-    Args:
-        groups: what `detectors.health.GROUPS_NOW` asks for.
-        thresholds: the thresholds in force.
-        now: time of the log.
+    It is reported while it lasts, and not afterwards. `health.GROUPS_NOW` asks for the groups.
     """
     for row in groups:
         group, state, last = row["group_id"], row["state"] or {}, row["record"]
@@ -417,33 +349,13 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
         if idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
             continue
         record = Position(last["record_partition"], last["record_offset"], last["at"])
-        yield Finding(
-            group,
-            Hit(
-                "stale_group",
-                "",
-                INFO,
-                now - idle,
-                now,
-                record,
-                record,
-                0,
-                maxima={"idle_ms": idle, "partitions": row["partitions"]},
-            ),
-        )
+        maxima = {"idle_ms": idle, "partitions": row["partitions"]}
+        yield Finding(group, Hit("stale_group", INFO, now - idle, now, record, 0, maxima=maxima))
 
 
-def _of_partition(kind: str, row: Row, severity: str) -> Hit:
+def _of_partition(row: Row) -> tuple[int, int, Position, int, Position]:
+    """Return the span of the records of a partition, from the first to the last."""
     partition, first, last = (row[name] for name in ("record_partition", "first", "last"))
-    start, end = first["at"], last["at"]
-    began = start if start is not None else end or 0
-    return Hit(
-        kind,
-        str(partition),
-        severity,
-        began,
-        max(began, end or 0),
-        Position(partition, first["offset"], start),
-        Position(partition, last["offset"], end),
-        _EPISODE_MS,
-    )
+    start, end = (Position(partition, record["offset"], record["at"]) for record in (first, last))
+    began = start.timestamp if start.timestamp is not None else end.timestamp or 0
+    return began, max(began, end.timestamp or 0), end, _EPISODE_MS, start

@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, insort
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detectors.model import HOUR_MS, MINUTE_MS
 
@@ -36,8 +36,33 @@ Return: TypeAlias = list[Any]
 """When a client came back, and offset and time of the record that tells so."""
 
 
-class SlotChanges(NamedTuple):
+def client_of(member: Row) -> str:
+    """Name the client behind a member: what does not change when it restarts."""
+    if member.get("group_instance_id") is not None:
+        return f"instance {member['group_instance_id']}"
+    return f"{member.get('client_id') or member['member_id']}@{member.get('client_host') or ''}"
+
+
+def host_of(member: Row) -> str:
+    """Name the client of a member or of an owner, and its machine."""
+    return f"{member.get('client_id')}@{member.get('client_host')}"
+
+
+class SlotChanges:
     """What a generation did to the slots of a group.
+
+    What is kept: `slots` by number, with the client that has or had it, since when it is free, and
+    its restarts; `members` with their slot and since when they are there; `came_back` by member,
+    its returns; `gone` by client, when members of that name left, and their returns up to then;
+    `pass`, the slots that restarted one after the other, and `deployments`, when those passes ended
+    that left no former member; `starts`, when the group began and how long it had been empty. A
+    client that comes back goes on with those of one that left: members that share client id and
+    host, as those of one machine with a client's default id do, are told apart by that.
+
+    Args:
+        memory: what is kept of the group; changed.
+        generation: a row of group_generations.
+        at: when its rebalance began.
 
     Attributes:
         restarts: of each slot that restarted, the number of its restarts within the hour; 1 if it
@@ -48,55 +73,6 @@ class SlotChanges(NamedTuple):
             in milliseconds.
         group_restart: how often within the hour the group started again after it had been empty;
             0 if this generation did not start it, or did so on schedule.
-    """
-
-    restarts: list[int]
-    returns: dict[str, list[Return]]
-    sessions: list[tuple[int, int | None]]
-    group_restart: int
-
-
-def client_of(member: Row) -> str:
-    """Name the client behind a member: what does not change when it restarts."""
-    if member.get("group_instance_id") is not None:
-        return f"instance {member['group_instance_id']}"
-    return f"{member.get('client_id') or member['member_id']}@{member.get('client_host') or ''}"
-
-
-def follow(memory: Row, generation: Row, at: int) -> SlotChanges:
-    """Follow the slots through one generation.
-
-    Args:
-        memory: what is kept of the group; changed.
-        generation: a row of group_generations.
-        at: when its rebalance began.
-    """
-    slots = _Slots(memory, generation, at)
-    joined = len(generation.get("members_joined") or ())
-    if joined and joined == generation.get("member_count") and not generation.get("members_left"):
-        # All are new, and no record says that those before had left: the group was recreated.
-        slots.forget()
-    was_empty = not slots.members
-    for member in generation.get("members_left") or ():
-        slots.leave(member)
-    for member in generation.get("members_replaced") or ():
-        slots.replace(member)
-    for member in generation.get("members_joined") or ():
-        slots.join(member)
-    group_restart = slots.count_group_restarts(was_empty=was_empty)
-    return SlotChanges(slots.restarts, slots.returns, slots.sessions, group_restart)
-
-
-class _Slots:
-    """The slots of a group while one generation is followed.
-
-    What is kept: `slots` by number, with the client that has or had it, since when it is free, and
-    its restarts; `members` with their slot and since when they are there; `came_back` by member,
-    its returns; `gone` by client, when members of that name left, and their returns up to then;
-    `pass`, the slots that restarted one after the other, and `deployments`, when those passes ended
-    that left no former member; `starts`, when the group began and how long it had been empty. A
-    client that comes back goes on with those of one that left: members that share client id and
-    host, as those of one machine with a client's default id do, are told apart by that.
     """
 
     def __init__(self, memory: Row, generation: Row, at: int) -> None:
@@ -120,7 +96,7 @@ class _Slots:
                 del self._slots[name]
             else:
                 self._free.append(name)
-        self.members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
+        self._members: dict[str, tuple[str, int]] = memory.setdefault("members", {})
         self._came_back: dict[str, list[Return]] = {
             member: returns
             for member, returns in memory.get("came_back", {}).items()
@@ -133,12 +109,25 @@ class _Slots:
             if (kept := [(at, returns) for at, returns in left if at >= since])
         }
         memory["gone"] = self._gone
+        self._take(generation)
 
-    def forget(self) -> None:
-        """Forget all members and slots."""
-        self.members.clear()
-        self._came_back.clear()
-        self._clear()
+    def _take(self, generation: Row) -> None:
+        joined, left, replaced = (
+            generation.get(f"members_{what}") or () for what in ("joined", "left", "replaced")
+        )
+        if joined and len(joined) == generation.get("member_count") and not left:
+            # All are new, and no record says that those before had left: it was recreated.
+            self._members.clear()
+            self._came_back.clear()
+            self._clear()
+        was_empty = not self._members
+        for member in left:
+            self._leave(member)
+        for member in replaced:
+            self._replace(member)
+        for member in joined:
+            self._join(member)
+        self.group_restart = self._count_group_restarts(was_empty=was_empty)
 
     def _clear(self) -> None:
         self._slots.clear()
@@ -146,7 +135,7 @@ class _Slots:
         self._memory.pop("pass", None)
         self._memory.pop("deployments", None)
 
-    def leave(self, member: Row) -> None:
+    def _leave(self, member: Row) -> None:
         """Note that a member left; its slot is free."""
         slot = self._ended(member["member_id"], member)
         if slot is not None:
@@ -156,7 +145,7 @@ class _Slots:
         returns = self._came_back.pop(member["member_id"], [])
         self._gone.setdefault(client_of(member), []).append((self._at, returns))
 
-    def replace(self, member: Row) -> None:
+    def _replace(self, member: Row) -> None:
         """Give a member the slot of the one it replaces."""
         client = client_of(member)
         slot = self._ended(member["replaced_member_id"], member) or self._new(client)
@@ -165,7 +154,7 @@ class _Slots:
             before = self._came_back.pop(member["replaced_member_id"], [])
             self._returns(member, before, since=self._at)
 
-    def join(self, member: Row) -> None:
+    def _join(self, member: Row) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""
         client = client_of(member)
         if left := self._gone.get(client):
@@ -173,17 +162,17 @@ class _Slots:
             self._returns(member, returns, since=at)
         slot = self._vacant(client)
         if slot is None:
-            self.members[member["member_id"]] = (self._new(client), self._settled)
+            self._members[member["member_id"]] = (self._new(client), self._settled)
         else:
             self._restart(slot, member, client)
 
-    def count_group_restarts(self, *, was_empty: bool) -> int:
+    def _count_group_restarts(self, *, was_empty: bool) -> int:
         """Return how often the group restarted after being empty within the hour; 0 if not now."""
-        if not self.members and not was_empty:
+        if not self._members and not was_empty:
             # Members that come later get new slots; what counts then is how often that happens.
             self._clear()
             self._memory["emptied"] = self._at
-        if not (self.members and was_empty):
+        if not (self._members and was_empty):
             return 0
         emptied = self._memory.get("emptied")
         idle = None if emptied is None else self._at - emptied
@@ -198,7 +187,7 @@ class _Slots:
         return len(again) + 1
 
     def _ended(self, member_id: str, member: Row) -> str | None:
-        slot, joined = self.members.pop(member_id, (None, None))
+        slot, joined = self._members.pop(member_id, (None, None))
         if joined is not None:
             lasted = max(0, self._at - joined)
             self.sessions.append((lasted, member.get("rebalance_timeout_ms")))
@@ -223,7 +212,7 @@ class _Slots:
         slot["client"], slot["left"] = client, None
         insort(slot["restarts"], self._at)
         self.restarts.append(1 if self._is_deployed(name) else len(slot["restarts"]))
-        self.members[member["member_id"]] = (name, self._settled)
+        self._members[member["member_id"]] = (name, self._settled)
 
     def _is_deployed(self, name: str) -> bool:
         """Return whether a restart is of the second pass over the slots within the hour.
@@ -249,8 +238,8 @@ class _Slots:
 
     def _replaced_since(self, since: int) -> bool:
         """Return whether at most a fourth of the members was there before, as those of a canary."""
-        older = sum(joined < since for _, joined in self.members.values())
-        return older <= len(self.members) // 4
+        older = sum(joined < since for _, joined in self._members.values())
+        return older <= len(self._members) // 4
 
     def _returns(self, member: Row, before: list[Return], since: int) -> None:
         """Note that a member came back that had left then, and had come back before."""

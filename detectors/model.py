@@ -15,6 +15,8 @@ from schemas.gold import SEVERITIES
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
+    from detectors.thresholds import Values
+
 Row: TypeAlias = dict[str, Any]
 
 _RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
@@ -32,13 +34,20 @@ class Position(NamedTuple):
     offset: int | None
     timestamp: int | None
 
+    @classmethod
+    def of(cls, row: Row) -> Position:
+        """Return the record that a row is of."""
+        return cls(row["record_partition"], row["record_offset"], row["record_timestamp"])
+
 
 class Hit(NamedTuple):
     """One finding; findings of a kind and subject that lie close together are one episode.
 
     Attributes:
-        subject: what it is about beside the group: a member, a topic; empty if nothing.
+        last: the last record that proves it.
         gap_ms: findings further apart belong to two episodes.
+        first: the first record, if it is another.
+        subject: what it is about beside the group: a member, a topic; empty if nothing.
         sums: numbers that an episode sums up.
         initial_sums: the sums with which an episode starts whose first finding this is, if they
             are not `sums`.
@@ -48,19 +57,25 @@ class Hit(NamedTuple):
     """
 
     kind: str
-    subject: str
     severity: str
     started_at: int
     ended_at: int
-    first: Position
     last: Position
-    gap_ms: int
+    gap_ms: int = HOUR_MS
+    first: Position | None = None
+    subject: str = ""
     label: str | None = None
     sums: dict[str, float] = {}  # noqa: RUF012 - never changed
     initial_sums: dict[str, float] = {}  # noqa: RUF012
     maxima: dict[str, float] = {}  # noqa: RUF012
     last_values: dict[str, Any] = {}  # noqa: RUF012
     lists: dict[str, list[str]] = {}  # noqa: RUF012
+
+    def counted(self, name: str, times: int, window: str = "an_hour") -> Hit:
+        """Add how often it happened in a window: an episode begins with all of these times."""
+        return self._replace(
+            sums={name: 1}, initial_sums={name: times}, maxima={f"{name}_in_{window}": times}
+        )
 
 
 _LISTED = 20
@@ -76,13 +91,13 @@ class Episode:
     """
 
     kind: str
-    subject: str
     severity: str
     started_at: int
     ended_at: int
     first: list[int | None]
     last: list[int | None]
     gap_ms: int
+    subject: str
     label: str | None
     evidence: dict[str, Any] = field(default_factory=dict)
     is_over: bool = False
@@ -92,18 +107,8 @@ class Episode:
         """Begin an episode with its first finding."""
         evidence = {**hit.sums, **hit.initial_sums, **hit.maxima, **hit.last_values}
         evidence |= {name: values[:_LISTED] for name, values in hit.lists.items()}
-        return cls(
-            hit.kind,
-            hit.subject,
-            hit.severity,
-            hit.started_at,
-            hit.ended_at,
-            list(hit.first),
-            list(hit.last),
-            hit.gap_ms,
-            hit.label,
-            evidence,
-        )
+        first, last = list(hit.first or hit.last), list(hit.last)
+        return cls(*hit[:4], first, last, hit.gap_ms, hit.subject, hit.label, evidence)
 
     def accepts(self, hit: Hit, clock: int | None) -> bool:
         """Return whether a finding belongs to the episode.
@@ -179,6 +184,20 @@ class Findings:
     def to_json(self) -> list[Row]:
         """Return the open ones as plain data, to be written down before they change."""
         return [episode.to_json() for episode in self.current.values()]
+
+
+class Track(NamedTuple):
+    """What is followed in one kind of rows of a group.
+
+    Attributes:
+        memory: what is kept of the rows before; changed.
+        limits: the thresholds of the group.
+        findings: takes what is found.
+    """
+
+    memory: Row
+    limits: Values
+    findings: Findings
 
 
 def anomaly_id(cluster: str, kind: str, group_id: str, subject: str, started_at: int | None) -> str:

@@ -1,23 +1,23 @@
 """What is wrong with how a group rebalances: each detector looks at one generation after the other.
 
-A detector is a function of the generation, of what it remembers of those before, and of its
-thresholds; it yields what it finds.
+A detector yields what it finds in a generation, by what is kept of those before it.
 """
 
 from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.members import SlotChanges, follow
+from detectors.members import SlotChanges
 from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from detectors.model import Findings, Row
+    from detectors.model import Findings, Row, Track
     from detectors.thresholds import Values
 
 _CONFIGURATION = "configuration_changed"
@@ -39,30 +39,48 @@ _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
 _SESSIONS = 50
-_CAUSE = "causes."
 
 
-def examine(
-    memory: Row, limits: Values, findings: Findings, generation: Row, now: int | None
-) -> None:
-    """Take one generation.
+class _Rebalance(NamedTuple):
+    """A rebalance as the detectors see it.
+
+    Attributes:
+        generation: the row of the generation that it led to.
+        changes: what it did to the slots of the group.
+        memory: what is kept of those before; changed.
+        limits: the thresholds of the group.
+        span: when it began, when it ended, and the record that shows it.
+    """
+
+    generation: Row
+    changes: SlotChanges
+    memory: Row
+    limits: Values
+    span: tuple[int, int, Position]
+
+
+def examine(track: Track, generation: Row, now: int | None = None) -> None:
+    """Take one generation: a row of group_generations, its times in epoch milliseconds.
 
     Args:
-        memory: what is kept of the generations before; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
-        generation: a row of group_generations, its times in epoch milliseconds.
+        track: what is kept of the generations before.
+        generation: the row.
         now: time of the log; given for the newest generation, which lasts till then.
     """
-    at = _began(generation)
+    memory, limits, findings = track
+    record, started = Position.of(generation), generation.get("join_started_at")
+    at = record.timestamp if started is None else int(started)
     if at is None:
         return
+    ends = (generation.get(name) for name in ("stable_at", "join_completed_at"))
+    ended = next((end for end in ends if end is not None), at)
     memory["clock"] = max(at, memory.get("clock", at))
-    changes = follow(memory, generation, at)
-    for detector in (_storm, _aborted, _slow, _stuck, _flapping, _leader, _recreated, _protocol):
-        for hit in detector(memory, limits, generation, changes):
+    changes = SlotChanges(memory, generation, at)
+    rebalance = _Rebalance(generation, changes, memory, limits, (at, ended, record))
+    for detector in _DETECTORS:
+        for hit in detector(rebalance):
             findings.add(hit, memory["clock"])
-    for hit in _waiting(memory, limits, generation, now):
+    for hit in _tasks_wait(memory, limits, generation, now):
         findings.add(hit, memory["clock"])
     _conditions(limits, findings, generation, now)
     memory["last"] = {
@@ -71,172 +89,114 @@ def examine(
     }
 
 
-def still_rebalancing(memory: Row, limits: Values, state: Row, now: int) -> Iterator[Hit]:
-    """Look at the state a group is in.
-
-    Args:
-        memory: what `examine` keeps.
-        limits: the thresholds of the group.
-        state: the open row of group_states.
-        now: time of the log.
-    """
+def examine_state(track: Track, state: Row, now: int) -> None:
+    """Take the open row of group_states: the state that a group is in at the time of the log."""
+    limits, last = track.limits, track.memory.get("last") or {}
     since = state.get("started_at_max")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
-    allowed = _allowed_ms(limits, (memory.get("last") or {}).get("rebalance_timeout_ms"))
+    allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"))
     if now - since > allowed:
-        record = _position(state)
-        yield Hit(
+        hit = Hit(
             "stuck_rebalance",
-            "",
             CRITICAL,
-            since,
-            now,
-            record,
-            record,
-            HOUR_MS,
+            *(since, now, Position.of(state)),
             label="still_rebalancing",
             maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
             last_values={"state": state["state"], "generation": state.get("generation")},
         )
-
-
-def _began(generation: Row) -> int | None:
-    at = generation.get("join_started_at")
-    return generation.get("record_timestamp") if at is None else at
-
-
-def _ended(generation: Row) -> int:
-    ends = (generation.get(n) for n in ("stable_at", "join_completed_at", "join_started_at"))
-    at = next((t for t in ends if t is not None), None)
-    return int(generation["record_timestamp"] if at is None else at)
-
-
-def _position(row: Row) -> Position:
-    return Position(row["record_partition"], row["record_offset"], row["record_timestamp"])
-
-
-def _hit(kind: str, severity: str, generation: Row, **given: object) -> Hit:
-    """Make a finding of one generation alone."""
-    record = _position(generation)
-    start, end = _began(generation), _ended(generation)
-    return Hit(kind, "", severity, start or end, end, record, record, HOUR_MS, **given)  # type: ignore[arg-type]
+        track.findings.add(hit)
 
 
 # -- storms ----------------------------------------------------------------------------------------
 
 
-def _storm(memory: Row, limits: Values, generation: Row, changes: SlotChanges) -> Iterator[Hit]:
+def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     """Find rebalances that nothing benign explains, too many in an hour or ten minutes."""
-    clock = memory["clock"]
-    seen: list[Row] = memory.setdefault("rebalances", [])
-    del seen[: bisect_left(seen, clock - HOUR_MS, key=_clock)]
-    sessions: list[list[int | None]] = memory.setdefault("sessions", [])
-    sessions += [[clock, *session] for session in changes.sessions]
-    # The clock never runs back, so the oldest are the first.
-    del sessions[
-        : max(len(sessions) - _SESSIONS, bisect_left(sessions, clock - HOUR_MS, key=_since))
-    ]
-    limit = limits["rebalance_storm"]
-    number = _repetition(memory, limit, generation, changes, clock)
-    apart: list[int] = memory.setdefault("apart", [])
-    del apart[: bisect_left(apart, clock - HOUR_MS)]
+    generation, memory, limit = seen.generation, seen.memory, seen.limits["rebalance_storm"]
+    clock, cause = memory["clock"], generation["cause"]
+    number = _repetition(seen, limit, clock)
+    explained: list[int] = memory.setdefault("apart", [])
+    del explained[: bisect_left(explained, clock - HOUR_MS)]
     if number <= 1:
-        apart.append(clock)
-    if number == 0:
+        explained.append(clock)
+    hour = _noted(seen, number, clock)
+    if number <= 1:
         return
-    aborted = _aborted_for_certain(generation)
-    last = seen[-1] if seen else None
-    goes_on = last is not None and clock - last["clock"] <= _TEN_MINUTES_MS
-    event = {
-        "at": _began(generation) or 0,
-        "clock": clock,
-        "series": last["series"] if last is not None and goes_on else clock,
-        "counts": 0 if number == 1 else 1 + aborted,
-        "ms": _took(generation) or 0,
-        "join_ms": generation.get("join_ms"),
-        "cause": generation["cause"],
-        "session_timeout_ms": generation.get("session_timeout_ms"),
-        "record": list(_position(generation)),
-        "before": {} if last is None else _sums(last),
-    }
-    seen.append(event)
-    if number == 1:
+    counted = [event for event in hour if event["counts"]]
+    times = sum(event["counts"] for event in counted)
+    short = sum(event["counts"] for event in counted if clock - event["clock"] <= _TEN_MINUTES_MS)
+    share = sum(event["ms"] for event in counted) / HOUR_MS
+    if times >= limit["critical_an_hour"] or short >= limit["in_ten_minutes"]:
+        severity = CRITICAL
+    elif times >= limit["warning_an_hour"] or (len(counted) > 1 and share > limit["share_of_time"]):
+        severity = WARNING
+    else:
         return
-    sums, before_hour = _sums(event), seen[0]["before"]
-    in_hour = {name: number - before_hour.get(name, 0) for name, number in sums.items()}
-    before_short = seen[bisect_left(seen, clock - 10 * MINUTE_MS, key=_clock)]["before"]
-    hour = in_hour["rebalances"]
-    short = sums["rebalances"] - before_short.get("rebalances", 0)
-    share = in_hour["ms"] / HOUR_MS
-    is_long = in_hour["events"] > 1 and share > limit["share_of_time"]
-    if hour < limit["warning_an_hour"] and short < limit["in_ten_minutes"] and not is_long:
-        return
-    is_critical = hour >= limit["critical_an_hour"] or short >= limit["in_ten_minutes"]
     # The series that it is part of: one restart follows the other within minutes.
-    first = seen[bisect_left(seen, event["series"], key=_clock)]
+    series = hour[-1]["series"]
+    first = next(event for event in hour if event["clock"] >= series)
+    causes = Counter(f"causes.{event['cause']}" for event in counted)
+    _, ended, record = seen.span
     yield Hit(
         "rebalance_storm",
-        "",
-        CRITICAL if is_critical else WARNING,
-        first["at"],
-        _ended(generation),
-        Position(*first["record"]),
-        _position(generation),
-        HOUR_MS,
-        label=_trigger([e for e in seen[-_SESSIONS:] if e["counts"]], sessions),
-        sums={"rebalances": event["counts"], f"causes.{generation['cause']}": 1},
-        initial_sums={
-            name: number
-            for name, number in in_hour.items()
-            if number and (name == "rebalances" or name.startswith(_CAUSE))
-        },
+        severity,
+        *(first["at"], ended, record),
+        first=Position(*first["record"]),
+        label=_trigger(
+            [event for event in hour[-_SESSIONS:] if event["counts"]], memory["sessions"]
+        ),
+        sums={"rebalances": hour[-1]["counts"], f"causes.{cause}": 1},
+        initial_sums={"rebalances": times, **causes},
         maxima={
-            "rebalances_in_an_hour": hour,
+            "rebalances_in_an_hour": times,
             "rebalances_in_ten_minutes": short,
             "share_of_hour": round(share, 3),
             "member_count": generation.get("member_count") or 0,
-            "explained": len(apart) - bisect_left(apart, event["series"]),
+            "explained": len(explained) - bisect_left(explained, series),
         },
     )
 
 
-def _since(session: list[int | None]) -> int:
-    return session[0] or 0
+def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
+    """Keep a rebalance and the sessions that it ended; return the rebalances of the hour."""
+    generation, memory = seen.generation, seen.memory
+    sessions: list[list[int | None]] = memory.setdefault("sessions", [])
+    sessions += [[clock, *session] for session in seen.changes.sessions]
+    # The clock never runs back, so the oldest are the first.
+    outdated = bisect_left(sessions, clock - HOUR_MS, key=lambda session: session[0] or 0)
+    del sessions[: max(len(sessions) - _SESSIONS, outdated)]
+    hour: list[Row] = memory.setdefault("rebalances", [])
+    del hour[: bisect_left(hour, clock - HOUR_MS, key=lambda event: int(event["clock"]))]
+    if number:
+        goes_on = hour and clock - hour[-1]["clock"] <= _TEN_MINUTES_MS
+        hour.append(
+            {
+                "at": seen.span[0],
+                "clock": clock,
+                "series": hour[-1]["series"] if goes_on else clock,
+                "counts": 0 if number == 1 else 1 + _aborted_for_certain(generation),
+                "ms": _took(generation) or 0,
+                "join_ms": generation.get("join_ms"),
+                "cause": generation["cause"],
+                "session_timeout_ms": generation.get("session_timeout_ms"),
+                "record": list(seen.span[2]),
+            }
+        )
+    return hour
 
 
-def _clock(event: Row) -> int:
-    clock: int = event["clock"]
-    return clock
-
-
-def _sums(event: Row) -> dict[str, int]:
-    """Return the running totals up to and including an event.
-
-    The totals of a window are the difference of two, so that no window has to be added up again.
-    """
-    sums = dict(event["before"])
-    if event["counts"]:
-        cause = f"{_CAUSE}{event['cause']}"
-        own = {"rebalances": event["counts"], "ms": event["ms"], "events": 1, cause: 1}
-        for name, number in own.items():
-            sums[name] = sums.get(name, 0) + number
-    return sums
-
-
-def _repetition(
-    memory: Row, limit: dict[str, float], generation: Row, changes: SlotChanges, at: int
-) -> int:
+def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
     """Return how often such a rebalance happened within the hour, with this; 0 if not counted.
 
     What is normal more often than once is 1 as long as it is.
     """
-    cause = generation["cause"]
+    cause = seen.generation["cause"]
     if cause in _PART_OF_ANOTHER:
         return 0
     if cause not in _NO_MEMBER:
-        return max([*changes.restarts, changes.group_restart, 0])
-    bursts: dict[str, list[int]] = memory.setdefault("bursts", {})
+        return max([*seen.changes.restarts, seen.changes.group_restart, 0])
+    bursts: dict[str, list[int]] = seen.memory.setdefault("bursts", {})
     times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
     is_new = not times or at - times[-1] > _BURST_MS
     bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
@@ -271,53 +231,46 @@ def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None
 # -- single rebalances -----------------------------------------------------------------------------
 
 
-def _aborted(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
+def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     """Find rebalances that began again before they were done."""
-    aborted = generation.get("aborted_generations") or 0
-    if generation.get("aborted_evidence") != "complete" or not aborted:
-        return
-    if generation["group_type"] != "classic":
+    generation, at, limit = seen.generation, seen.span[0], seen.limits["aborted_rebalances"]
+    aborted = _aborted_for_certain(generation)
+    if not aborted or generation["group_type"] != "classic":
         return
     # Members that start together may each restart the first rebalance.
     is_start = generation["cause"] == "group_created"
-    at = _began(generation) or 0
-    seen: list[list[int]] = memory.setdefault("aborted", [])
-    seen[:] = [e for e in seen if e[0] >= at - HOUR_MS]
+    hour: list[list[int]] = seen.memory.setdefault("aborted", [])
+    hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
     if not is_start:
-        seen.append([at, aborted])
-    hour = sum(n for _, n in seen)
-    limit = limits["aborted_rebalances"]
-    severity = INFO
-    if not is_start and hour >= limit["warning_an_hour"]:
-        severity = CRITICAL if hour >= limit["critical_an_hour"] else WARNING
-    yield _hit(
+        hour.append([at, aborted])
+    times, severity = sum(n for _, n in hour), INFO
+    if not is_start and times >= limit["warning_an_hour"]:
+        severity = CRITICAL if times >= limit["critical_an_hour"] else WARNING
+    yield Hit(
         "aborted_rebalances",
         severity,
-        generation,
+        *seen.span,
         label="first_start" if is_start else None,
         sums={"aborted": aborted, f"causes.{generation['cause']}": 1},
-        maxima={"aborted_in_an_hour": hour},
+        maxima={"aborted_in_an_hour": times},
     )
 
 
-def _slow(_: Row, limits: Values, generation: Row, __: SlotChanges) -> Iterator[Hit]:
+def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
-    limit = limits["slow_rebalance"]
+    generation, limit = seen.generation, seen.limits["slow_rebalance"]
     join, sync = _joined_for(generation), generation.get("sync_ms") or 0
-    sync_limit = limit["sync_ms"]
-    if generation["group_type"] != "classic":
-        # Members of the new protocols give partitions up one after the other, as they poll.
-        sync_limit = limit["reconciliation_ms"]
-    if join <= limit["join_ms"] and sync <= sync_limit:
-        return
-    yield _hit(
-        "slow_rebalance",
-        WARNING,
-        generation,
-        label="first_start" if generation["cause"] == "group_created" else None,
-        sums={"rebalances": 1},
-        maxima={"join_ms": join, "sync_ms": sync},
-    )
+    # Members of the new protocols give partitions up one after the other, as they poll.
+    is_classic = generation["group_type"] == "classic"
+    if join > limit["join_ms"] or sync > limit["sync_ms" if is_classic else "reconciliation_ms"]:
+        yield Hit(
+            "slow_rebalance",
+            WARNING,
+            *seen.span,
+            label="first_start" if generation["cause"] == "group_created" else None,
+            sums={"rebalances": 1},
+            maxima={"join_ms": join, "sync_ms": sync},
+        )
 
 
 def _joined_for(generation: Row) -> int:
@@ -335,32 +288,27 @@ def _took(generation: Row) -> int | None:
     return _joined_for(generation) + (generation.get("sync_ms") or 0)
 
 
-def _stuck(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
+def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     """Find rebalances longer than any member may take."""
+    generation, last = seen.generation, seen.memory.get("last") or {}
     took = _took(generation)
     if took is None or not generation.get("member_count"):
         return
-    timeouts = [
-        generation.get("rebalance_timeout_ms"),
-        (memory.get("last") or {}).get("rebalance_timeout_ms"),
-    ]
-    allowed = _allowed_ms(limits, max((t for t in timeouts if t), default=None))
+    timeouts = (row.get("rebalance_timeout_ms") for row in (generation, last))
+    allowed = _allowed_ms(seen.limits, max((t for t in timeouts if t), default=None))
     if took > allowed:
-        yield _hit(
+        aborted = _aborted_for_certain(generation)
+        yield Hit(
             "stuck_rebalance",
             WARNING,
-            generation,
+            *seen.span,
             sums={"rebalances": 1},
-            maxima={
-                "rebalance_ms": took,
-                "allowed_ms": allowed,
-                "aborted": _aborted_for_certain(generation),
-            },
+            maxima={"rebalance_ms": took, "allowed_ms": allowed, "aborted": aborted},
             last_values={"generation": generation["generation"]},
         )
 
 
-def _waiting(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
+def _tasks_wait(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
     """Find tasks of Connect that nobody runs for longer than their scheduled delay.
 
     The leader is to hand them out in the rebalance that the delay ends with, or before. What waits
@@ -395,24 +343,19 @@ def _waited(limits: Values, wait: Row, generation: Row, end: int | None) -> Iter
     allowed = wait["longest_ms"] + _allowed_ms(limits, wait["rebalance_timeout_ms"])
     if end is None or end - wait["since"] <= allowed:
         return
-    record, waited = _position(generation), end - wait["since"]
+    waited, tasks = end - wait["since"], wait["tasks"]
     yield Hit(
         "stuck_rebalance",
-        "",
         WARNING,
-        wait["since"],
-        end,
-        record,
-        record,
-        _TEN_MINUTES_MS,
+        *(wait["since"], end, Position.of(generation), _TEN_MINUTES_MS),
         label="tasks_wait",
         maxima={"waited_ms": waited, "allowed_ms": allowed, "rebalance_ms": waited},
         last_values={
             "delay_ms": wait["delay_ms"],
-            "waiting": len(wait["tasks"]),
+            "waiting": len(tasks),
             "leader": wait["leader"],
         },
-        lists={"tasks": wait["tasks"]},
+        lists={"tasks": tasks},
     )
 
 
@@ -427,99 +370,88 @@ def _allowed_ms(limits: Values, timeout: int | None) -> int:
     return round(longest * (1 + limit["tolerance"]))
 
 
-def _flapping(_: Row, limits: Values, generation: Row, changes: SlotChanges) -> Iterator[Hit]:
+def _member_flapping(seen: _Rebalance) -> Iterator[Hit]:
     """Find clients that leave and come back over and over."""
-    limit = limits["member_flapping"]
-    record, end = _position(generation), _ended(generation)
-    for client, returns in changes.returns.items():
-        times = len(returns)
-        if times < limit["returns_an_hour"]:
-            continue
-        first, offset, timestamp = returns[0]
-        yield Hit(
-            "member_flapping",
-            client,
-            CRITICAL if times >= limit["critical_an_hour"] else WARNING,
-            first,
-            end,
-            Position(record.partition, offset, timestamp),
-            record,
-            HOUR_MS,
-            sums={"returns": 1},
-            initial_sums={"returns": times},
-            maxima={"returns_in_an_hour": times},
-        )
+    limit, (_, ended, record) = seen.limits["member_flapping"], seen.span
+    for client, returns in seen.changes.returns.items():
+        times, (began, offset, timestamp) = len(returns), returns[0]
+        if times >= limit["returns_an_hour"]:
+            yield Hit(
+                "member_flapping",
+                CRITICAL if times >= limit["critical_an_hour"] else WARNING,
+                *(began, ended, record),
+                first=Position(record.partition, offset, timestamp),
+                subject=client,
+            ).counted("returns", times)
 
 
-def _leader(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
+def _leader_rejoin_loop(seen: _Rebalance) -> Iterator[Hit]:
     """Find leaders that start a rebalance again and again, though nobody came or went."""
-    if generation["cause"] != "leader_rejoined":
+    if seen.generation["cause"] != "leader_rejoined":
         return
-    at = _began(generation) or 0
-    seen: list[list[int | None]] = memory.setdefault("leader_rejoins", [])
-    seen[:] = [e for e in seen if (e[0] or 0) >= at - HOUR_MS]
-    seen.append([at, *_position(generation)])
-    times = len(seen)
-    if times < limits["leader_rejoin_loop"]["rejoins_an_hour"]:
-        return
-    yield Hit(
-        "leader_rejoin_loop",
-        generation.get("leader_client_id") or "",
-        WARNING,
-        int(seen[0][0] or 0),
-        _ended(generation),
-        Position(*seen[0][1:]),
-        _position(generation),
-        HOUR_MS,
-        sums={"rejoins": 1},
-        initial_sums={"rejoins": times},
-        maxima={"rejoins_in_an_hour": times},
-    )
+    at, ended, record = seen.span
+    hour: list[list[int | None]] = seen.memory.setdefault("leader_rejoins", [])
+    hour[:] = [e for e in hour if (e[0] or 0) >= at - HOUR_MS]
+    hour.append([at, *record])
+    began, *first = hour[0]
+    if len(hour) >= seen.limits["leader_rejoin_loop"]["rejoins_an_hour"]:
+        yield Hit(
+            "leader_rejoin_loop",
+            WARNING,
+            *(int(began or 0), ended, record),
+            first=Position(*first),
+            subject=seen.generation.get("leader_client_id") or "",
+        ).counted("rejoins", len(hour))
 
 
-def _recreated(memory: Row, _: Values, generation: Row, __: SlotChanges) -> Iterator[Hit]:
+def _group_recreated(seen: _Rebalance) -> Iterator[Hit]:
     """Find groups that were deleted, or expired, and made again."""
-    last = memory.get("last")
-    if generation["cause"] != "group_created" or last is None:
+    last = seen.memory.get("last")
+    if seen.generation["cause"] != "group_created" or last is None:
         return
     if last["generation"] == 0 and not last["member_count"]:
         return  # the coordinator's record of the empty new group, which the first join follows
-    yield _hit(
+    yield Hit(
         "group_recreated",
         INFO,
-        generation,
+        *seen.span,
         sums={"times": 1},
         last_values={
             "last_generation": last["generation"],
             "last_group_type": last["group_type"],
-            "group_type": generation["group_type"],
+            "group_type": seen.generation["group_type"],
         },
     )
 
 
-def _protocol(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
+def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
     """Find changes of the assignor, or of the whole protocol."""
-    last = memory.get("last")
+    generation, memory, at = seen.generation, seen.memory, seen.span[0]
+    last, is_conversion = memory.get("last"), generation["cause"] == "conversion"
     before, after = memory.get("protocol"), generation.get("protocol") or None
     if after is not None:  # a generation without members has none
         memory["protocol"] = after
-    if generation["cause"] == "conversion" and last is not None:
+    if is_conversion and last is not None:
         before, after = last.get("group_type"), generation["group_type"]
     if before is None or after is None or before == after:
         return
-    at = _began(generation) or 0
-    seen: list[int] = memory.setdefault("protocol_changes", [])
-    seen[:] = [t for t in seen if t >= at - HOUR_MS]
-    seen.append(at)
-    is_often = len(seen) >= limits["protocol_change"]["warning_an_hour"]
-    yield _hit(
+    hour: list[int] = memory.setdefault("protocol_changes", [])
+    hour[:] = [*(t for t in hour if t >= at - HOUR_MS), at]
+    is_often = len(hour) >= seen.limits["protocol_change"]["warning_an_hour"]
+    yield Hit(
         "protocol_change",
         WARNING if is_often else INFO,
-        generation,
-        label="conversion" if generation["cause"] == "conversion" else "assignor",
+        *seen.span,
+        label="conversion" if is_conversion else "assignor",
         sums={"changes": 1},
         lists={"listed_changes": [f"{before} to {after}"]},
     )
+
+
+_DETECTORS = (
+    *(_rebalance_storm, _aborted_rebalances, _slow_rebalance, _stuck_rebalance, _member_flapping),
+    *(_leader_rejoin_loop, _group_recreated, _protocol_change),
+)
 
 
 # -- conditions that last --------------------------------------------------------------------------
@@ -544,43 +476,38 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
 
 
 def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Iterator[Hit]:
-    record = _position(generation)
-
-    def holds(kind: str, subject: str, severity: str, **given: object) -> Hit:
-        gap = 10 * MINUTE_MS
-        return Hit(kind, subject, severity, start, end, record, record, gap, **given)  # type: ignore[arg-type]
-
+    lasting = start, end, Position.of(generation), _TEN_MINUTES_MS
     members = generation.get("member_count") or 0
+    most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
     is_connect = generation.get("protocol_type") == "connect"
     unit = {"unit": "task"} if is_connect else {}
     idle = generation.get("idle_members") or []
     # A worker of Connect that came back waits for its tasks, which the leader holds back for it.
     if idle and generation["group_type"] != "share" and not generation.get("delay_ms"):
-        many = len(idle) >= limits["idle_members"]["warning_share"] * members
+        is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
         if is_connect:
             # Connectors come and go, and workers wait for them; who runs no more than a connector
             # and its task has nothing that another could take over.
-            many &= (generation.get("most_partitions") or 0) > _CONNECTOR_AND_TASK
-        yield holds(
+            is_much &= (most or 0) > _CONNECTOR_AND_TASK
+        yield Hit(
             "idle_members",
-            "",
-            WARNING if many else INFO,
+            WARNING if is_much else INFO,
+            *lasting,
             maxima={"idle": len(idle), "member_count": members},
-            last_values={"partitions": generation.get("assigned_partitions"), **unit},
+            last_values={"partitions": total, **unit},
             lists={"members": list(idle)},
         )
     limit = limits["assignment_skew"]
-    most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
     if most and total and members > 1:
         mean = total / members
         if most > limit["times_the_mean"] * mean and most - mean >= limit["least_difference"]:
-            yield holds(
+            yield Hit(
                 "assignment_skew",
-                "",
                 WARNING,
+                *lasting,
                 maxima={"most_partitions": most},
                 last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
-    subscriptions = generation.get("subscriptions") or 0
-    if subscriptions > 1:
-        yield holds("mixed_subscriptions", "", INFO, maxima={"subscriptions": subscriptions})
+    if (subscriptions := generation.get("subscriptions") or 0) > 1:
+        maxima = {"subscriptions": subscriptions}
+        yield Hit("mixed_subscriptions", INFO, *lasting, maxima=maxima)

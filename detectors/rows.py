@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from detectors.model import Episode, Row
     from detectors.thresholds import Values
 
+_FIRST_RECORD = ("first_record_partition", "first_record_offset", "first_record_timestamp")
+_LAST_RECORD = ("last_record_partition", "last_record_offset", "last_record_timestamp")
+
 
 def anomaly_rows(
     settled: Iterable[Episode],
@@ -40,15 +43,9 @@ def anomaly_row(
     now: int,
     is_settled: bool,
 ) -> Row:
-    """Return the row of an episode.
+    """Return the row of an episode, of a group or, if `group_id` is None, of the log.
 
-    Args:
-        episode: the episode.
-        cluster: the cluster it happened in.
-        group_id: the group it is of; None if it is of the log.
-        limits: the thresholds that held.
-        now: time of the log.
-        is_settled: whether no later run can change it.
+    If it is settled, no later run can change it.
     """
     evidence = nested(episode.evidence)
     values = {
@@ -59,8 +56,6 @@ def anomaly_row(
         "of": name(group_id or ""),
         "when": window(episode.started_at, episode.ended_at),
     }
-    first_partition, first_offset, first_at = episode.first
-    last_partition, last_offset, last_at = episode.last
     return {
         "anomaly_id": anomaly_id(
             cluster, episode.kind, group_id or "", episode.subject, episode.started_at
@@ -76,12 +71,8 @@ def anomaly_row(
         "summary": summary(episode.kind, values),
         "evidence": orjson.dumps(evidence).decode(),
         "thresholds": orjson.dumps(limits.get(episode.kind, {})).decode(),
-        "first_record_partition": first_partition,
-        "first_record_offset": first_offset,
-        "first_record_timestamp": first_at,
-        "last_record_partition": last_partition,
-        "last_record_offset": last_offset,
-        "last_record_timestamp": last_at,
+        **dict(zip(_FIRST_RECORD, episode.first, strict=True)),
+        **dict(zip(_LAST_RECORD, episode.last, strict=True)),
         "is_settled": is_settled,
     }
 

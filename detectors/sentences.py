@@ -1,8 +1,14 @@
-"""Says in a sentence what an anomaly is."""
+"""Says in a sentence what an anomaly is.
+
+A sentence has evidence in braces, ``{name:form}``: a form of `_FORMS`, ``one/many`` words by a
+number, or Python's own format. Of ``[alternatives|in|brackets]`` the first counts whose evidence is
+there, and says something; ``[name?text]`` asks for a label, or for evidence that it does not show.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,13 +16,97 @@ if TYPE_CHECKING:
 
     from detectors.model import Row
 
-_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-_TRIGGERS = {
-    "slow_members": "members that leave one to three times their max.poll.interval.ms after they"
-    " joined, as those that exceed it do",
-    "crash_loop": "members that die and are replaced",
-    "short_lived_members": "members that leave soon after they joined",
+# By kind, the most important first, and by kind and label where a label has its own sentence.
+_SENTENCES = {
+    "rebalance_storm": "{of} rebalanced {rebalances:# time} in {ms:duration} ({when}). Cause:"
+    " [slow_members?members that leave one to three times their max.poll.interval.ms after they"
+    " joined, as those that exceed it do ({causes:causes})|crash_loop?members that die and are"
+    " replaced ({causes:causes})|short_lived_members?members that leave soon after they joined"
+    " ({causes:causes})|{causes:causes}]. No deployment or scale-out explains these"
+    "[; {explained:# other rebalance} had such a reason].",
+    "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
+    " ({when}).",
+    "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [members took"
+    " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
+    " at what the slowest member does between two polls and its leader|members took"
+    " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
+    "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
+    "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
+    " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the"
+    " member that all wait for.",
+    "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
+    " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the member"
+    " that all wait for.",
+    "stuck_rebalance tasks_wait": "[{waiting:# task} ({tasks:some})|Tasks] of {of}"
+    " {waiting:has/have} had no worker for {waited_ms:duration} since one was lost ({when}); the"
+    " leader was to hand them out after {delay_ms:duration}, and puts them off again. Restart the"
+    " leader[, {leader:name}].",
+    "member_flapping": "Member {subject:name} of {of} [restarted?({clients:some}) was restarted in"
+    " its own place|left and rejoined] {returns:# time} in {ms:duration} ({when}). Read its logs at"
+    " those times.",
+    "static_member_fencing": "[{clients:both} of {of} share|Two clients of {of} on one machine,"
+    " both {clients:some}, may share] group.instance.id {subject:name}: it was taken over"
+    " {replacements:# time} in {ms:duration} ({when}). Give each an id of its own.",
+    "leader_rejoin_loop": "The leader of {of}[, {subject:name},] started {rejoins:# rebalance}"
+    " although no member joined or left ({when}).",
+    "group_recreated": "{of} was deleted or expired at generation {last_generation}, and was"
+    " created again[ with the {group_type:unlike last_group_type} protocol instead of the"
+    " {last_group_type} protocol] ({when}).",
+    "protocol_change": "The [conversion?protocol|assignor] of {of} changed from"
+    " {listed_changes:then} ({when}).",
+    "idle_members": "{idle:,.0f} of {member_count:# member} of {of} had no [{unit}|partition] for"
+    " {ms:duration} ({when}).",
+    "orphan_topic": "{of} subscribes to {subject:name}, but no member was assigned a partition of"
+    " it for {ms:duration} ({when}).",
+    "orphan_topic deleted": "{subject:name} was deleted while {of} subscribed to it[, and it did so"
+    " for {ms:lasting} more] ({when})[; {partitions:# offset} went with it].",
+    "orphan_topic abandoned": "{of} holds [{partitions:# offset}|0 offsets] of {subject:name}"
+    "[, {lag:# record} behind], but no member subscribed to it for {ms:duration} ({when}).",
+    "assignment_skew": "One member of {of} owned {most_partitions:,.0f} [{unit}|partition]"
+    "{most_partitions:/s}; the mean of its {member_count:# member} is {mean_partitions} ({when}).",
+    "mixed_subscriptions": "Members of {of} subscribed to {subscriptions} different sets of topics"
+    " ({when}).",
+    "offset_rewind": "{of} committed a smaller offset {rewinds:# time}[after_rebalance? after a"
+    " rebalance] ({when}), {offsets:# offset} of {partitions:# partition} in all:"
+    " {moves:some partitions}[, what {remembered:some} had committed last as its owner before]."
+    " These records are read again.",
+    "offset_jump": "{of} skipped {offsets:# offset} in {jumps:# commit} ({when}): {moves:some}."
+    " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
+    "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
+    " no members ({when}): {resets:some partitions}.",
+    "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
+    " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|Whether records"
+    " waited is not known].",
+    "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
+    " ({when}), while another group was at {other_offset:,}.",
+    "commit_storm": "{of} committed {commits:# time} in {ms:duration} ({when}), up to"
+    " {commits_a_partition_and_minute:,} times per partition and minute.[perhaps_transactions?"
+    " Exactly-once does so by default; whether these are transactions is not known.]",
+    "hot_partition": "Partition {subject} of the offsets topic took {share:.0%} of all commits of"
+    " an hour ({when}), most of them from {group:name}.",
+    "stale_group": "{of} has had no member and no commit for {idle_ms:duration}; it still holds"
+    " {partitions:# offset}.",
+    "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
+    " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
+    " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",
+    "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
+    "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"
+    " {began_again:some}.",
+    "coverage_gap": "{offsets:# offset} of partition {subject} of the offsets topic"
+    " {offsets:was/were} [truncated?deleted from the log|{label}] before {offsets:it/they} could be"
+    " ingested.",
+    "cleaner_stalled": "The log cleaner leaves old records in partition {subject} of the offsets"
+    " topic: {superseded_share:.0%} of {records:# record} that are old enough are superseded.",
+    "oversized_record": "{of} wrote a {record_type} record of {bytes:,} bytes ({when}).",
+    "misplaced_record": "{records:# record} of {of} in partition {subject} of the offsets topic,"
+    " while the group's id hashes to partition {expected_partition}.",
+    "undecodable_records": "{records:# record} in partition {subject} of the offsets topic cannot"
+    " be decoded: {error}",
 }
+
+KINDS = tuple(kind for kind in _SENTENCES if " " not in kind)
+"""All kinds of anomalies, the most important first."""
+
 _CAUSES = {
     "group_created": "the first members joined",
     "new_member": "a new member joined",
@@ -31,18 +121,68 @@ _CAUSES = {
     "coordinator_failover_suspected": "the coordinator may have changed",
     "unknown": "for an unknown reason",
 }
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _LONGEST_NAME = 80
+_ALTERNATIVES, _EVIDENCE = re.compile(r"\[(.*?)\]"), re.compile(r"\{(\w+)(?::(.*?))?\}")
 
 
 def summary(kind: str, evidence: Row) -> str:
-    """Return the sentence.
+    """Return the sentence of an anomaly.
 
-    Args:
-        kind: the kind of the anomaly.
-        evidence: its evidence, with `subject`, `label`, `ms`, how long it lasted, `of`, the group's
-            `name`, and `when`, its `window`.
+    Its evidence has `subject`, `label`, `ms`, how long it lasted, `of`, the group's `name`, and
+    `when`, its `window`, as well.
     """
-    return _SENTENCES[kind](evidence)
+    sentence = _SENTENCES.get(f"{kind} {evidence['label']}") or _SENTENCES[kind]
+    chosen = _ALTERNATIVES.sub(lambda part: _chosen(part[1], evidence), sentence)
+    return _EVIDENCE.sub(lambda part: _shown(part[1], part[2] or "", evidence), chosen)
+
+
+def _chosen(alternatives: str, evidence: Row) -> str:
+    for alternative in alternatives.split("|"):
+        asked, is_asked, text = alternative.rpartition("?")
+        needed = [(asked, "")] if is_asked else _EVIDENCE.findall(alternative)
+        if all(
+            name == evidence["label"] or (evidence.get(name) and _shown(name, form, evidence))
+            for name, form in needed
+        ):
+            return text
+    return ""
+
+
+def _shown(name: str, form: str, evidence: Row) -> str:
+    value, (word, _, given) = evidence[name], form.partition(" ")
+    if word in _FORMS:
+        return _FORMS[word](value, given, evidence)
+    if "/" in word:
+        return word.split("/")[int(value != 1)]
+    return format(value, word)
+
+
+def _some(names: list[str], known: str, evidence: Row) -> str:
+    """Name a few; `known` is how many there are, where not all are listed."""
+    rest = max(len(names), evidence.get(known, 0)) - 3
+    return ", ".join(map(name, names[:3])) + (f" and {rest:,.0f} more" if rest > 0 else "")
+
+
+def _causes(causes: dict[str, int], _: str, evidence: Row) -> str:
+    most = sorted(causes.items(), key=lambda c: -c[1])[:3]
+    seen = [f"{_CAUSES.get(cause, cause)} {count(n, 'time')}" for cause, n in most]
+    if (aborted := evidence["rebalances"] - sum(causes.values())) > 0:
+        seen.append(f"{count(aborted, 'attempt')} aborted")
+    return ", ".join(seen)
+
+
+_FORMS: dict[str, Callable[[Any, str, Row], str]] = {
+    "#": lambda number, noun, _: count(number, noun),
+    "name": lambda text, *_: name(text),
+    "some": _some,
+    "both": lambda names, *_: " and ".join(map(name, names[:2])) if len(names) > 1 else "",
+    "then": lambda names, *_: ", then from ".join(map(name, names[:3])),
+    "unlike": lambda text, other, evidence: "" if text == evidence.get(other) else text,
+    "duration": lambda ms, *_: duration(ms),
+    "lasting": lambda ms, *_: duration(ms) if ms >= _SECOND else "",
+    "causes": _causes,
+}
 
 
 def name(text: str) -> str:
@@ -80,309 +220,3 @@ def duration(ms: float) -> str:
 def count(number: float, noun: str) -> str:
     """Return a number with its noun."""
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
-
-
-def _some(names: list[str], known: float = 0) -> str:
-    """Name a few; `known`: how many there are, where not all are listed."""
-    rest = max(len(names), known) - 3
-    return ", ".join(map(name, names[:3])) + (f" and {rest:,.0f} more" if rest > 0 else "")
-
-
-def _storm(e: Row) -> str:
-    causes = sorted(e.get("causes", {}).items(), key=lambda c: -c[1])
-    seen = ", ".join(f"{_CAUSES.get(c, c)} {count(n, 'time')}" for c, n in causes[:3])
-    aborted = e["rebalances"] - sum(e.get("causes", {}).values())
-    if aborted > 0:
-        seen += f", {count(aborted, 'attempt')} aborted"
-    cause = f"{_TRIGGERS[e['label']]} ({seen})" if e["label"] in _TRIGGERS else seen
-    explained = e.get("explained", 0)
-    rest = f"; {count(explained, 'other rebalance')} had such a reason" if explained else ""
-    return (
-        f"{e['of']} rebalanced {count(e['rebalances'], 'time')} in {duration(e['ms'])}"
-        f" ({e['when']}). Cause: {cause}. No deployment or scale-out explains these{rest}."
-    )
-
-
-def _aborted(e: Row) -> str:
-    return (
-        f"{e['of']} started {count(e['aborted'], 'rebalance')} again before all members had"
-        f" finished ({e['when']})."
-    )
-
-
-def _slow(e: Row) -> str:
-    parts, steps = [], []
-    if e["join_ms"]:
-        parts.append(f"members took {duration(e['join_ms'])} at least to join")
-        steps.append("what the slowest member does between two polls")
-    if e["sync_ms"]:
-        parts.append(f"the assignment took up to {duration(e['sync_ms'])}")
-        steps.append("the members' logs" if not steps else "its leader")
-    return (
-        f"{e['of']} had {count(e['rebalances'], 'slow rebalance')} ({e['when']}):"
-        f" {', and '.join(parts)}. Look at {' and '.join(steps)}."
-    )
-
-
-def _stuck(e: Row) -> str:
-    if e["label"] == "tasks_wait":
-        tasks = f"{count(e['waiting'], 'task')} ({_some(e['tasks'])})" if e["waiting"] else "Tasks"
-        verb = "has" if e["waiting"] == 1 else "have"
-        leader = f"the leader, {name(e['leader'])}" if e["leader"] else "the leader"
-        return (
-            f"{tasks} of {e['of']} {verb} had no worker for {duration(e['waited_ms'])} since one"
-            f" was lost ({e['when']}); the leader was to hand them out after"
-            f" {duration(e['delay_ms'])}, and puts them off again. Restart {leader}."
-        )
-    allowed = f"its members' rebalance timeout allows {duration(e['allowed_ms'])}"
-    if e["label"] == "still_rebalancing":
-        took = f"has been in {e['state']} for {duration(e['rebalance_ms'])}"
-    else:
-        took = f"took {duration(e['rebalance_ms'])} to rebalance"
-        if e.get("aborted"):
-            took += f", with {count(e['aborted'], 'attempt')} aborted"
-    return f"{e['of']} {took} ({e['when']}); {allowed}. Look for the member that all wait for."
-
-
-def _flapping(e: Row) -> str:
-    again = "left and rejoined"
-    if e["label"] == "restarted":
-        again = f"({_some(e['clients'])}) was restarted in its own place"
-    return (
-        f"Member {name(e['subject'])} of {e['of']} {again} {count(e['returns'], 'time')}"
-        f" in {duration(e['ms'])} ({e['when']}). Read its logs at those times."
-    )
-
-
-def _fencing(e: Row) -> str:
-    who = f"Two clients of {e['of']} on one machine, both {name(e['clients'][0])}, may share"
-    if len(e["clients"]) > 1:
-        who = f"{' and '.join(map(name, e['clients'][:2]))} of {e['of']} share"
-    return (
-        f"{who} group.instance.id {name(e['subject'])}: it was taken over"
-        f" {count(e['replacements'], 'time')} in {duration(e['ms'])} ({e['when']})."
-        " Give each an id of its own."
-    )
-
-
-def _leader(e: Row) -> str:
-    leader = f", {name(e['subject'])}," if e["subject"] else ""
-    return (
-        f"The leader of {e['of']}{leader} started {count(e['rejoins'], 'rebalance')}"
-        f" although no member joined or left ({e['when']})."
-    )
-
-
-def _recreated(e: Row) -> str:
-    before, now = e.get("last_group_type"), e.get("group_type")
-    is_other = before is not None and now is not None and before != now
-    protocol = f" with the {now} protocol instead of the {before} protocol" if is_other else ""
-    return (
-        f"{e['of']} was deleted or expired at generation {e['last_generation']}, and was created"
-        f" again{protocol} ({e['when']})."
-    )
-
-
-def _protocol(e: Row) -> str:
-    what = "protocol" if e["label"] == "conversion" else "assignor"
-    changes = ", then from ".join(map(name, e["listed_changes"][:3]))
-    return f"The {what} of {e['of']} changed from {changes} ({e['when']})."
-
-
-def _idle(e: Row) -> str:
-    return (
-        f"{e['idle']:,.0f} of {count(e['member_count'], 'member')} of {e['of']} had no {_unit(e)}"
-        f" for {duration(e['ms'])} ({e['when']})."
-    )
-
-
-def _unit(e: Row) -> str:
-    return str(e.get("unit") or "partition")
-
-
-def _orphan(e: Row) -> str:
-    if e["label"] == "deleted":
-        went = f"; {count(e['partitions'], 'offset')} went with it" if e.get("partitions") else ""
-        more = f", and it did so for {duration(e['ms'])} more" if e["ms"] >= _SECOND else ""
-        return (
-            f"{name(e['subject'])} was deleted while {e['of']} subscribed to it{more}"
-            f" ({e['when']}){went}."
-        )
-    if e["label"] == "abandoned":
-        lag = f", {count(e['lag'], 'record')} behind" if e.get("lag") else ""
-        return (
-            f"{e['of']} holds {count(e.get('partitions', 0), 'offset')} of {name(e['subject'])}"
-            f"{lag}, but no member subscribed to it for {duration(e['ms'])} ({e['when']})."
-        )
-    return (
-        f"{e['of']} subscribes to {name(e['subject'])}, but no member was assigned a partition of"
-        f" it for {duration(e['ms'])} ({e['when']})."
-    )
-
-
-def _skew(e: Row) -> str:
-    return (
-        f"One member of {e['of']} owned {count(e['most_partitions'], _unit(e))}; the mean of its"
-        f" {count(e['member_count'], 'member')} is {e['mean_partitions']} ({e['when']})."
-    )
-
-
-def _mixed(e: Row) -> str:
-    return (
-        f"Members of {e['of']} subscribed to {e['subscriptions']} different sets of topics"
-        f" ({e['when']})."
-    )
-
-
-def _rewind(e: Row) -> str:
-    after = " after a rebalance" if e["label"] == "after_rebalance" else ""
-    own = ""
-    if remembered := e.get("remembered"):
-        own = f", what {_some(remembered)} had committed last as its owner before"
-    return (
-        f"{e['of']} committed a smaller offset {count(e['rewinds'], 'time')}{after} ({e['when']}),"
-        f" {count(e['offsets'], 'offset')} of {count(e['partitions'], 'partition')} in all:"
-        f" {_some(e['moves'], e['partitions'])}{own}. These records are read again."
-    )
-
-
-def _jump(e: Row) -> str:
-    return (
-        f"{e['of']} skipped {count(e['offsets'], 'offset')} in {count(e['jumps'], 'commit')}"
-        f" ({e['when']}): {_some(e['moves'])}. Nobody reads so many in that time: look for a seek,"
-        " or auto.offset.reset=latest."
-    )
-
-
-def _reset(e: Row) -> str:
-    return (
-        f"Somebody set offsets of {count(e['partitions'], 'partition')} of {e['of']} {e['label']}"
-        f" while it had no members ({e['when']}): {_some(e['resets'], e['partitions'])}."
-    )
-
-
-def _stall(e: Row) -> str:
-    known = {
-        "records_wait": f"{count(e['lag'], 'record')} waited.",
-        "nothing_to_read": "There was nothing to read.",
-    }
-    waited = known.get(e["label"], "Whether records waited is not known.")
-    return (
-        f"{e['of']} had members, but committed nothing for {duration(e['pause_ms'])}"
-        f" ({e['when']}). {waited}"
-    )
-
-
-def _no_progress(e: Row) -> str:
-    return (
-        f"{e['of']} committed offset {e['committed_offset']:,} of {name(e['subject'])}"
-        f" {count(e['commits'], 'time')} ({e['when']}), while another group was at"
-        f" {e['other_offset']:,}."
-    )
-
-
-def _commit_storm(e: Row) -> str:
-    text = (
-        f"{e['of']} committed {count(e['commits'], 'time')} in {duration(e['ms'])} ({e['when']}),"
-        f" up to {e['commits_a_partition_and_minute']:,} times per partition and minute."
-    )
-    if e["label"] == "perhaps_transactions":
-        text += " Exactly-once does so by default; whether these are transactions is not known."
-    return text
-
-
-def _hot(e: Row) -> str:
-    return (
-        f"Partition {e['subject']} of the offsets topic took {e['share']:.0%} of all commits of an"
-        f" hour ({e['when']}), most of them from {name(e['group'])}."
-    )
-
-
-def _stale(e: Row) -> str:
-    return (
-        f"{e['of']} has had no member and no commit for {duration(e['idle_ms'])}; it still holds"
-        f" {count(e['partitions'], 'offset')}."
-    )
-
-
-def _expired(e: Row) -> str:
-    number = e.get("partitions") or e.get("came_back", 0)
-    text = f"{count(number, 'offset')} of {e['of']} expired"
-    if e.get("perhaps_deleted"):
-        text += f" or {'was' if number == 1 else 'were'} deleted"
-    if e["label"] == "still_needed":
-        return f"{text}, and the group came back ({e['when']}): {_some(e['began_again'])}."
-    used = {
-        "group_in_use": " while it had members",
-        "not_subscribed": ", of topics that no member subscribes to",
-    }.get(e["label"], "")
-    return f"{text}{used}, {duration(e['idle_ms'])} after the last commit ({e['when']})."
-
-
-def _coverage(e: Row) -> str:
-    why = "deleted from the log" if e["label"] == "truncated" else e["label"]
-    was, they = ("was", "it") if e["offsets"] == 1 else ("were", "they")
-    return (
-        f"{count(e['offsets'], 'offset')} of partition {e['subject']} of the offsets topic {was}"
-        f" {why} before {they} could be ingested."
-    )
-
-
-def _cleaner(e: Row) -> str:
-    return (
-        f"The log cleaner leaves old records in partition {e['subject']} of the offsets topic:"
-        f" {e['superseded_share']:.0%} of {count(e['records'], 'record')} that are old enough"
-        " are superseded."
-    )
-
-
-def _oversized(e: Row) -> str:
-    return f"{e['of']} wrote a {e['record_type']} record of {e['bytes']:,} bytes ({e['when']})."
-
-
-def _misplaced(e: Row) -> str:
-    return (
-        f"{count(e['records'], 'record')} of {e['of']} in partition {e['subject']} of the offsets"
-        f" topic, while the group's id hashes to partition {e['expected_partition']}."
-    )
-
-
-def _undecodable(e: Row) -> str:
-    return (
-        f"{count(e['records'], 'record')} in partition {e['subject']} of the offsets topic cannot"
-        f" be decoded: {e['error']}"
-    )
-
-
-_SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "rebalance_storm": _storm,
-    "aborted_rebalances": _aborted,
-    "slow_rebalance": _slow,
-    "stuck_rebalance": _stuck,
-    "member_flapping": _flapping,
-    "static_member_fencing": _fencing,
-    "leader_rejoin_loop": _leader,
-    "group_recreated": _recreated,
-    "protocol_change": _protocol,
-    "idle_members": _idle,
-    "orphan_topic": _orphan,
-    "assignment_skew": _skew,
-    "mixed_subscriptions": _mixed,
-    "offset_rewind": _rewind,
-    "offset_jump": _jump,
-    "offset_reset": _reset,
-    "commit_stall": _stall,
-    "no_progress": _no_progress,
-    "commit_storm": _commit_storm,
-    "hot_partition": _hot,
-    "stale_group": _stale,
-    "offsets_expired": _expired,
-    "coverage_gap": _coverage,
-    "cleaner_stalled": _cleaner,
-    "oversized_record": _oversized,
-    "misplaced_record": _misplaced,
-    "undecodable_records": _undecodable,
-}
-
-KINDS = tuple(_SENTENCES)
-"""All kinds of anomalies, the most important first."""

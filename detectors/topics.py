@@ -14,96 +14,70 @@ generations and its tombstones, so that both are followed together, in the order
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
+from detectors.memberships import keeps_offsets
 from detectors.model import MINUTE_MS, Hit, Position
 from schemas.gold import INFO, WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from detectors.model import Findings, Row
-    from detectors.thresholds import Values
+    from detectors.model import Row, Track
 
 KIND = "orphan_topic"
 DELETED, ABANDONED = "deleted", "abandoned"
-FIRST = "first"
-"""Name of the event of the first commit of a partition, beside those of moves."""
 _GAP_MS = 10 * MINUTE_MS
 # The tombstones of a topic's partitions are one write; of a broker with ZooKeeper, some writes.
 _AT_ONCE_MS = 10_000
 # A member may see that a topic is gone, and join without it, before the coordinator does.
 _SOONER_MS = 5_000
-_EVENTS = ("deleted", "returned", FIRST)
+# The moves that mean something here, beside the first commit of a partition.
+_EVENTS = ("deleted", "returned")
+_EVENT_COLUMNS = (
+    *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
+    *("record_partition", "record_offset"),
+)
 
 
-def event_of(move: Row) -> Row | None:
-    """Return what a row of offset_moves means here; None if nothing."""
-    if move["move"] not in _EVENTS:
-        return None
-    names = ("topic", "topic_partition", "move", "at", "previous_offset", "previous_at")
-    return {n: move[n] for n in (*names, "record_partition", "record_offset")}
+def events_of(move: Row) -> list[Row]:
+    """Return what a row of offset_moves means here: one event, or none."""
+    return [{n: move[n] for n in _EVENT_COLUMNS}] if move["move"] in _EVENTS else []
 
 
 def first_commits(row: Row) -> Iterable[Row]:
-    """Return the events of the partitions that were committed.
-
-    Args:
-        row: topic, record_partition, and firsts: of each partition that was committed, its number
-            and the position of the first of the commits.
-    """
+    """Return the events of the partitions of a topic that were committed."""
     for first in row["firsts"]:
         yield {
             "topic": row["topic"],
             "topic_partition": first["topic_partition"],
-            "move": FIRST,
+            "move": "first",
             "record_partition": row["record_partition"],
             "record_offset": first["record_offset"],
         }
 
 
-def keeps_offsets(generation: Row) -> bool:
-    """Return whether the coordinator is one that lets no offset expire that members subscribe to.
-
-    Brokers from 2.1 on do. They are those that write when a classic group began to wait for its
-    leader, so that the end of the join phase is exact.
-    """
-    return generation["group_type"] != "classic" or (
-        generation.get("join_completed_at") is not None
-        and generation.get("join_completed_at") == generation.get("join_completed_at_min")
-    )
-
-
+@dataclass
 class News:
     """What became known of the topics of a group.
 
     Attributes:
-        generations: the settled rows of group_generations, in order, their times in epoch
-            milliseconds.
-        events: what `event_of` and `first_commits` give.
+        generations: the settled rows of group_generations, in order.
+        events: what `events_of` and `first_commits` give.
         lags: samples of the lag, with `at`, and `topics`: of each topic its name and lag.
     """
 
-    def __init__(self) -> None:
-        self.generations: list[Row] = []
-        self.events: list[Row] = []
-        self.lags: list[Row] = []
+    generations: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    lags: list[Row] = field(default_factory=list)
 
 
-def settle(
-    memory: Row, limits: Values, findings: Findings, news: News, changing: list[Row]
-) -> None:
-    """Take what is new of a group, up to the generations that may still change.
-
-    Args:
-        memory: what is kept of the topics; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
-        news: what is new.
-        changing: the rows of group_generations that are not settled, in order.
-    """
-    follower = _Follower(memory, limits, findings)
+def settle(track: Track, news: News, changing: list[Row]) -> None:
+    """Take what is new of a group, up to the generations that may still change, in their order."""
+    memory, follower = track.memory, _Follower(track)
     follower.sample(news.lags)
     for generation in (*news.generations, *changing):
         follower.place(generation["record_partition"])
@@ -111,7 +85,7 @@ def settle(
     followers = [*news.generations[1:], next(iter(changing), None)]
     for generation, following in zip(news.generations, followers, strict=False):
         waiting = follower.pass_by(waiting, generation)
-        waiting = follower.follow(generation, generation["ended_at"], waiting, following)
+        waiting = follower.take(generation, generation["ended_at"], waiting, following)
         memory["clock"] = max(generation["ended_at"] or 0, memory.get("clock", 0))
     waiting = follower.pass_by(waiting, next(iter(changing), None))
     if waiting:
@@ -119,34 +93,16 @@ def settle(
     follower.forget_samples(changing[-1] if changing else None)
 
 
-def look_ahead(
-    memory: Row, limits: Values, findings: Findings, generations: list[Row], now: int
-) -> None:
-    """Take the generations that may still change, as of now; call it after `settle`.
-
-    Args:
-        memory: what `settle` keeps; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
-        generations: the rows of group_generations that are not settled, in order.
-        now: time of the log in epoch milliseconds.
-    """
-    follower = _Follower(memory, limits, findings)
-    waiting = memory.pop("pending", [])
-    for generation, following in zip_longest(generations, generations[1:]):
+def look_ahead(track: Track, changing: list[Row], now: int) -> None:
+    """Take the generations that may still change, as of the log's time; call it after `settle`."""
+    follower, waiting = _Follower(track), track.memory.pop("pending", [])
+    for generation, following in zip_longest(changing, changing[1:]):
         end = now if generation["ended_at"] is None else generation["ended_at"]
-        waiting = follower.follow(generation, end, waiting, following)
+        waiting = follower.take(generation, end, waiting, following)
 
 
 class _Orphan(NamedTuple):
-    """A topic that is an orphan while a generation is in force.
-
-    Attributes:
-        label: why, see above.
-        since: since when, in epoch milliseconds.
-        record: the record that shows it.
-        members: how many the group has.
-    """
+    """Why a topic is an orphan in a generation, since when, by which record, and for how many."""
 
     label: str | None
     since: int
@@ -163,15 +119,17 @@ class _Follower:
     topics that were deleted; `assigned` and `subscribed`, the topics of the generation before;
     `partitions` of the log, in the order in which the group's records were in them; `is_partial`,
     whether generations before the first one are not known; `samples` of the lag that belong to the
-    newest generation.
+    newest generation. While a generation is taken, `_orphans` are the topics that are it by then.
     """
 
-    def __init__(self, memory: Row, limits: Values, findings: Findings) -> None:
-        self._memory, self._limits, self._findings = memory, limits, findings
+    def __init__(self, track: Track) -> None:
+        memory, self._limits, self._findings = track
+        self._memory = memory
         self._topics: dict[str, Row] = memory.setdefault("topics", {})
         self._missing: list[str] = memory.setdefault("missing", [])
         self._samples: dict[str, list[list[int]]] = memory.setdefault("samples", {})
         self._partitions: list[int] = memory.setdefault("partitions", [])
+        self._orphans: dict[str, _Orphan] = {}
 
     # -- order -------------------------------------------------------------------------------------
 
@@ -185,14 +143,19 @@ class _Follower:
         partition, known = row["record_partition"], self._partitions
         return known.index(partition) if partition in known else -1, row["record_offset"]
 
+    def _split(self, events: list[Row], until: Row | None) -> tuple[list[Row], list[Row]]:
+        """Return the events before a generation, and the others."""
+        if until is None:
+            return events, []
+        behind = bisect_left(events, self.position(until), key=self.position)
+        return events[:behind], events[behind:]
+
     def pass_by(self, events: list[Row], until: Row | None) -> list[Row]:
         """Take the events before a generation that belong to none; return the others."""
-        end = None if until is None else self.position(until)
-        for number, event in enumerate(events):
-            if end is not None and self.position(event) >= end:
-                return events[number:]
+        before, rest = self._split(events, until)
+        for event in before:
             self._note(event)
-        return []
+        return rest
 
     # -- lag ---------------------------------------------------------------------------------------
 
@@ -204,11 +167,10 @@ class _Follower:
                     seen = self._samples.setdefault(of_topic["topic"], [])
                     seen.append([row["at"], of_topic["lag"]])
 
-    def _samples_until(self, end: int, orphans: Mapping[str, _Orphan]) -> None:
+    def _samples_until(self, end: int) -> None:
         """Hand the samples up to a time to the topics that are abandoned, and forget them."""
         for topic, samples in list(self._samples.items()):
-            orphan = orphans.get(topic)
-            if orphan is not None and orphan.label == ABANDONED:
+            if self._label(topic) == ABANDONED:
                 taken = [s for s in samples if s[0] <= end]
                 self._topics[topic]["lag"][1:] = taken[-1:] if self._topics[topic]["lag"] else taken
             self._samples[topic] = [s for s in samples if s[0] > end]
@@ -224,45 +186,38 @@ class _Follower:
 
     # -- a generation ------------------------------------------------------------------------------
 
-    def follow(
+    def take(
         self, generation: Row, end: int | None, events: list[Row], following: Row | None
     ) -> list[Row]:
         """Take a generation and the events while it is in force; return those behind it."""
         start, members = generation.get("stable_at"), generation.get("member_count")
         if members and (start is None or end is None):
             return self.pass_by(events, following)  # not known yet: what is open stays open
-        orphans: dict[str, _Orphan] = {}
-        if members:
-            orphans = self._begin(generation, int(start or 0))
-        until, rest = None if following is None else self.position(following), 0
-        for event in events:
-            if until is not None and self.position(event) >= until:
-                break
-            rest += 1
+        self._orphans = self._begin(generation, int(start or 0)) if members else {}
+        during, rest = self._split(events, following)
+        for event in during:
             tombstones = self._note(event)
             if members and event.get("at") is not None:
-                self._take(event, generation, tombstones, orphans)
+                self._take_event(event, generation, tombstones)
         if end is not None:
-            self._samples_until(end, orphans)
-            for topic, orphan in orphans.items():
+            self._samples_until(end)
+            for topic, orphan in self._orphans.items():
                 self._found(topic, orphan, max(orphan.since, end))
-        self._findings.end_others({KIND: set(orphans)})
-        self._missing[:] = [topic for topic, found in orphans.items() if found.label == DELETED]
-        subscribed, unassigned = (
-            generation.get(n) for n in ("subscribed_topics", "unassigned_topics")
-        )
-        self._memory["subscribed"] = subscribed or []
+        self._findings.end_others({KIND: self._orphans})
+        self._missing[:] = [topic for topic in self._orphans if self._label(topic) == DELETED]
+        subscribed = generation.get("subscribed_topics") or []
+        unassigned = generation.get("unassigned_topics")
+        self._memory["subscribed"] = subscribed
         self._memory["assigned"] = (
-            [] if unassigned is None else [t for t in subscribed or () if t not in unassigned]
+            [] if unassigned is None else [t for t in subscribed if t not in unassigned]
         )
-        return events[rest:]
+        return rest
 
     def _begin(self, generation: Row, start: int) -> dict[str, _Orphan]:
         """Return the topics that are orphans from the start of a generation on."""
         memory, subscribed = self._memory, generation.get("subscribed_topics")
         memory.setdefault("is_partial", generation["cause"] == "unknown")
-        names = ("record_partition", "record_offset", "record_timestamp")
-        record, members = Position(*(generation[n] for n in names)), generation["member_count"]
+        record, members = Position.of(generation), generation["member_count"]
         # There the coordinator itself assigns all partitions that there are.
         by_coordinator = generation["group_type"] in ("consumer", "share")
         before = memory.get("assigned", ()) if by_coordinator else ()
@@ -280,35 +235,28 @@ class _Follower:
                 orphans[topic] = _Orphan(ABANDONED, start, record, members)
         return orphans
 
-    def _take(
-        self,
-        event: Row,
-        generation: Row,
-        tombstones: list[Row],
-        orphans: dict[str, _Orphan],
-    ) -> None:
+    def _label(self, topic: str) -> str | None:
+        orphan = self._orphans.get(topic)
+        return None if orphan is None else orphan.label
+
+    def _take_event(self, event: Row, generation: Row, tombstones: list[Row]) -> None:
         """Take what happens to the offsets of a topic while members are there.
 
-        Args:
-            event: what happens.
-            generation: the generation in force.
-            tombstones: those that the topic's last offsets went with; none if it has offsets still.
-            orphans: the topics that are orphans by now; changed.
+        `tombstones` are those that the topic's last offsets went with; none if it has offsets.
         """
         topic, at = event["topic"], event["at"]
-        orphan = orphans.get(topic)
-        if event["move"] == "returned" and orphan is not None and orphan.label == DELETED:
-            self._over(topic, orphans, at)
+        if event["move"] == "returned" and self._label(topic) == DELETED:
+            self._over(topic, at)
         elif not tombstones:
             return
         elif self._is_read(event, generation, tombstones):
-            self._deleted(topic, generation, tombstones, orphans)
+            self._deleted(topic, generation, tombstones)
         elif self._was_read_just_now(event, generation):
-            orphans.pop(topic, None)
-            self._deleted(topic, generation, tombstones, orphans)
-            self._over(topic, orphans, at)
-        elif orphan is not None and orphan.label == ABANDONED:
-            self._over(topic, orphans, at)
+            self._orphans.pop(topic, None)
+            self._deleted(topic, generation, tombstones)
+            self._over(topic, at)
+        elif self._label(topic) == ABANDONED:
+            self._over(topic, at)
 
     def _is_read(self, event: Row, generation: Row, tombstones: list[Row]) -> bool:
         """Return whether members subscribe to a topic whose offsets did not expire."""
@@ -329,21 +277,15 @@ class _Follower:
             and event["at"] - generation["stable_at"] <= _SOONER_MS
         )
 
-    def _deleted(
-        self,
-        topic: str,
-        generation: Row,
-        tombstones: list[Row],
-        orphans: dict[str, _Orphan],
-    ) -> None:
+    def _deleted(self, topic: str, generation: Row, tombstones: list[Row]) -> None:
         """Tell from the tombstones of all partitions that a topic was deleted."""
-        first, known = tombstones[0], orphans.get(topic)
+        first, known = tombstones[0], self._orphans.get(topic)
         if known is None or known.label != DELETED:
             if known is not None:
                 self._found(topic, known, max(known.since, first["at"]))
             record = Position(first["record_partition"], first["record_offset"], first["at"])
             known = _Orphan(DELETED, first["at"], record, generation["member_count"])
-            orphans[topic] = known
+            self._orphans[topic] = known
         offsets = [f"{topic}/{t['topic_partition']}: {t['previous_offset']}" for t in tombstones]
         self._found(topic, known, tombstones[-1]["at"], offsets)
 
@@ -360,11 +302,7 @@ class _Follower:
         Returns:
             The tombstones of all its offsets, if they went at once, and this was the last of them.
         """
-        known, partition, at = (
-            self._topic(event["topic"]),
-            event["topic_partition"],
-            event.get("at"),
-        )
+        known, partition = self._topic(event["topic"]), event["topic_partition"]
         held, gone, tombstones = known["held"], known["gone"], known["tombstones"]
         if event["move"] != "deleted":
             if partition not in held and (event["move"] == "returned" or partition not in gone):
@@ -377,6 +315,7 @@ class _Follower:
             held.remove(partition)
         if partition not in gone:
             gone.append(partition)
+        at = event.get("at")
         if at is None:
             return []
         if tombstones and at - tombstones[0]["at"] > _AT_ONCE_MS:
@@ -389,9 +328,9 @@ class _Follower:
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def _over(self, topic: str, orphans: dict[str, _Orphan], at: int) -> None:
+    def _over(self, topic: str, at: int) -> None:
         """Let what is wrong with a topic end."""
-        orphan = orphans.pop(topic)
+        orphan = self._orphans.pop(topic)
         self._found(topic, orphan, max(orphan.since, at))
         self._findings.current[KIND, topic].is_over = True
 
@@ -414,13 +353,9 @@ class _Follower:
         self._findings.add(
             Hit(
                 KIND,
-                topic,
                 severity,
-                orphan.since,
-                end,
-                orphan.record,
-                orphan.record,
-                _GAP_MS,
+                *(orphan.since, end, orphan.record, _GAP_MS),
+                subject=topic,
                 label=orphan.label,
                 sums={"partitions": len(offsets)} if offsets else {},
                 maxima={"member_count": orphan.members},

@@ -9,19 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from detectors import group
 from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
-from detectors.group import (
-    GENERATION,
-    LAG,
-    MINUTE,
-    MOVE,
-    OPEN_GENERATION,
-    OPEN_SESSION,
-    OPEN_STATE,
-    OWNER,
-    SESSION,
-    TOPIC,
-)
 from detectors.model import MINUTE_MS
 from schemas.placement import HOME
 
@@ -73,18 +62,9 @@ def detect(
     known_until: Mapping[int, int],
     schema: T.StructType,
 ) -> DataFrame:
-    """Detect the anomalies of each group.
+    """Detect the anomalies of each group, see `detectors.detection.detected`.
 
-    Args:
-        sources: what to look at.
-        thresholds: the thresholds in force.
-        cluster: name of the cluster, which is part of the anomalies' ids.
-        now: time of the log in epoch milliseconds.
-        known_until: that of the partitions that could not be read to their end.
-        schema: Spark's type of `detectors.detection.OUTPUT`.
-
-    Returns:
-        The anomalies that are settled now, all open ones, and the checkpoints.
+    `schema` is Spark's type of `detectors.detection.OUTPUT`.
     """
     ordered = (
         reduce(partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources))
@@ -104,34 +84,25 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     # In order of their lives, which may be in two partitions; the newest has not ended.
     last = F.coalesce("ended_at", F.timestamp_millis(F.lit(_NEVER_MS)))
     generations = sources.generations.withColumn("last", last)
-    yield _part(
-        generations, GENERATION, OPEN_GENERATION, position="last", second_position="record_offset"
-    )
+    yield _part(generations, group.GENERATION, "last", "record_offset")
     # A static member that is there may have taken another's place.
     sessions = sources.sessions.where(
         "left_at IS NOT NULL OR NOT is_settled AND group_instance_id IS NOT NULL"
     )
-    yield _part(
-        sessions,
-        SESSION,
-        OPEN_SESSION,
-        position="left_at",
-        second_position="record_offset",
-        tie="member_id",
-    )
-    yield _part(sources.states, OPEN_STATE)
-    yield _part(_at_home(sources.moves, sources.homes), MOVE, position="record_offset")
+    yield _part(sessions, group.SESSION, "left_at", "record_offset", "member_id")
+    yield _part(sources.states, group.OPEN_STATE)
+    yield _part(_at_home(sources.moves, sources.homes), group.MOVE, "record_offset")
     if sources.owners is not None:
-        # Of few partitions: those that went back to where they had been.
+        # Few partitions went back to where they had been.
         back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
         owners = sources.owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
-        yield _part(owners.where("valid_from IS NOT NULL"), OWNER, position="valid_from")
+        yield _part(owners.where("valid_from IS NOT NULL"), group.OWNER, "valid_from")
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
-        yield _part(minutes, MINUTE, position="first_offset")
-        yield _part(_topics(sources.commits), TOPIC)
+        yield _part(minutes, group.MINUTE, "first_offset")
+        yield _part(_topics(sources.commits), group.TOPIC)
     if sources.lag is not None:
-        yield _part(_lags(sources.lag), LAG, position="at")
+        yield _part(_lags(sources.lag), group.LAG, "at")
     if sources.checkpoints is not None:
         yield _part(sources.checkpoints, CHECKPOINT)
 
@@ -139,13 +110,12 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
 def _part(
     rows: DataFrame,
     kind: str,
-    open_kind: str | None = None,
-    *,
     position: str | None = None,
     second_position: str | None = None,
     tie: str | None = None,
 ) -> DataFrame:
-    """Return rows in the common schema; those that are not settled get the kind `open_kind`."""
+    """Return rows in the common schema, those that are not settled as of the kind for them."""
+    open_kind = group.OPEN_KINDS.get(kind)
     types = {f.name: f.dataType for f in rows.schema.fields}
 
     def column(name: str) -> Column:

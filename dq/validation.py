@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SITE = "groupledger"
 _SAMPLES = 3
-# Of few rows most of the time is Spark's planning.
+# Where rows are few, most of the time is Spark's planning.
 _AT_ONCE = 3
 
 

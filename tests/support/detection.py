@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from detectors import thresholds
+from detectors import detection, thresholds
+from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS
 from detectors.group import (
     GENERATION,
     MINUTE,
@@ -19,9 +20,8 @@ from detectors.group import (
     OWNER,
     SESSION,
     TOPIC,
-    GroupDetector,
 )
-from detectors.rows import anomaly_row
+from detectors.model import MINUTE_MS
 from offsets import progress
 from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 CLUSTER = "default"
-_MINUTE_MS = 60_000
 _TIMES = ("record_timestamp", "commit_timestamp")
 _COMMITS = pa.schema(
     [
@@ -123,45 +122,52 @@ def _detect(
     *,
     holes: Mapping[int, progress.Holes] | None = None,
 ) -> list[Row]:
-    checkpoint, rows, (now, runs) = None, [], now_and_runs
+    """Have `detectors.detection` read what each run learns: the columns that Spark passes, too."""
+    checkpoint, (now, runs) = None, now_and_runs
+    rows: list[Row] = []
     generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
     for run in range(runs):
-        detector = GroupDetector(limits.of(group), checkpoint)
-        is_last = run == runs - 1
-        for kind in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE):
-            for row in by_kind[kind] if is_last else ():
-                detector.take(kind, row)
-        settled = len(generations) * (run + 1) // runs
-        until = None
-        if not is_last:
+        is_last, until = run == runs - 1, None
+        known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
+        if is_last:
+            known |= {k: by_kind[k] for k in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)}
+        else:
             # The next generation is known, but not its end, and half of the commits in it.
+            settled = len(generations) * (run + 1) // runs
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
-            lasting = [(OPEN_GENERATION, {**row, "ended_at": None}) for row in following[:1]]
-            for kind, row in (*lasting, *_lasting(by_kind, run, runs)):
-                detector.take(kind, row)
+            known[OPEN_GENERATION] = [{**row, "ended_at": None} for row in following[:1]]
+            known[OPEN_SESSION] = _lasting(by_kind, run, runs)
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
-        for kind in (GENERATION, SESSION):
-            for row in _part(by_kind[kind], run, runs):
-                detector.take(kind, row)
         new = _between(commits, done, until)
-        # Commits know who was there only once the generations are known.
-        for kind, of_kind in (
-            (OWNER, by_kind[OWNER]),
-            (MOVE, _between(moves, done, until)),
-            (MINUTE, _minutes(new)),
-            (TOPIC, _topics(new)),
-        ):
-            for row in of_kind:
-                detector.take(kind, row)
+        known |= {OWNER: by_kind[OWNER], MOVE: _between(moves, done, until)}
+        known |= {MINUTE: _minutes(new), TOPIC: _topics(new)}
+        if checkpoint is not None:
+            known[CHECKPOINT] = [{"state": checkpoint}]
         done = done if until is None else max(done, until)
-        found = [(episode, True) for episode in detector.settled()]
-        found += [(episode, False) for episode in detector.still_open(now)] if is_last else []
-        rows += [
-            anomaly_row(e, CLUSTER, group, limits.of(group), now=now, is_settled=is_settled)
-            for e, is_settled in found
-        ]
-        checkpoint = detector.to_json()
+        batches = _table(group, known).to_batches()
+        for batch in detection.detected(batches, limits, CLUSTER, now, known_until={}):
+            for row in map(in_millis, batch.to_pylist()):
+                if row["state"] is not None:
+                    checkpoint = row["state"]
+                elif row["is_settled"] or is_last:
+                    rows.append(row)
     return rows
+
+
+def _table(group: str, known: Mapping[str, list[Row]]) -> pa.Table:
+    """Bring all kinds of rows into one shape, as `detectors.transform` does."""
+    columns = sorted({name for names in COLUMNS.values() for name in names})
+    rows = [
+        {
+            "group_id": group,
+            "kind": kind,
+            **dict.fromkeys(columns),
+            **{n: row.get(n) for n in COLUMNS[kind]},
+        }
+        for kind in sorted(known, key=lambda kind: SORT_RANKS[kind])
+        for row in known[kind]
+    ]
+    return pa.Table.from_pylist(rows)
 
 
 def _between(rows: list[Row], after: int, until: int | None) -> list[Row]:
@@ -200,16 +206,13 @@ def _moves(commits: list[Row], holes: Mapping[int, progress.Holes] | None = None
     return sorted(moves, key=lambda m: m["record_offset"])
 
 
-def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[tuple[str, Row]]:
+def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[Row]:
     """Return the static members' sessions that go on when a run is over."""
     ended = _part(by_kind[SESSION], run, runs)
     rest = [*by_kind[SESSION][len(by_kind[SESSION]) * (run + 1) // runs :], *by_kind[OPEN_SESSION]]
     until = ended[-1]["left_at"] if ended else 0
-    return [
-        (OPEN_SESSION, {**row, "left_at": None, "end_cause": None})
-        for row in rest
-        if row["joined_at"] <= until
-    ]
+    going_on = (row for row in rest if row["joined_at"] <= until)
+    return [{**row, "left_at": None, "end_cause": None} for row in going_on]
 
 
 def _minutes(commits: list[Row]) -> list[Row]:
@@ -217,7 +220,7 @@ def _minutes(commits: list[Row]) -> list[Row]:
     of_minute: dict[int, list[Row]] = defaultdict(list)
     for commit in commits:
         if not commit["is_tombstone"] and commit["at"] is not None:
-            of_minute[commit["at"] // _MINUTE_MS].append(commit)
+            of_minute[commit["at"] // MINUTE_MS].append(commit)
     return [
         {
             "minute": minute,

@@ -20,7 +20,7 @@ from detectors.group import (
     GroupDetector,
 )
 from detectors.log import misplaced
-from detectors.members import follow
+from detectors.members import SlotChanges
 from detectors.model import anomaly_id
 from detectors.rows import anomaly_row
 from detectors.sentences import KINDS, window
@@ -247,7 +247,7 @@ def test_of_a_group_that_is_deleted_and_made_again_nobody_is_remembered() -> Non
     memory: Row = {}
     for number in range(20):
         member = {"member_id": f"a-{number}", "client_id": "a", "client_host": "/10.0.0.1"}
-        follow(memory, {"members_joined": [member], "member_count": 1}, number * SECOND)
+        SlotChanges(memory, {"members_joined": [member], "member_count": 1}, number * SECOND)
     assert list(memory["members"]) == ["a-19"]
     assert len(memory["slots"]) == 1
 

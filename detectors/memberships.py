@@ -1,0 +1,105 @@
+"""Who was in a group when its commits were made, by position in the log."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from detectors.model import Row
+
+    LogPosition = tuple[int, int]
+
+
+def keeps_offsets(generation: Row) -> bool:
+    """Return whether the coordinator is one that lets no offset expire that members subscribe to.
+
+    Brokers from 2.1 on do. They are those that write when a classic group began to wait for its
+    leader, so that the end of the join phase is exact.
+    """
+    return generation["group_type"] != "classic" or (
+        generation.get("join_completed_at") is not None
+        and generation.get("join_completed_at") == generation.get("join_completed_at_min")
+    )
+
+
+class Membership(NamedTuple):
+    """A group as of one of its own records.
+
+    Attributes:
+        offset: offset of the record.
+        members: members from there on.
+        partitions: partitions that are assigned; None if that is not known.
+        timestamp: time of the record.
+        record_partition: its partition.
+        topics: those that members subscribe to; None if that is not known.
+        keeps_offsets: whether no offset of those expires, see `keeps_offsets`.
+        is_classic: whether it is a classic group.
+    """
+
+    offset: int
+    members: int
+    partitions: int | None
+    timestamp: int | None
+    record_partition: int = -1
+    topics: Sequence[str] | None = None
+    keeps_offsets: bool = False
+    is_classic: bool = True
+
+    @classmethod
+    def of(cls, generation: Row) -> Membership:
+        """Return the group as of a generation, a row of group_generations."""
+        return cls(
+            generation["record_offset"],
+            generation.get("member_count") or 0,
+            generation.get("assigned_partitions"),
+            generation.get("record_timestamp"),
+            generation["record_partition"],
+            generation.get("subscribed_topics"),
+            keeps_offsets(generation),
+            generation["group_type"] == "classic",
+        )
+
+    @property
+    def position(self) -> LogPosition:
+        """Return partition and offset of the record."""
+        return self.record_partition, self.offset
+
+
+class Memberships:
+    """The members of a group by position in the log: its records and commits share a partition.
+
+    After the topic has grown, that may be another partition than before.
+    """
+
+    def __init__(self, known: list[Membership]) -> None:
+        self._known = sorted(known, key=_position)
+
+    def at(self, position: LogPosition) -> Membership | None:
+        """Return the group as of a position; None before the first record of its own there."""
+        behind = bisect_right(self._known, position, key=_position)
+        found = self._known[behind - 1] if behind else None
+        return found if found is not None and found.record_partition == position[0] else None
+
+    def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
+        """Return the first record behind a position that shows the group empty."""
+        for found in self._known[bisect_right(self._known, first, key=_position) :]:
+            is_there = found.record_partition == first[0]
+            if is_there and (last is None or found.offset <= last) and not found.members:
+                return found
+        return None
+
+    def since(self, position: LogPosition) -> list[Membership]:
+        """Return what is still needed for events from a position on."""
+        now = self.at(position)
+        return [
+            p
+            for p in self._known
+            if p.record_partition != position[0] or p.position >= (now or p).position
+        ]
+
+
+def _position(membership: Membership) -> LogPosition:
+    return membership.position

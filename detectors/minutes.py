@@ -1,0 +1,158 @@
+"""What is wrong with how often a group commits: too often, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
+from schemas.gold import CRITICAL, INFO, WARNING
+
+if TYPE_CHECKING:
+    from detectors.memberships import Memberships
+    from detectors.model import Row, Track
+
+_REMEMBERED_PAUSES = 20
+REMEMBERED_SAMPLES = 20
+"""Samples of the lag that a later run may still need."""
+
+MINUTE_COLUMNS = (
+    *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
+    *("record_partition", "first_offset", "last_offset"),
+)
+"""What is asked of the commits of a minute, see `take_minute`."""
+
+
+def take_minute(track: Track, part: Row, memberships: Memberships) -> None:
+    """Take the commits of one minute, or of a part of it that a run cut off, by `MINUTE_COLUMNS`.
+
+    The next minute shows whether a minute's clock was right: the last one waits for it beside the
+    one before.
+    """
+    memory = track.memory
+    for known in (memory.get("next"), memory.get("minute")):
+        if known is not None and _minute_of(known) == _minute_of(part):
+            known["commits"] += part["commits"]
+            known["keys"] = sorted({*known.get("keys", ()), *part["keys"]})
+            known["partitions"] = max(known["partitions"], len(known["keys"]))
+            known["first_at"] = min(known["first_at"], part["first_at"])
+            known["last_at"] = max(known["last_at"], part["last_at"])
+            known["last_offset"] = max(known["last_offset"], part["last_offset"])
+            return
+    take_next(track, memberships, part["first_at"])
+    memory["next"] = {n: part[n] for n in MINUTE_COLUMNS}
+
+
+def _minute_of(part: Row) -> tuple[int, int]:
+    return part["record_partition"], part["minute"]
+
+
+def take_next(track: Track, memberships: Memberships, then: int) -> None:
+    """Take the minute that has waited for the time of what follows it, in epoch milliseconds."""
+    memory = track.memory
+    last, following = memory.get("minute"), memory.pop("next", None)
+    if following is None:
+        return
+    at = following["first_at"]
+    if last is not None:
+        earliest = last["first_at"] - SKEW_MS
+        if then >= earliest and not earliest <= at <= then + SKEW_MS:
+            return  # a clock far ahead or behind, whose time says nothing
+    clock = min(at, then)
+    memory["clock"] = max(clock, memory.get("clock", clock))
+    if last is not None:
+        _commit_storm(track, memberships)
+        if last["record_partition"] == following["record_partition"]:
+            if _commit_stall(track, memberships, at, following["first_offset"]):
+                track.findings.end_others({"commit_stall": ()})
+            pauses: list[int] = memory.setdefault("pauses", [])
+            pauses.append(at - last["last_at"])
+            del pauses[:-_REMEMBERED_PAUSES]
+    memory["minute"] = following
+
+
+def take_lag(memory: Row, sample: Row) -> None:
+    """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
+    samples: list[list[int]] = memory.setdefault("samples", [])
+    if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
+        samples.append([sample["at"], sample["lag"]])
+
+
+def take_end(track: Track, memberships: Memberships, now: int) -> None:
+    """Look at the last minute, and at what follows it up to the time of the log."""
+    take_next(track, memberships, now)
+    if track.memory.get("minute") is not None:
+        _commit_storm(track, memberships)
+        _commit_stall(track, memberships, now)
+
+
+def _commit_storm(track: Track, memberships: Memberships) -> None:
+    """Find a client that commits for every record, or nearly so, in the last minute.
+
+    Exactly-once commits ten times a second by default. No record tells that it is of a transaction,
+    and each transaction ends with a marker, which has an offset and is no record: where there are
+    no such offsets, there was none.
+    """
+    last = track.memory["minute"]
+    group = memberships.at((last["record_partition"], last["last_offset"]))
+    assigned = group.partitions if group is not None and group.members else None
+    partitions = max(assigned or 0, last["partitions"], 1)
+    a_minute = last["commits"] / partitions
+    limit = track.limits["commit_storm"]
+    if a_minute <= limit["a_partition_and_minute"]:
+        return
+    others = last["last_offset"] - last["first_offset"] + 1 - last["commits"]
+    is_open = others >= last["commits"] / last["partitions"] - 1
+    is_open &= a_minute <= limit["transactions_a_partition_and_minute"]
+    severity = CRITICAL if a_minute > limit["critical_a_partition_and_minute"] else WARNING
+    track.findings.add(
+        Hit(
+            "commit_storm",
+            INFO if is_open else severity,
+            *(last["first_at"], last["last_at"]),
+            Position(last["record_partition"], last["last_offset"], last["last_at"]),
+            2 * MINUTE_MS,
+            Position(last["record_partition"], last["first_offset"], last["first_at"]),
+            label="perhaps_transactions" if is_open else None,
+            sums={"commits": last["commits"]},
+            maxima={"commits_a_partition_and_minute": round(a_minute), "partitions": partitions},
+        )
+    )
+
+
+def _commit_stall(
+    track: Track, memberships: Memberships, until: int, offset: int | None = None
+) -> bool:
+    """Find a pause longer than is usual, as long as members are there; return whether there is one.
+
+    Only a sample of the lag in the meantime tells whether there was anything to commit.
+    """
+    memory, limits, findings = track
+    last, pauses = memory["minute"], memory.get("pauses", [])
+    position = last["record_partition"], last["last_offset"]
+    group = memberships.at(position)
+    if group is None or not group.members:
+        return False
+    emptied = memberships.emptied(position, None if offset is None else offset - 1)
+    if emptied is not None and emptied.timestamp is not None:
+        until, offset = emptied.timestamp, emptied.offset
+    pause, longest = until - last["last_at"], max(pauses, default=0)
+    limit = limits["commit_stall"]
+    if pause <= max(limit["pause_ms"], limit["times_the_usual"] * longest):
+        return False
+    record = Position(*position, last["last_at"])
+    lags = [lag for at, lag in memory.get("samples", []) if last["last_at"] < at <= until]
+    label = None
+    if lags:
+        label = "records_wait" if any(lags) else "nothing_to_read"
+    hit = Hit(
+        "commit_stall",
+        WARNING if any(lags) else INFO,
+        *(last["last_at"], until),
+        record if offset is None else Position(position[0], offset, until),
+        0,
+        record,
+        label=label,
+        maxima={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
+    )
+    findings.add(hit)
+    return True

@@ -1,0 +1,101 @@
+"""What is wrong with static members: two share an instance id, or one comes back over and over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from detectors.members import client_of, host_of
+from detectors.model import HOUR_MS, Hit, Position
+from schemas.gold import CRITICAL, WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from detectors.model import Row, Track
+
+
+def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> None:
+    """Take sessions of static members, and find those whose place is taken again and again.
+
+    Two clients with one instance id take turns: the coordinator fences the one that the other
+    replaces. One client that is replaced by itself restarts.
+
+    Args:
+        track: what is kept of the sessions before.
+        ended: rows of member_sessions with group_instance_id, in the order in which they ended.
+        others: those that go on, or may change: they tell who came after, and who is on a machine.
+    """
+    memory = track.memory
+    sessions: dict[str, list[Row]] = defaultdict(list)
+    on_machine: dict[str, set[str]] = defaultdict(set)
+    for session in (*ended, *others):
+        sessions[session["group_instance_id"]].append(session)
+        on_machine[session["client_host"]].add(session["group_instance_id"])
+    taken: dict[str, list[Row]] = memory.setdefault("replaced", {})
+    for session in ended:
+        if session["end_cause"] == "static_member_replaced":
+            instance, at = session["group_instance_id"], session["left_at"]
+            hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
+            taken[instance] = [
+                *hour,
+                {"at": at, "offset": session["record_offset"], "client": host_of(session)},
+            ]
+            after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
+            is_shared = len(on_machine[session["client_host"]]) > 1
+            _replaced(track, session, taken[instance], after, is_shared=is_shared)
+    for instance, times in list(taken.items()):
+        if times[-1]["at"] < memory.get("clock", 0) - HOUR_MS:
+            del taken[instance]
+
+
+def _replaced(
+    track: Track, session: Row, hour: list[Row], after: list[Row], *, is_shared: bool
+) -> None:
+    """Judge a session that another has taken the place of.
+
+    `hour` are the times that this happened to the instance within the hour, this one the last;
+    `after` is the session that took its place, if it is known; `is_shared`, whether other members
+    are on its machine.
+    """
+    _, limits, findings = track
+    fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
+    instance, at = session["group_instance_id"], session["left_at"]
+    lately = [t for t in hour if t["at"] >= at - fencing["window_ms"]]
+    seen = [*(t["client"] for t in lately), *map(host_of, after[:1])]
+    clients = [client for client, _ in groupby(seen)]
+    takes_turns = len(clients) > len(set(clients))
+    # On a machine with others, client id and host may be of two clients. A second takeover does
+    # not tell; a third by the same client does.
+    is_open = is_shared and len(clients) == 1 and len(lately) == fencing["replacements"]
+    if is_open or (takes_turns and len(lately) >= fencing["replacements"]):
+        hit = Hit(
+            "static_member_fencing",
+            CRITICAL if len(lately) >= fencing["critical_replacements"] else WARNING,
+            *_since(lately, session, round(fencing["window_ms"])),
+            subject=instance,
+            lists={"clients": list(dict.fromkeys(clients))},
+        )
+        findings.add(hit.counted("replacements", len(lately), "window"), at)
+        return
+    told = findings.current.get(("static_member_fencing", instance))
+    if len(clients) == 1 and told is not None and told.evidence["clients"] == clients:
+        del findings.current["static_member_fencing", instance]
+    if len(hour) >= flapping["returns_an_hour"]:
+        hit = Hit(
+            "member_flapping",
+            CRITICAL if len(hour) >= flapping["critical_an_hour"] else WARNING,
+            *_since(hour, session, HOUR_MS),
+            subject=client_of(session),
+            label="restarted",
+            lists={"clients": list(dict.fromkeys(t["client"] for t in hour))},
+        )
+        findings.add(hit.counted("returns", len(hour)), at)
+
+
+def _since(times: list[Row], session: Row, gap_ms: int) -> tuple[int, int, Position, int, Position]:
+    """Return the span of what happened several times, up to the end of a session."""
+    first, at, partition = times[0], session["left_at"], session["record_partition"]
+    last = Position(partition, session["record_offset"], at)
+    return first["at"], at, last, gap_ms, Position(partition, first["offset"], first["at"])
