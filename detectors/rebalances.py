@@ -67,7 +67,13 @@ def examine(
     _conditions(limits, findings, generation, now)
     memory["last"] = {
         name: generation.get(name)
-        for name in ("generation", "member_count", "group_type", "rebalance_timeout_ms")
+        for name in (
+            "generation",
+            "member_count",
+            "group_type",
+            "rebalance_timeout_ms",
+            "stable_at",
+        )
     }
 
 
@@ -300,11 +306,11 @@ def _aborted(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> It
     )
 
 
-def _slow(_: Row, limits: Values, generation: Row, __: SlotChanges) -> Iterator[Hit]:
+def _slow(memory: Row, limits: Values, generation: Row, _: SlotChanges) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
     limit = limits["slow_rebalance"]
-    join, sync = _joined_for(generation), generation.get("sync_ms") or 0
-    sync_limit = limit["sync_ms"]
+    join = _joined_for(generation, _told_at(memory, generation))
+    sync, sync_limit = generation.get("sync_ms") or 0, limit["sync_ms"]
     if generation["group_type"] != "classic":
         # Members of the new protocols give partitions up one after the other, as they poll.
         sync_limit = limit["reconciliation_ms"]
@@ -320,10 +326,25 @@ def _slow(_: Row, limits: Values, generation: Row, __: SlotChanges) -> Iterator[
     )
 
 
-def _joined_for(generation: Row) -> int:
+def _told_at(memory: Row, generation: Row) -> int | None:
+    """Return when a member was told to give up what another one gets now; None if none was.
+
+    It re-joins once it has, so that the members take from then on (ConsumerCoordinator.
+    onJoinComplete); in Connect the leader may have them wait.
+    """
+    is_follow_up = generation["cause"] == "cooperative_follow_up"
+    if not is_follow_up or generation.get("protocol_type") == "connect":
+        return None
+    is_whole = generation.get("aborted_evidence") == "complete"
+    told: int | None = (memory.get("last") or {}).get("stable_at") if is_whole else None
+    return told
+
+
+def _joined_for(generation: Row, told_at: int | None = None) -> int:
     """Return for how long the members joined at least: what is only estimated shows nothing."""
     since, until = generation.get("join_started_at_max"), generation.get("join_completed_at_min")
-    return max(0, until - since) if since is not None and until is not None else 0
+    known = [t for t in (since, told_at) if t is not None]
+    return max(0, until - min(known)) if known and until is not None else 0
 
 
 def _took(generation: Row) -> int | None:
