@@ -47,9 +47,7 @@ _SAMPLES = {
 
 
 def follow_offsets(
-    commits: DataFrame,
-    former: DataFrame | None,
-    holes: Mapping[int, progress.Holes] | None = None,
+    commits: DataFrame, former: DataFrame | None, holes: Mapping[int, progress.Holes] | None = None
 ) -> DataFrame:
     """Return how offsets went on.
 

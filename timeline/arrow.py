@@ -200,10 +200,7 @@ def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Membe
                 assigned = {}  # Kafka gives a member without partitions no bytes at all
             scalars = dict(zip(SCALARS, key, strict=False))
             member = Member(
-                **scalars,
-                topics=decoded.topics[i],
-                assigned=assigned,
-                worker=decoded.worker(i),
+                **scalars, topics=decoded.topics[i], assigned=assigned, worker=decoded.worker(i)
             )
             known[key] = member
         members.append(member)

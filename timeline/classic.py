@@ -39,31 +39,30 @@ from timeline.timeline import (
 if TYPE_CHECKING:
     from timeline.generations import Moves
     from timeline.members import Changes
-    from timeline.model import GroupState, Output, Record, Row
+    from timeline.model import GroupState, Record, Row
 
 
-def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
+def read(state: GroupState, record: Record, *, is_complete: bool) -> None:
     """Take a GroupMetadata record that is no part of a conversion.
 
     Args:
         state: the group before, changed to what it is after.
-        output: takes the rows that are complete now.
         record: the record.
         is_complete: whether no offset is missing between the group's last record and this one.
     """
     if record.payload is None:
-        lives.end_by_tombstone(state, output, record, "classic", is_complete=is_complete)
+        lives.end_by_tombstone(state, record, "classic", is_complete=is_complete)
     else:
         if state.group_type not in (None, "classic"):
-            lives.end_without_tombstone(state, output, record)
+            lives.end_without_tombstone(state, record)
         members = _members(record.payload, state.members)
         members = _running(state, record.payload, members, is_complete=is_complete)
         if members and _is_replacement(state, record.payload, members):
-            _replaced(state, output, record, members)
+            _replaced(state, record, members)
         elif current(state) == EMPTY and not members and _same_generation(state, record.payload):
             pass  # written again, by a coordinator that took over: nothing happened
         else:
-            _generation(state, output, record, members, is_complete=is_complete)
+            _generation(state, record, members, is_complete=is_complete)
     _finish_record(state, record)
 
 
@@ -75,37 +74,32 @@ def _finish_record(state: GroupState, record: Record) -> None:
     state.clock = not_before(state.clock, lives.moment(state, record).at)
 
 
-def begin_simple_group(
-    state: GroupState, output: Output, record: Record, *, is_exact: bool
-) -> None:
+def begin_simple_group(state: GroupState, record: Record, *, is_exact: bool) -> None:
     """Begin a group that only commits offsets (a simple group): Kafka shows it as Empty."""
     state.group_type = "classic"
     when = lives.moment(state, record)
     if not is_exact:
         when = when._replace(earliest=None)
-    enter(state, output, EMPTY, when, record, generation=0, member_count=0)
+    enter(state, EMPTY, when, record, generation=0, member_count=0)
 
 
-def downgrade(
-    state: GroupState, output: Output, record: Record, *, rebalances: bool, is_whole: bool
-) -> None:
+def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: bool) -> None:
     """Take the record by which a group of the new protocol becomes a classic one.
 
     Args:
         state: the group before, changed to what it is after.
-        output: takes the rows that are complete now.
         record: the record.
         rebalances: whether it does so because a member left, and not because one was replaced.
         is_whole: whether no record may be missing that shows which.
     """
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
-    lives.tell_conversion(state, output, record, when)
+    lives.tell_conversion(state, record, when)
     gaps.clear(state)
     state.epochs = Epochs()
     if not is_whole:
         when = when._replace(earliest=earliest_exit(state.interval))
-    _converted_back(state, output, record, members, when, rebalances=rebalances)
+    _converted_back(state, record, members, when, rebalances=rebalances)
     _finish_record(state, record)
 
 
@@ -161,19 +155,14 @@ def _is_no_sync(
 
 
 def _generation(
-    state: GroupState,
-    output: Output,
-    record: Record,
-    members: dict[str, Member],
-    *,
-    is_complete: bool,
+    state: GroupState, record: Record, members: dict[str, Member], *, is_complete: bool
 ) -> None:
     """Take a new generation, with members or without."""
     payload = record.payload or {}
     number = payload["generation"]
-    begins_again = _was_recreated(state, output, record, number, has_members=bool(members))
+    begins_again = _was_recreated(state, record, number, has_members=bool(members))
     if number == 0 and not members:
-        _created(state, output, record)
+        _created(state, record)
         return
     if state.record_offset is None and number > 1 and not is_complete:
         lives.discard_simple_group(state)
@@ -185,13 +174,12 @@ def _generation(
     moved = generations.moves(state.members, members, _released(state, step))
     started = _started(state, step, changes, moved)
     if step.previous_state == DEAD:
-        enter(state, output, EMPTY, started, record, generation=0, member_count=0)
+        enter(state, EMPTY, started, record, generation=0, member_count=0)
     before, known = state.generation, step.previous_generation or 0
     count = len(state.members)
-    enter(state, output, PREPARING, started, record, generation=known, member_count=count)
+    enter(state, PREPARING, started, record, generation=known, member_count=count)
     row = generations.begin(
         state,
-        output,
         record,
         generation=number,
         join_started=started,
@@ -206,17 +194,17 @@ def _generation(
         row["sync_ms"] = None
     generations.fill_members(row, changes, members)
     if members:
-        _stable(state, output, step)
+        _stable(state, step)
         _fill_leader(row, payload, members, before)
         _fill_assignment(row, payload, members, moved)
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:
-        enter(state, output, EMPTY, step.when, record, generation=number, member_count=0)
+        enter(state, EMPTY, step.when, record, generation=number, member_count=0)
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
-    _follow(state, output, step, changes, is_connect=_is_connect(payload))
+    _follow(state, step, changes, is_connect=_is_connect(payload))
     _keep_released(state, step, moved)
     state.members = members
 
@@ -273,9 +261,7 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     return {} if lasted is not None and lasted > timeout else state.last_owners
 
 
-def _was_recreated(
-    state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
-) -> bool:
+def _was_recreated(state: GroupState, record: Record, number: int, *, has_members: bool) -> bool:
     """Return whether the group was deleted and recreated without a record of it, and end it then.
 
     Only a recreated group counts its generations from the start.
@@ -283,7 +269,7 @@ def _was_recreated(
     known = state.interval["generation"] if state.interval is not None else None
     if known is None or (number >= known and (number > 0 or has_members)):
         return False
-    lives.end_without_tombstone(state, output, record)
+    lives.end_without_tombstone(state, record)
     return number > 0
 
 
@@ -312,12 +298,7 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
         and not cause.resubscribed(state.members, step.members)
     )
     started = estimate.rejoin(
-        state,
-        end,
-        step.members,
-        step.aborted,
-        is_complete=step.is_complete,
-        is_follow_up=follows,
+        state, end, step.members, step.aborted, is_complete=step.is_complete, is_follow_up=follows
     )
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
@@ -344,12 +325,11 @@ def _separated(started: Moment, before: int | None, end: int) -> Moment:
     return Moment(at, None if started.earliest is None else earliest, latest)
 
 
-def _stable(state: GroupState, output: Output, step: _Step) -> None:
+def _stable(state: GroupState, step: _Step) -> None:
     """Let the leader's assignment be stored: CompletingRebalance is over."""
     for name, when in ((COMPLETING, step.completed), (STABLE, step.when)):
         enter(
             state,
-            output,
             name,
             when,
             step.record,
@@ -409,16 +389,13 @@ def _emptied(changes: Changes) -> tuple[str, str]:
     return cause.MEMBER_LEFT, f"the last {last} left or failed"
 
 
-def _follow(
-    state: GroupState, output: Output, step: _Step, changes: Changes, *, is_connect: bool
-) -> None:
+def _follow(state: GroupState, step: _Step, changes: Changes, *, is_connect: bool) -> None:
     """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
     row = state.generation or {}
     # Where a static member may have been replaced since, only the record itself shows who is there.
     at = step.completed.at if step.is_first else step.when.latest
     follow_sessions(
         state,
-        output,
         step.members,
         step.record,
         at=at,
@@ -429,12 +406,11 @@ def _follow(
     )
     owners = {} if is_connect else step.members
     at = step.when.at if step.is_first else step.when.latest
-    follow_owners(state, output, owners, step.record, at=at, generation=step.generation)
+    follow_owners(state, owners, step.record, at=at, generation=step.generation)
 
 
 def _follow_at_once(
     state: GroupState,
-    output: Output,
     record: Record,
     members: dict[str, Member],
     changes: Changes,
@@ -445,7 +421,6 @@ def _follow_at_once(
     when, number = lives.moment(state, record), (record.payload or {})["generation"]
     follow(
         state,
-        output,
         members,
         record,
         when,
@@ -455,14 +430,13 @@ def _follow_at_once(
     )
 
 
-def _created(state: GroupState, output: Output, record: Record) -> None:
+def _created(state: GroupState, record: Record) -> None:
     """Take the record of an empty new group, which the first JoinGroup writes."""
     state.group_type = "classic"
     when = lives.moment(state, record)
-    enter(state, output, EMPTY, when, record, generation=0, member_count=0)
+    enter(state, EMPTY, when, record, generation=0, member_count=0)
     row = generations.begin(
         state,
-        output,
         record,
         generation=0,
         join_started=Moment(None, None, None),
@@ -476,9 +450,7 @@ def _created(state: GroupState, output: Output, record: Record) -> None:
     row["cause_detail"] = "the coordinator made the group for its first member"
 
 
-def _replaced(
-    state: GroupState, output: Output, record: Record, members: dict[str, Member]
-) -> None:
+def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> None:
     """Take the return of a static member: another member id, no rebalance."""
     changes = compare(state.members, members)
     row = state.generation
@@ -487,18 +459,12 @@ def _replaced(
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader
-    _follow_at_once(state, output, record, members, changes, end_cause=REPLACED)
+    _follow_at_once(state, record, members, changes, end_cause=REPLACED)
     state.members = members
 
 
 def _converted_back(
-    state: GroupState,
-    output: Output,
-    record: Record,
-    members: dict[str, Member],
-    when: Moment,
-    *,
-    rebalances: bool,
+    state: GroupState, record: Record, members: dict[str, Member], when: Moment, *, rebalances: bool
 ) -> None:
     """Take the group's return from the new protocol: it is classic, and rebalances at once.
 
@@ -510,7 +476,6 @@ def _converted_back(
     changes = compare(state.members, members)
     row = generations.begin(
         state,
-        output,
         record,
         generation=number,
         join_started=when,
@@ -524,9 +489,9 @@ def _converted_back(
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.fill_members(row, changes, members)
-    _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
+    _follow_at_once(state, record, members, changes, end_cause=LEFT)
     name = PREPARING if rebalances else STABLE
-    enter(state, output, name, when, record, generation=number, member_count=len(members))
+    enter(state, name, when, record, generation=number, member_count=len(members))
     if not rebalances:
         state.classic_since = None
     state.members = members

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from timeline.members import Changes
-    from timeline.model import GroupState, Member, Output, Record, Row
+    from timeline.model import GroupState, Member, Record, Row
     from timeline.timeline import Moment
 
 COMPLETE = "complete"
@@ -24,7 +24,6 @@ _MOST = 2**31 - 1
 
 def begin(
     state: GroupState,
-    output: Output,
     record: Record,
     *,
     generation: int | None,
@@ -37,7 +36,7 @@ def begin(
 ) -> Row:
     """End the generation before, and begin the next; the caller adds members, cause and moves."""
     before = state.generation
-    end(state, output, join_completed.at if ended_at is None else ended_at)
+    end(state, join_completed.at if ended_at is None else ended_at)
     row: Row = {
         "group_id": state.group_id,
         "group_type": state.group_type,
@@ -90,11 +89,11 @@ def begin(
     return row
 
 
-def end(state: GroupState, output: Output, at: int | None) -> None:
+def end(state: GroupState, at: int | None) -> None:
     """End the open generation, if there is one."""
     if state.generation is not None:
         state.generation["ended_at"] = at
-        output.add(GENERATIONS, state.generation)
+        state.output.add(GENERATIONS, state.generation)
         state.generation = None
 
 

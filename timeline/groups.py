@@ -259,10 +259,7 @@ class _Group:
             part = slice(start, end)
             fold.commits(
                 CommitChunk(
-                    events.offsets[part],
-                    events.at[part],
-                    events.hashes[part],
-                    events.deletes[part],
+                    events.offsets[part], events.at[part], events.hashes[part], events.deletes[part]
                 )
             )
             return
@@ -276,8 +273,8 @@ class _Group:
         if is_moved:
             fold.move(partition, record, has_hole=self._has_hole(partition))
         fold.record(record)
-        if fold.output.count >= _GROUP_ROWS:
-            _settle(rows, fold.output.take())
+        if fold.state.output.count >= _GROUP_ROWS:
+            _settle(rows, fold.state.output.take())
 
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:

@@ -11,7 +11,7 @@ from timeline.timeline import elapsed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from timeline.model import GroupState, Member, Output, Record, Row
+    from timeline.model import GroupState, Member, Record, Row
     from timeline.timeline import Moment
 
 LEFT = "left_or_failed"
@@ -69,7 +69,6 @@ def _client(member: Member) -> object:
 
 def follow_sessions(
     state: GroupState,
-    output: Output,
     after: dict[str, Member],
     record: Record,
     *,
@@ -83,7 +82,6 @@ def follow_sessions(
 
     Args:
         state: the group before.
-        output: takes the sessions that ended.
         after: the members now.
         record: the record that tells of them.
         at: when the change is certain.
@@ -107,7 +105,7 @@ def follow_sessions(
             "end_cause": causes.get(member_id, end_cause),
             "duration_ms": elapsed(row["joined_at"], at),
         }
-        output.add(SESSIONS, row)
+        state.output.add(SESSIONS, row)
     for member_id in new:
         member = after[member_id]
         state.sessions[member_id] = {
@@ -145,7 +143,6 @@ def follow_sessions(
 
 def follow(
     state: GroupState,
-    output: Output,
     after: dict[str, Member],
     record: Record,
     when: Moment,
@@ -157,7 +154,6 @@ def follow(
     """Follow sessions and ownerships through a record that tells of both at one moment."""
     follow_sessions(
         state,
-        output,
         after,
         record,
         at=when.at,
@@ -166,12 +162,11 @@ def follow(
         end_cause=end_cause,
         replaced=replaced,
     )
-    follow_owners(state, output, after, record, at=when.at, generation=generation)
+    follow_owners(state, after, record, at=when.at, generation=generation)
 
 
 def follow_owners(
     state: GroupState,
-    output: Output,
     after: dict[str, Member],
     record: Record,
     *,
@@ -184,7 +179,7 @@ def follow_owners(
     """
     has_ids = state.group_type in ("consumer", "share")
     before = state.owning
-    if state.absent:
+    if state.gap.absent:
         after = {**after, **gaps.awaited(state, at)}
     state.owning = after
     # Most members are as they were; what these own is left alone.
@@ -194,17 +189,17 @@ def follow_owners(
     new = [m for k, m in after.items() if same.get(k) is not m]
     owned = {key for member in new for key in member.ownerships}
     ended = [key for key in keys if key not in owned]
-    if state.has_doubts:
+    if state.gap.has_doubts:
         # Who owned a partition before and after need not have owned it in between.
         doubted = {k: r["member_id"] for k, r in state.owners.items() if r.get("known_until")}
-        again = {k: m for k, m in doubted.items() if m not in state.absent}
+        again = {k: m for k, m in doubted.items() if m not in state.gap.absent}
         ended += again
         known = {m.member_id for m in new}
         new += [after[m] for m in dict.fromkeys(again.values()) if m in after and m not in known]
-        state.has_doubts = len(again) < len(doubted)
+        state.gap.has_doubts = len(again) < len(doubted)
     for key in ended:
         if key in state.owners:
-            _end(state, output, key, at)
+            _end(state, key, at)
     for member in new:
         of_member = None
         for key, (topic, partition) in member.ownerships.items():
@@ -219,13 +214,13 @@ def follow_owners(
             state.owners[key] = row
 
 
-def _end(state: GroupState, output: Output, key: str, at: int | None) -> None:
+def _end(state: GroupState, key: str, at: int | None) -> None:
     """End an ownership."""
     row = state.owners.pop(key)
     _name(state, row)
     row["valid_to"] = at
     row["duration_ms"] = elapsed(row["valid_from"], at)
-    output.add(OWNERS, row)
+    state.output.add(OWNERS, row)
 
 
 def _ownership(

@@ -32,7 +32,7 @@ from timeline.timeline import (
 
 if TYPE_CHECKING:
     from timeline.members import Changes
-    from timeline.model import GroupState, Output, Row
+    from timeline.model import GroupState, Row
 
     Subscription = tuple[list[str] | None, str | None]
 
@@ -149,7 +149,6 @@ def _is_member(record: Record) -> bool:
 
 def read(
     state: GroupState,
-    output: Output,
     batch: list[Record],
     *,
     is_complete: bool,
@@ -161,7 +160,6 @@ def read(
 
     Args:
         state: the group before, changed to what it is after.
-        output: takes the rows that are complete now.
         batch: the records, of one type of group.
         is_complete: whether no offset is missing between the group's last record and these.
         is_cut: whether more of them may be missing.
@@ -169,10 +167,10 @@ def read(
         may_lack_a_leave: whether the tombstones of a leave may be missing before it.
     """
     if is_complete:
-        _tell(state, output)  # nothing that the last state follows from comes any more
-    _revive(state, output)
+        _tell(state)  # nothing that the last state follows from comes any more
+    _revive(state)
     begins, batch = _entered(
-        state, output, batch, is_complete=is_complete, is_cut=is_cut, is_upgrade=is_upgrade
+        state, batch, is_complete=is_complete, is_cut=is_cut, is_upgrade=is_upgrade
     )
     if not batch:
         return
@@ -184,29 +182,29 @@ def read(
         # Of the same time is but the former part of what the hole took something of.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if has_moved_on:
-        _end_rebalance(state, output, last, when)
+        _end_rebalance(state, last, when)
         gaps.set_aside(state, when.at, has_others=not _named(batch) <= before.keys())
-        before = {k: m for k, m in before.items() if k not in state.absent}
+        before = {k: m for k, m in before.items() if k not in state.gap.absent}
     is_new = begins and (is_complete or _is_creation(state, batch))
     # What it follows from may be missing, till a record bears the state out.
-    state.is_partial |= has_moved_on or (is_upgrade and not is_complete) or (begins and not is_new)
+    is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
+    state.gap.is_partial |= has_moved_on or is_cut_off
     if is_upgrade:
-        _upgraded(state, output, batch, when, before, is_complete=is_complete)
+        _upgraded(state, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
     if state.epochs.group not in (None, epoch):
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
         known = _Known(subscribed, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
         why = _cause(state, changes, known)
-        _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
-        state.is_gapped = is_cut or not is_complete
+        _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
+        state.gap.is_gapped = is_cut or not is_complete
     elif state.generation is not None and not has_moved_on:
         _amend(state, state.generation, changes)
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
-    _enter_if_known(state, output, last, when)
+    _enter_if_known(state, last, when)
     follow(
         state,
-        output,
         state.members,
         last,
         when,
@@ -233,10 +231,10 @@ def _taken(
         if not is_complete:
             gaps.note(state)
             new = {r.member_id for r in batch if _has_value(r)}
-            has_others = not _named(batch) - new <= state.members.keys() | state.absent.keys()
+            has_others = not _named(batch) - new <= state.members.keys() | state.gap.absent.keys()
         before = gaps.present(state, _named(batch))
         state.members = dict(before)
-    state.is_gapped |= not is_complete
+    state.gap.is_gapped |= not is_complete
     for record in batch:
         _apply(state, record)
     state.commits, state.live = Commits(), []
@@ -247,24 +245,24 @@ def _named(batch: list[Record]) -> set[str]:
     return {r.member_id for r in batch if r.member_id is not None}
 
 
-def _enter_if_known(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
     """Let the group enter its state, if that follows from what is known."""
-    if not state.is_partial or (_is_known(state) and _state(state) == STABLE):
-        _enter(state, output, record, when)
-        state.untold, state.is_partial = None, False
+    if not state.gap.is_partial or (_is_known(state) and _state(state) == STABLE):
+        _enter(state, record, when)
+        state.gap.untold, state.gap.is_partial = None, False
     else:
-        state.untold = [record.offset, record.timestamp, when.earliest]
+        state.gap.untold = [record.offset, record.timestamp, when.earliest]
 
 
 # -- where records are missing ---------------------------------------------------------------------
 
 
-def _tell(state: GroupState, output: Output) -> None:
+def _tell(state: GroupState) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
-    if state.untold is None or not _is_known(state):
+    if state.gap.untold is None or not _is_known(state):
         return
-    _enter(state, output, *_last_untold(state, state.untold))
-    state.untold, state.is_partial = None, False
+    _enter(state, *_last_untold(state, state.gap.untold))
+    state.gap.untold, state.gap.is_partial = None, False
 
 
 def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, Moment]:
@@ -274,39 +272,38 @@ def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, M
     return record, lives.moment(state, record)._replace(earliest=earliest)
 
 
-def _revive(state: GroupState, output: Output) -> None:
+def _revive(state: GroupState) -> None:
     """Let a group be there again that was Dead, though what state it is in is not known.
 
     Whoever has an assignment for members is Stable, as a rule.
     """
-    if state.untold is None or not lives.is_dead(state):
+    if state.gap.untold is None or not lives.is_dead(state):
         return
     if state.epochs.target or state.epochs.assignment:
-        record, when = _last_untold(state, state.untold)
+        record, when = _last_untold(state, state.gap.untold)
         number, count = state.epochs.group, len(state.members)
         name = _state(state) if _is_known(state) else STABLE
-        enter(state, output, name, when, record, generation=number, member_count=count)
+        enter(state, name, when, record, generation=number, member_count=count)
 
 
-def tell_the_rest(state: GroupState, output: Output) -> None:
+def tell_the_rest(state: GroupState) -> None:
     """Tell the state of a group of which all was read that the log has."""
-    _tell(state, output)
-    _revive(state, output)
+    _tell(state)
+    _revive(state)
 
 
-def _end_rebalance(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
     """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
-    if current(state) not in (ASSIGNING, RECONCILING) or state.gap_at is None or when.at is None:
+    if current(state) not in (ASSIGNING, RECONCILING) or state.gap.at is None or when.at is None:
         return
     timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
-    at = min(state.gap_at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
+    at = min(state.gap.at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
     enter(
         state,
-        output,
         STABLE,
-        Moment(at, state.gap_at, when.at),
+        Moment(at, state.gap.at, when.at),
         record,
-        generation=state.gap_epoch,
+        generation=state.gap.epoch,
         member_count=len(state.members),
     )
 
@@ -318,13 +315,7 @@ def _passed(state: GroupState, when: Moment) -> None:
 
 
 def _entered(
-    state: GroupState,
-    output: Output,
-    batch: list[Record],
-    *,
-    is_complete: bool,
-    is_cut: bool,
-    is_upgrade: bool,
+    state: GroupState, batch: list[Record], *, is_complete: bool, is_cut: bool, is_upgrade: bool
 ) -> tuple[bool, list[Record]]:
     """End the life that a batch ends.
 
@@ -340,10 +331,10 @@ def _entered(
         # Of a group that was not known, the rest of the batch tells if it went back to the classic
         # protocol.
         if state.group_type is not None or not is_cut:
-            lives.end_by_tombstone(state, output, last, kind, is_complete=is_complete)
+            lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
-        lives.end_without_tombstone(state, output, last)
+        lives.end_without_tombstone(state, last)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
@@ -359,18 +350,17 @@ def _begins_again(state: GroupState, batch: list[Record]) -> bool:
     return known is not None and bool(epochs) and min(epochs) < known
 
 
-def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _enter(state: GroupState, record: Record, when: Moment) -> None:
     name, number = _state(state), state.epochs.group
     if name == STABLE:
         _settled(state, when.at)
     elif name == EMPTY:
-        lives.tell_conversion(state, output, record, when)  # a group with members is converted
-    enter(state, output, name, when, record, generation=number, member_count=len(state.members))
+        lives.tell_conversion(state, record, when)  # a group with members is converted
+    enter(state, name, when, record, generation=number, member_count=len(state.members))
 
 
 def _upgraded(
     state: GroupState,
-    output: Output,
     batch: list[Record],
     when: Moment,
     before: dict[str, Member],
@@ -393,7 +383,7 @@ def _upgraded(
         state.group_type, kind = "classic", state.group_type
         when = when._replace(earliest=interval["started_at"])
         number, count = interval["generation"], interval["member_count"]
-        enter(state, output, PREPARING, when, batch[-1], generation=number, member_count=count)
+        enter(state, PREPARING, when, batch[-1], generation=number, member_count=count)
         state.group_type = kind
 
 
@@ -417,7 +407,7 @@ def _is_known(state: GroupState) -> bool:
         return False
     # The epoch of a leave alone has no target assignment after it if nobody is left.
     is_last = epochs.group > (epochs.assignment or 0)
-    others = {*epochs.member, *epochs.target}.difference(state.absent if is_last else ())
+    others = {*epochs.member, *epochs.target}.difference(state.gap.absent if is_last else ())
     if not state.members and others:
         return False
     is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
@@ -487,7 +477,7 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
             set(state.members[member_id].partitions),
         )
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
-        if state.group_type != "share" and state.is_gapped:
+        if state.group_type != "share" and state.gap.is_gapped:
             _take(state, member_id, set(state.members[member_id].partitions) - before)
 
 
@@ -498,7 +488,7 @@ def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
     """
     if not taken:
         return
-    for members in (state.members, state.absent):
+    for members in (state.members, state.gap.absent):
         for other, member in members.items():
             if other != member_id and not taken.isdisjoint(member.partitions):
                 left: dict[str, list[int]] = {}
@@ -573,7 +563,6 @@ def _state(state: GroupState) -> str:
 
 def _bump(
     state: GroupState,
-    output: Output,
     record: Record,
     when: Moment,
     *,
@@ -586,7 +575,6 @@ def _bump(
     missing = None if known is None or number is None else max(0, number - known - 1)
     row = generations.begin(
         state,
-        output,
         record,
         generation=number,
         join_started=when,
@@ -615,7 +603,7 @@ def _amend(state: GroupState, row: Row, changes: Changes) -> None:
     generations.fill_members(named, changes, {})
     for column in ("members_joined", "members_left", "members_replaced"):
         row[column] += named[column]
-    gone = {m.member_id for m in changes.left} | state.absent.keys()
+    gone = {m.member_id for m in changes.left} | state.gap.absent.keys()
     row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
     if row["idle_members"] is not None:
         row["idle_members"] = [m for m in row["idle_members"] if m not in gone]
@@ -668,7 +656,7 @@ def _settled(state: GroupState, at: int | None) -> None:
     if state.group_type == "share" and row["join_completed_at"] is None:
         return  # a share group is Stable before its members have an assignment, too
     row["stable_at"] = at
-    if not state.is_partial:  # else records may be missing of when it was so before
+    if not state.gap.is_partial:  # else records may be missing of when it was so before
         row["sync_ms"] = elapsed(row["join_completed_at"], at)
         row["rebalance_ms"] = elapsed(row["join_started_at"], at)
 
