@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timeline import connect, groups
+from timeline import connect
 from timeline.fold import GROUP_METADATA
 from timeline.groups import CHECKPOINTS
 from timeline.model import Member
@@ -65,17 +65,25 @@ _WINDOW = 200
 _KNOWN_MEMBERS = 100_000
 
 
-def read(batches: Iterable[pa.RecordBatch]) -> Iterator[groups.Events]:
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Events]:
     """Return the events of batches, which come by group, partition and offset."""
     known: dict[tuple[object, ...], Member] = {}
     for batch in batches:
         if len(known) > _KNOWN_MEMBERS:
             known.clear()
-        yield _Events(batch, known)
+        yield Events(batch, known)
 
 
-class _Events:
-    """The events of a batch; implements `groups.Events`."""
+class Events:
+    """The events of a batch: by group, partition, offset.
+
+    Attributes:
+        partitions: of the topic, of each event.
+        offsets: of the records.
+        at: times in epoch ms, `NO_TIME` where the log has none.
+        hashes: `partition_hash` of each offset commit.
+        deletes: whether an offset commit is a tombstone.
+    """
 
     def __init__(self, batch: pa.RecordBatch, known: dict[tuple[object, ...], Member]) -> None:
         self._group_ids = batch["group_id"]
@@ -98,29 +106,42 @@ class _Events:
             self._metadata = _GroupMetadata(batch[GROUP_METADATA].take(of_kind), known)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        return groups.runs(self._groups, self.partitions, self._is_commit)
+        """Cut them: commits of a group in one partition together, other events one by one."""
+        groups, partitions, is_commit = self._groups, self.partitions, self._is_commit
+        if not len(groups):
+            return
+        same = (groups[1:] == groups[:-1]) & (partitions[1:] == partitions[:-1])
+        together = same & is_commit[1:] & is_commit[:-1]
+        starts = np.concatenate(([0], np.flatnonzero(~together) + 1)).tolist()
+        yield from zip(starts, [*starts[1:], len(groups)], strict=True)
 
     def group_id(self, event: int) -> str:
+        """Name an event's group."""
         return str(self._group_ids[event])
 
     def kind(self, event: int) -> str | None:
+        """Return the kind of a record, see `Record`; None for offset commits."""
         kind: str | None = self._kinds[event]
         return kind
 
     def member_id(self, event: int) -> str | None:
+        """Return the member id of a record's key."""
         member_id: str | None = self._member_ids[event].as_py()
         return member_id
 
     def payload(self, event: int) -> Row | None:
+        """Return what a record says; None for a tombstone."""
         if self._kinds[event] == GROUP_METADATA:
             return self._metadata.at(self._metadata_rows[event])
         payload = self._payloads[event].as_py()
         return None if payload is None else orjson.loads(payload)
 
     def goes_on(self, event: int) -> bool:
+        """Return whether the next event has more members of the same record."""
         return bool(self._more[event])
 
     def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        """Return id and name of the topics that some commits have both of."""
         rows = start + np.flatnonzero(self._is_named[start:end])
         if not len(rows):
             return []
@@ -130,6 +151,7 @@ class _Events:
         return list(zip(*names, strict=True))
 
     def checkpoint(self, event: int) -> tuple[str, int | None] | None:
+        """Return the state and `rebuilt_run` of a checkpoint; None if the event is none."""
         if self._kinds[event] != CHECKPOINTS:
             return None
         return self._payloads[event].as_py(), self._rebuilt_run[event].as_py()

@@ -37,9 +37,7 @@ def begin(
     """End the generation before, and begin the next; the caller adds members, cause and moves."""
     before = state.generation
     end(state, join_completed.at if ended_at is None else ended_at)
-    row: Row = {
-        "group_id": state.group_id,
-        "group_type": state.group_type,
+    columns: Row = {
         "generation": generation,
         "previous_generation": None if before is None else before["generation"],
         "aborted_generations": None if missing is None else min(missing, _MOST),
@@ -51,40 +49,14 @@ def begin(
         "join_completed_at_min": join_completed.earliest,
         "join_completed_at_max": join_completed.latest,
         "stable_at": stable_at,
-        "ended_at": None,
         "join_ms": elapsed(join_started.at, join_completed.at),
         "sync_ms": elapsed(join_completed.at, stable_at),
         "rebalance_ms": elapsed(join_started.at, stable_at or join_completed.at),
-        "clock_skew_ms": None,
-        "protocol_type": None,
-        "protocol": None,
-        "rebalance_protocol": None,
-        "leader_id": None,
-        "leader_client_id": None,
-        "leader_changed": None,
         "member_count": 0,
-        "rebalance_timeout_ms": None,
-        "session_timeout_ms": None,
-        "subscriptions": None,
-        "subscribed_topics": None,
-        "members_joined": [],
-        "members_left": [],
-        "members_replaced": [],
+        **{f"members_{change}": [] for change in ("joined", "left", "replaced")},
         "cause": UNKNOWN,
-        "cause_detail": None,
-        "assigned_partitions": None,
-        "most_partitions": None,
-        "moved_partitions": None,
-        "stickiness": None,
-        "idle_members": None,
-        "unassigned_topics": None,
-        "delay_ms": None,
-        "waiting_tasks": None,
-        "waiting_since": None,
-        "record_partition": state.partition,
-        "record_offset": record.offset,
-        "record_timestamp": record.timestamp,
     }
+    row = state.begin_row(GENERATIONS, record, columns)
     state.generation = row
     return row
 

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from schemas import gold
-from schemas.columns import Column, array_of_millis
+from schemas.columns import array_of_millis
 from schemas.placement import partition_for
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
+from timeline.model import IS_SETTLED, TABLES, GroupState, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from timeline.arrow import Events
     from timeline.model import Member, Row
 
-TABLES: dict[str, tuple[Column, ...]] = {
-    STATES: gold.GROUP_STATES,
-    GENERATIONS: gold.GROUP_GENERATIONS,
-    SESSIONS: gold.MEMBER_SESSIONS,
-    OWNERS: gold.PARTITION_OWNERS,
-}
 CHECKPOINTS = "group_checkpoints"
 
 OUTPUT = {
@@ -35,7 +30,6 @@ OUTPUT = {
 }
 """Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
 
-_IS_SETTLED = "is_settled"
 _BATCH_ROWS = 5_000
 _GROUP_ROWS = 1_000
 
@@ -91,48 +85,6 @@ def holes_of(
     return holes
 
 
-class Events(Protocol):
-    """Events in the order that the fold takes: by group, partition, offset.
-
-    Attributes:
-        partitions: of the topic, of each event.
-        offsets: of the records.
-        at: times in epoch ms, `NO_TIME` where the log has none.
-        hashes: `partition_hash` of each offset commit.
-        deletes: whether an offset commit is a tombstone.
-    """
-
-    partitions: np.ndarray
-    offsets: np.ndarray
-    at: np.ndarray
-    hashes: np.ndarray
-    deletes: np.ndarray
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Cut them: commits of a group in one partition together, other events one by one."""
-
-    def group_id(self, event: int) -> str:
-        """Name an event's group."""
-
-    def kind(self, event: int) -> str | None:
-        """Return the kind of a record, see `Record`; None for offset commits."""
-
-    def member_id(self, event: int) -> str | None:
-        """Return the member id of a record's key."""
-
-    def payload(self, event: int) -> Row | None:
-        """Return what a record says; None for a tombstone."""
-
-    def goes_on(self, event: int) -> bool:
-        """Return whether the next event has more members of the same record."""
-
-    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
-        """Return id and name of the topics that some commits have both of."""
-
-    def checkpoint(self, event: int) -> tuple[str, int | None] | None:
-        """Return the state and `rebuilt_run` of a checkpoint; None if the event is none."""
-
-
 def fold(
     parts: Iterable[Events], holes: dict[int, Holes], partitions: int | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -163,18 +115,6 @@ def fold(
     yield from rows.take()
 
 
-def runs(
-    groups: np.ndarray, partitions: np.ndarray, is_commit: np.ndarray
-) -> Iterator[tuple[int, int]]:
-    """Do what `Events.runs` does, by a number of each event's group."""
-    if not len(groups):
-        return
-    same = (groups[1:] == groups[:-1]) & (partitions[1:] == partitions[:-1])
-    together = same & is_commit[1:] & is_commit[:-1]
-    starts = np.concatenate(([0], np.flatnonzero(~together) + 1)).tolist()
-    yield from zip(starts, [*starts[1:], len(groups)], strict=True)
-
-
 class _Rows:
     """Collects rows by column, since a column at a time becomes Arrow fastest."""
 
@@ -200,13 +140,13 @@ class _Rows:
 
     def _batch(self, table: str, rows: list[Row], *, is_settled: bool) -> pa.RecordBatch:
         fields = self._columns[table]
-        own = [name for name in fields if name != _IS_SETTLED]
+        own = [name for name in fields if name != IS_SETTLED]
         arrays = {
             name: array_of_millis(values, fields[name])
             for name, values in zip(own, _columns(rows, own), strict=True)
         }
-        if _IS_SETTLED in fields:
-            arrays[_IS_SETTLED] = pa.repeat(is_settled, len(rows))
+        if IS_SETTLED in fields:
+            arrays[IS_SETTLED] = pa.repeat(is_settled, len(rows))
         return pa.RecordBatch.from_arrays([arrays[name] for name in fields], names=list(fields))
 
 

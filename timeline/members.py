@@ -21,6 +21,9 @@ EMPTIED = "group_emptied"
 DELETED = "group_deleted"
 CONVERTED = "group_converted"
 
+_CLIENT = ("member_id", "group_instance_id", "client_id", "client_host")
+_BRIEF = (*_CLIENT, "session_timeout_ms", "rebalance_timeout_ms")
+
 
 class Changes(NamedTuple):
     """What became of the members between two generations.
@@ -107,29 +110,13 @@ def follow_sessions(
         }
         state.output.add(SESSIONS, row)
     for member_id in new:
-        member = after[member_id]
-        state.sessions[member_id] = {
-            "group_id": state.group_id,
-            "group_type": state.group_type,
-            "member_id": member_id,
-            "group_instance_id": member.group_instance_id,
-            "client_id": member.client_id,
-            "client_host": member.client_host,
-            "session_timeout_ms": member.session_timeout_ms,
-            "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        columns = brief(after[member_id]) | {
             "first_generation": generation,
             "last_generation": generation,
             "joined_at": at,
             "joined_at_min": earliest,
-            "left_at": None,
-            "left_at_min": None,
-            "duration_ms": None,
-            "end_cause": None,
-            "known_until": None,
-            "record_partition": state.partition,
-            "record_offset": record.offset,
-            "record_timestamp": record.timestamp,
         }
+        state.sessions[member_id] = state.begin_row(SESSIONS, record, columns)
     for member_id in after:
         # An id is of one stay: who is a member again has been one all along.
         state.sessions[member_id]["known_until"] = None
@@ -200,18 +187,20 @@ def follow_owners(
     for key in ended:
         if key in state.owners:
             _end(state, key, at)
+    since = {"generation": generation, "valid_from": at}
     for member in new:
-        of_member = None
-        for key, (topic, partition) in member.ownerships.items():
-            if key in state.owners:
-                continue
-            # To copy a row takes far less than to make one.
-            of_member = of_member or _ownership(state, member, record, at, generation)
-            row = of_member.copy()
-            row["topic"] = state.topic_names.get(topic) if has_ids else topic
-            row["topic_id"] = topic if has_ids else None
-            row["topic_partition"] = partition
-            state.owners[key] = row
+        own = {key: of for key, of in member.ownerships.items() if key not in state.owners}
+        if not own:
+            continue
+        client = {name: getattr(member, name) for name in _CLIENT}
+        # To copy a row takes far less than to make one.
+        row = state.begin_row(OWNERS, record, client | since)
+        for key, (topic, partition) in own.items():
+            state.owners[key] = row | {
+                "topic": state.topic_names.get(topic) if has_ids else topic,
+                "topic_id": topic if has_ids else None,
+                "topic_partition": partition,
+            }
 
 
 def _end(state: GroupState, key: str, at: int | None) -> None:
@@ -221,31 +210,6 @@ def _end(state: GroupState, key: str, at: int | None) -> None:
     row["valid_to"] = at
     row["duration_ms"] = elapsed(row["valid_from"], at)
     state.output.add(OWNERS, row)
-
-
-def _ownership(
-    state: GroupState, member: Member, record: Record, at: int | None, generation: int | None
-) -> Row:
-    """Begin a row of partition_owners, of any partition."""
-    return {
-        "group_id": state.group_id,
-        "group_type": state.group_type,
-        "topic": None,
-        "topic_id": None,
-        "topic_partition": None,
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "generation": generation,
-        "valid_from": at,
-        "valid_to": None,
-        "duration_ms": None,
-        "known_until": None,
-        "record_partition": state.partition,
-        "record_offset": record.offset,
-        "record_timestamp": record.timestamp,
-    }
 
 
 def name_topics(state: GroupState) -> None:
@@ -261,14 +225,7 @@ def _name(state: GroupState, row: Row) -> None:
 
 def brief(member: Member) -> Row:
     """Return what generations list of a member."""
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "session_timeout_ms": member.session_timeout_ms,
-        "rebalance_timeout_ms": member.rebalance_timeout_ms,
-    }
+    return {name: getattr(member, name) for name in _BRIEF}
 
 
 def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:

@@ -9,9 +9,14 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
 import orjson
+
+from schemas import gold
+
+if TYPE_CHECKING:
+    from schemas.columns import Column
 
 Row: TypeAlias = dict[str, Any]
 
@@ -19,6 +24,18 @@ STATES = "group_states"
 GENERATIONS = "group_generations"
 SESSIONS = "member_sessions"
 OWNERS = "partition_owners"
+TABLES: dict[str, tuple[Column, ...]] = {
+    STATES: gold.GROUP_STATES,
+    GENERATIONS: gold.GROUP_GENERATIONS,
+    SESSIONS: gold.MEMBER_SESSIONS,
+    OWNERS: gold.PARTITION_OWNERS,
+}
+IS_SETTLED = "is_settled"
+"""The column that a row gets when it is given away."""
+_BLANK = {
+    table: dict.fromkeys(c.name for c in columns if c.name != IS_SETTLED)
+    for table, columns in TABLES.items()
+}
 
 
 class Record(NamedTuple):
@@ -71,7 +88,7 @@ class Output:
     def take(self) -> dict[str, list[Row]]:
         """Return the rows so far, and forget them."""
         taken = self.closed
-        self.closed = {STATES: [], GENERATIONS: [], SESSIONS: [], OWNERS: []}
+        self.closed = {table: [] for table in TABLES}
         self.count = 0
         return taken
 
@@ -287,6 +304,17 @@ class GroupState:
     classic_since: int | None = None
     owning: dict[str, Member] | None = None
     output: Output = field(default_factory=Output)
+
+    def begin_row(self, table: str, record: Record, columns: Row) -> Row:
+        """Begin a row of the group that a record tells of; null in all other columns."""
+        own = {
+            "group_id": self.group_id,
+            "group_type": self.group_type,
+            "record_partition": self.partition,
+            "record_offset": record.offset,
+            "record_timestamp": record.timestamp,
+        }
+        return _BLANK[table] | own | columns
 
     def to_json(self) -> str:
         """Write the state down."""

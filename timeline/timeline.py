@@ -69,23 +69,17 @@ def enter(
         before["duration_ms"] = elapsed(before["started_at"], when.at)
         state.output.add(STATES, before)
     state.clock = not_before(state.clock, when.at)
-    state.interval = {
-        "group_id": state.group_id,
-        "group_type": state.group_type,
+    columns = {
         "sequence": state.sequence,
         "state": name,
         "generation": generation,
         "started_at": when.at,
-        "ended_at": None,
         "started_at_min": when.earliest,
         "started_at_max": when.latest,
-        "duration_ms": None,
         "evidence": "exact" if when.is_exact else "bounded",
         "member_count": member_count,
-        "record_partition": state.partition,
-        "record_offset": record.offset,
-        "record_timestamp": record.timestamp,
     }
+    state.interval = state.begin_row(STATES, record, columns)
     state.sequence += 1
 
 
