@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from timeline import cause, connect, estimate, gaps, generations, lives
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
-from timeline.members import (
-    EMPTIED,
-    LEFT,
-    REPLACED,
-    compare,
-    follow,
-    follow_owners,
-    follow_sessions,
-)
+from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
 from timeline.model import Commits, Epochs, Member
 from timeline.timeline import (
     COMPLETING,
@@ -391,42 +383,24 @@ def _emptied(changes: Changes) -> tuple[str, str]:
 
 def _follow(state: GroupState, step: _Step, changes: Changes, *, is_connect: bool) -> None:
     """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
-    row = state.generation or {}
-    # Where a static member may have been replaced since, only the record itself shows who is there.
-    at = step.completed.at if step.is_first else step.when.latest
-    follow_sessions(
+    earliest, when, owned = (
+        (state.generation or {}).get("join_started_at_min"),
+        step.completed,
+        step.when,
+    )
+    if not step.is_first:
+        # A static member may have been replaced since: only the record itself shows who is there.
+        when = owned = exactly(step.when.latest)
+    follow(
         state,
         step.members,
         step.record,
-        at=at,
-        earliest=row.get("join_started_at_min"),
+        when._replace(earliest=earliest),
         generation=step.generation,
         end_cause=LEFT if step.members else EMPTIED,
         replaced=changes.replaced,
-    )
-    owners = {} if is_connect else step.members
-    at = step.when.at if step.is_first else step.when.latest
-    follow_owners(state, owners, step.record, at=at, generation=step.generation)
-
-
-def _follow_at_once(
-    state: GroupState,
-    record: Record,
-    members: dict[str, Member],
-    changes: Changes,
-    *,
-    end_cause: str,
-) -> None:
-    """Follow both through a record that tells of other members, and no join phase before it."""
-    when, number = lives.moment(state, record), (record.payload or {})["generation"]
-    follow(
-        state,
-        members,
-        record,
-        when,
-        generation=number,
-        end_cause=end_cause,
-        replaced=changes.replaced,
+        owned=owned,
+        has_owners=not is_connect,
     )
 
 
@@ -459,7 +433,9 @@ def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> 
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader
-    _follow_at_once(state, record, members, changes, end_cause=REPLACED)
+    when, number = lives.moment(state, record), (record.payload or {})["generation"]
+    why, replaced = REPLACED, changes.replaced
+    follow(state, members, record, when, generation=number, end_cause=why, replaced=replaced)
     state.members = members
 
 
@@ -489,7 +465,8 @@ def _converted_back(
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.fill_members(row, changes, members)
-    _follow_at_once(state, record, members, changes, end_cause=LEFT)
+    own, replaced = lives.moment(state, record), changes.replaced
+    follow(state, members, record, own, generation=number, end_cause=LEFT, replaced=replaced)
     name = PREPARING if rebalances else STABLE
     enter(state, name, when, record, generation=number, member_count=len(members))
     if not rebalances:

@@ -70,64 +70,6 @@ def _client(member: Member) -> object:
     return (member.client_id, member.client_host)
 
 
-def follow_sessions(
-    state: GroupState,
-    after: dict[str, Member],
-    record: Record,
-    *,
-    at: int | None,
-    earliest: int | None,
-    generation: int | None,
-    end_cause: str = LEFT,
-    replaced: Sequence[tuple[Member, Member]] = (),
-) -> None:
-    """End the sessions of members that are gone, begin those of members that are new.
-
-    Args:
-        state: the group before.
-        after: the members now.
-        record: the record that tells of them.
-        at: when the change is certain.
-        earliest: the last time that the old members were certain.
-        generation: the generation that the new members joined.
-        end_cause: why members that nobody replaces are gone.
-        replaced: members that are gone and those that replaced them, see `Changes`.
-    """
-    awaited = gaps.awaited(state, at)
-    gone = [k for k in state.sessions if k not in after and k not in awaited]
-    new = [k for k in after if k not in state.sessions]
-    causes = {
-        old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
-        for old, _ in replaced
-    }
-    for member_id in gone:
-        row = state.sessions.pop(member_id)
-        row |= {
-            "left_at": at,
-            "left_at_min": earliest,
-            "end_cause": causes.get(member_id, end_cause),
-            "duration_ms": elapsed(row["joined_at"], at),
-        }
-        state.output.add(SESSIONS, row)
-    for member_id in new:
-        columns = brief(after[member_id]) | {
-            "first_generation": generation,
-            "last_generation": generation,
-            "joined_at": at,
-            "joined_at_min": earliest,
-        }
-        state.sessions[member_id] = state.begin_row(SESSIONS, record, columns)
-    for member_id in after:
-        # An id is of one stay: who is a member again has been one all along.
-        state.sessions[member_id]["known_until"] = None
-    if generation is not None:
-        for member_id in after:
-            session = state.sessions[member_id]
-            session["last_generation"] = generation
-            if session["first_generation"] is None:
-                session["first_generation"] = generation
-
-
 def follow(
     state: GroupState,
     after: dict[str, Member],
@@ -137,33 +79,60 @@ def follow(
     generation: int | None,
     end_cause: str,
     replaced: Sequence[tuple[Member, Member]] = (),
+    owned: Moment | None = None,
+    has_owners: bool = True,
 ) -> None:
-    """Follow sessions and ownerships through a record that tells of both at one moment."""
-    follow_sessions(
-        state,
-        after,
-        record,
-        at=when.at,
-        earliest=when.earliest,
-        generation=generation,
-        end_cause=end_cause,
-        replaced=replaced,
-    )
-    follow_owners(state, after, record, at=when.at, generation=generation)
+    """End and begin the sessions and ownerships of members that a record tells of.
+
+    Args:
+        state: the group before, changed.
+        after: the members now.
+        record: the record.
+        when: when the members changed; the former were certain at its earliest.
+        generation: the generation that the new members joined.
+        end_cause: why members that nobody replaces are gone.
+        replaced: members that are gone and those that replaced them, see `Changes`.
+        owned: when the owners changed, if that is not when the members did.
+        has_owners: whether they own partitions of topics; workers of Connect do not.
+    """
+    awaited, at = gaps.awaited(state, when.at), when.at
+    gone = [k for k in state.sessions if k not in after and k not in awaited]
+    causes = {
+        old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
+        for old, _ in replaced
+    }
+    for member_id in gone:
+        row = state.sessions.pop(member_id)
+        row |= {
+            "left_at": at,
+            "left_at_min": when.earliest,
+            "end_cause": causes.get(member_id, end_cause),
+            "duration_ms": elapsed(row["joined_at"], at),
+        }
+        state.output.add(SESSIONS, row)
+    begun = {"joined_at": at, "joined_at_min": when.earliest}
+    for member_id, member in after.items():
+        session = state.sessions.get(member_id)
+        if session is None:
+            session = state.begin_row(SESSIONS, record, brief(member) | begun)
+            state.sessions[member_id] = session
+        session["known_until"] = None  # an id is of one stay: it has been a member all along
+        if generation is not None:
+            session["last_generation"] = generation
+            if session["first_generation"] is None:
+                session["first_generation"] = generation
+    owned_at = at if owned is None else owned.at
+    _follow_owners(state, after if has_owners else {}, record, owned_at, generation)
 
 
-def follow_owners(
+def _follow_owners(
     state: GroupState,
     after: dict[str, Member],
     record: Record,
-    *,
     at: int | None,
     generation: int | None,
 ) -> None:
-    """End and begin ownerships so that they are those of `after`.
-
-    A member of which the assignment cannot be read owns nothing here.
-    """
+    """Follow who owns what; a member of which the assignment cannot be read owns nothing here."""
     has_ids = state.group_type in ("consumer", "share")
     before = state.owning
     if state.gap.absent:
