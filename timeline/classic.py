@@ -360,11 +360,7 @@ def _cause(
         changes=changes,
         protocol=payload.get("protocol"),
         unit="task" if is_connect else "partition",
-        returned=moved.returned,
-        recovered=moved.recovered,
-        appeared=moved.appeared,
-        vanished=moved.vanished,
-        moved=moved.moved,
+        moves=moved,
         since_ms=since_ms,
         deleted=state.commits.deleted,
     )

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import GroupState, Row
 
-    Subscription = tuple[list[str] | None, str | None]
-
 COLUMNS = frozenset(
     {
         *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
@@ -174,7 +172,7 @@ def read(
     )
     if not batch:
         return
-    last, subscribed, epoch = batch[-1], _subscriptions(state), state.epochs.group
+    last, epoch = batch[-1], state.epochs.group
     names_change = is_complete or not may_lack_a_leave or any(_is_member(r) for r in batch)
     before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
@@ -194,7 +192,7 @@ def read(
     changes = compare({} if state.generation is None else before, state.members)
     if state.epochs.group not in (None, epoch):
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
-        known = _Known(subscribed, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
+        known = _Known(before, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
         why = _cause(state, changes, known)
         _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
         state.gap.is_gapped = is_cut or not is_complete
@@ -661,21 +659,17 @@ def _settled(state: GroupState, at: int | None) -> None:
         row["rebalance_ms"] = elapsed(row["join_started_at"], at)
 
 
-def _subscriptions(state: GroupState) -> dict[str, Subscription]:
-    return {m.member_id: (m.topics, m.regex) for m in state.members.values()}
-
-
 class _Known(NamedTuple):
     """What is known of how an epoch came about, beside the members.
 
     Attributes:
-        subscribed: what members subscribed to before it.
+        before: the members before it.
         is_upgrade: whether it converts a classic group.
         is_new: whether a group begins with it.
         is_next: whether no epoch before it may be missing.
     """
 
-    subscribed: dict[str, Subscription]
+    before: dict[str, Member]
     is_upgrade: bool
     is_new: bool
     is_next: bool
@@ -690,18 +684,10 @@ def _cause(state: GroupState, changes: Changes, known: _Known) -> tuple[str, str
         )
     if any(changes):
         return cause.membership(changes)
-    if name := _resubscribed(state, known.subscribed):
+    if subscribed := cause.resubscribed(known.before, state.members):
+        name = subscribed[1].client_id or subscribed[1].member_id
         return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
     if not state.members or not known.is_next:
         text = "records of epochs in between are missing" if state.members else _NO_MEMBERS
         return cause.UNKNOWN, text
     return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"
-
-
-def _resubscribed(state: GroupState, subscribed: dict[str, Subscription]) -> str | None:
-    """Name a member that subscribes to something else than before."""
-    for member_id, before in subscribed.items():
-        member = state.members.get(member_id)
-        if member is not None and (member.topics, member.regex) != before:
-            return member.client_id or member_id
-    return None
