@@ -80,17 +80,8 @@ _LOW = 2**32 - 1
 class Holes(Protocol):
     """Offsets of one partition of the log that were not read, or not decoded."""
 
-    @property
-    def starts(self) -> np.ndarray:
-        """First offsets of the holes, ascending."""
-
-    @property
-    def ends(self) -> np.ndarray:
-        """Last offsets of the holes, ascending."""
-
-    @property
-    def before(self) -> int:
-        """Last missing offset of the runs before; -1 if there was none."""
+    def are_between(self, after: np.ndarray, until: np.ndarray) -> np.ndarray:
+        """Return whether any lies behind the first and before the second of two offsets."""
 
 
 _NO_HOLES: Mapping[int, Holes] = MappingProxyType({})
@@ -452,14 +443,8 @@ class _Steps:
         # In another partition, nobody knows what came between.
         is_complete = there.values == here
         for number in np.unique(here).tolist():
-            missing = holes.get(number)
-            if missing is None:
-                continue
-            is_complete &= (here != number) | (missing.before <= after.values)
-            if len(missing.ends):
-                behind = np.searchsorted(missing.ends, after.values, "right")
-                first = missing.starts[np.minimum(behind, len(missing.ends) - 1)]
-                has_hole = (behind < len(missing.ends)) & (first < until)
+            if number in holes:
+                has_hole = holes[number].are_between(after.values, until)
                 is_complete &= (here != number) | ~has_hole
         return pa.array(is_complete, mask=~after.known)
 

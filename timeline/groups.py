@@ -54,6 +54,15 @@ class Holes(NamedTuple):
         behind = int(np.searchsorted(self.ends, after, "right"))
         return behind < len(self.ends) and bool(self.starts[behind] < until)
 
+    def are_between(self, after: np.ndarray, until: np.ndarray) -> np.ndarray:
+        """Return the same of many offsets."""
+        is_there = self.before > after
+        if len(self.ends):
+            behind = np.searchsorted(self.ends, after, "right")
+            first = self.starts[np.minimum(behind, len(self.ends) - 1)]
+            is_there |= (behind < len(self.ends)) & (first < until)
+        return is_there
+
     @property
     def last(self) -> int:
         """The last missing offset; -1 if there is none."""
