@@ -69,7 +69,7 @@ _SUMS = (
     *("rewound_offsets", "progressed_offsets", "log_bytes"),
 )
 _OF_HOURS = (*_SUMS, "first_committed_offset", "first_commit_at", "last_commit_at", "largest_step")
-# Of the longest time without progress.
+# What tells of the longest time without progress.
 _UNCHANGED = ("unchanged_since", "unchanged_until", "unchanged_commits", "unchanged_offset")
 _TIME = pa.timestamp("us", "UTC")
 _HOUR_US = 3_600_000_000
@@ -115,15 +115,15 @@ def follow(
 
     Args:
         batches: rows in the order of `PARTITION`, `KIND`, record_partition and record_offset, with
-            `COMMIT_COLUMNS`, of which those that are no commit have but `PARTITION`. Those of
+            `COMMIT_COLUMNS`, of which those that are no commit have only `PARTITION`. Those of
             `AN_HOUR` have a row of offset_progress in the struct column of that name, those of
             `LAST_COMMIT` a row of committed_offsets in the one of that name. Columns that all rows
             lack may be missing.
         holes: what is missing, by partition of the records.
 
     Yields:
-        Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was
-        given: all of its hours, its moves, and its last commit.
+        Rows of a table, with its name; its columns are in `TABLES`: all hours, moves
+        and the last commit of each partition that was given.
     """
     known: pa.Table | None = None
     for batch in batches:
@@ -135,7 +135,7 @@ def follow(
         results = _results(rows, holes)
         last = max(keys.max(initial=-1) for keys, _ in results.values())
         for table, (keys, of_table) in results.items():
-            # Of a move, nothing more can become known.
+            # Nothing more can become known of a move.
             yield from _batches(table, of_table, np.logical_or(keys < last, table == MOVES))
         known = _known(
             {t: rows.filter(pa.array(keys == last)) for t, (keys, rows) in results.items()}
@@ -185,16 +185,14 @@ def _known(results: dict[str, pa.Table]) -> pa.Table:
 
 
 def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Return the rows all columns that `follow` reads, and no offset where one is below zero.
-
-    Brokers take any number, and clients take one below zero for none
-    (`ConsumerCoordinator.fetchCommittedOffsets`).
-    """
+    """Give rows all columns that `follow` reads, and no offset where one is below zero."""
     missing = {*_ROWS.names}.difference(rows.schema.names)
     columns = {
         f.name: pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
         for f in _ROWS
     }
+    # Brokers take any number, and clients take one below zero for none
+    # (`ConsumerCoordinator.fetchCommittedOffsets`).
     committed = columns["committed_offset"]
     columns["committed_offset"] = pc.if_else(pc.less(committed, 0), None, committed)
     return pa.table(columns, schema=_ROWS)
@@ -203,14 +201,7 @@ def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 def _joined(
     of_earlier: np.ndarray, earlier: pa.Table, of_later: np.ndarray, later: pa.Table
 ) -> tuple[np.ndarray, pa.Table]:
-    """Make one row of the two that an hour has of which later records came.
-
-    Args:
-        of_earlier: number of each earlier row's partition.
-        earlier: rows of offset_progress.
-        of_later: the same of the later rows.
-        later: rows of it, of the records behind them.
-    """
+    """Make one row of the two that an hour has of which later records came."""
     schema = arrow_schema(TABLES[HOURS])
     begun = np.isin(of_later, of_earlier)
     both = pa.concat_tables([earlier, later.filter(pa.array(begun))]).combine_chunks()
@@ -310,7 +301,7 @@ class _Steps:
         self._former_of_key = self._of_row[self._starts]
         self._committed = _numbers(commits, "committed_offset")
         self._deleted = _numbers(commits, "is_tombstone").values.astype(np.bool_)
-        # Of each commit, the last deletion up to it, of whichever partition.
+        # The last deletion up to each commit, of whichever partition.
         self._deletions = np.maximum.accumulate(np.where(self._deleted, np.arange(count), -1))
         times = [_numbers(commits, name) for name in ("record_timestamp", "commit_timestamp")]
         self._at, self._committed_at = _either(*times), _either(*reversed(times))

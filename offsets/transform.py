@@ -133,7 +133,7 @@ def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, in
         known_until: until when commits are known, in microseconds, by partition of their topic.
 
     Returns:
-        The columns of gold.lag, but for the number of the run.
+        The columns of gold.lag without the number of the run.
     """
     is_timed = F.filter("recent_commits", lambda c: c["committed_at"].isNotNull())
     joined = (

@@ -31,7 +31,7 @@ COLUMNS = {
     "member_id": "string",
     # Whether a commit is a tombstone.
     "deletes": "boolean",
-    # Of a commit: the `partition_hash`; the name of its topic, if it has the id, too.
+    # The `partition_hash` of a commit; its topic's name, if it has the id, too.
     "partition_hash": "bigint",
     "topic_id": "string",
     "topic": "string",
@@ -181,11 +181,9 @@ class _GroupMetadata:
 
 
 class _Memberships:
-    """Lists of members beside each other: each has a number for what is the same in many.
+    """Lists of members beside each other: each has a number for what is the same in many."""
 
-    Most generations have the members of the one before, so that there are far fewer numbers than
-    members.
-    """
+    # Most generations have the members of the one before: there are far fewer numbers than members.
 
     def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
         self._known = known
@@ -272,11 +270,7 @@ def _structs(column: pa.StructArray) -> list[Row | None]:
 
 
 def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the rows of some columns, the same rows by the same number.
-
-    Returns:
-        The number of each row; and of each number, the first row that has it.
-    """
+    """Return the number of each row, the same for the same, and the first row of each number."""
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()

@@ -160,11 +160,9 @@ def _other_topics(before: Member, member: Member) -> str:
 
 
 def _deleted(evidence: Evidence) -> str | None:
-    """Return which topics are gone; None without one.
-
-    The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
-    (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).
-    """
+    """Return which topics are gone; None without one."""
+    # The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
+    # (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).
     gone = [p for p in evidence.moves.vanished if partition_hash(p) in evidence.deleted]
     topics = sorted({partition_of(p)[0] for p in gone})
     if not topics:

@@ -134,11 +134,9 @@ class _Step(NamedTuple):
 def _is_no_sync(
     state: GroupState, members: dict[str, Member], completed: Moment, stable: Moment
 ) -> bool:
-    """Return whether the time in between cannot be that in which the leader assigned.
-
-    Kafka waits no longer than the rebalance timeout for it (classicGroupPendingSync), and takes no
-    commits meanwhile (ClassicGroup.validateOffsetCommit).
-    """
+    """Return whether the time in between cannot be that in which the leader assigned."""
+    # Kafka waits no longer than the rebalance timeout for it (classicGroupPendingSync), and takes
+    # no commits meanwhile (ClassicGroup.validateOffsetCommit).
     lasted = elapsed(completed.at, stable.at)
     timeouts = (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for m in members.values())
     if lasted is None or lasted > max(timeouts, default=USUAL_TIMEOUT_MS):
@@ -238,11 +236,9 @@ def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:
-    """Return the former owners of partitions that the assignor took away to give to others.
-
-    A cooperative one takes two generations for that, or some more that follow at once; what has no
-    owner for longer is gone, or nobody wants it.
-    """
+    """Return the former owners of partitions that the assignor took away to give to others."""
+    # A cooperative one takes two generations for that, or some more that follow at once; what has
+    # no owner for longer is gone, or nobody wants it.
     protocol = cause.rebalance_protocol((step.record.payload or {}).get("protocol"), step.members)
     before = state.generation
     if protocol != cause.COOPERATIVE or before is None:
@@ -254,10 +250,8 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
 
 
 def _was_recreated(state: GroupState, record: Record, number: int, *, has_members: bool) -> bool:
-    """Return whether the group was deleted and recreated without a record of it, and end it then.
-
-    Only a recreated group counts its generations from the start.
-    """
+    """Return whether the group was recreated without a record of its end, and end it then."""
+    # Only a recreated group counts its generations from the start.
     known = state.interval["generation"] if state.interval is not None else None
     if known is None or (number >= known and (number > 0 or has_members)):
         return False
@@ -303,11 +297,9 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
 
 
 def _separated(started: Moment, before: int | None, end: int) -> Moment:
-    """Let a rebalance begin after the state before did, and before its own join phase ended.
-
-    Both took their time, if less than a millisecond; whoever orders states by time alone sees them
-    in their order.
-    """
+    """Let a rebalance begin after the state before did, and before its own join phase ended."""
+    # Both took their time, if less than a millisecond; whoever orders states by time alone sees
+    # them in their order.
     at = started.at
     if at is None or before is None or started.earliest == started.latest or end - before < 2:  # noqa: PLR2004
         return started
@@ -438,11 +430,9 @@ def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> 
 def _converted_back(
     state: GroupState, record: Record, members: dict[str, Member], when: Moment, *, rebalances: bool
 ) -> None:
-    """Take the group's return from the new protocol: it is classic, and rebalances at once.
-
-    Where a static member was replaced by one of the classic protocol, it is Stable and remains so
-    (GroupMetadataManager.convertToClassicGroup).
-    """
+    """Take the group's return from the new protocol: it is classic, and rebalances at once."""
+    # Where a static member was replaced by one of the classic protocol, it is Stable and remains so
+    # (GroupMetadataManager.convertToClassicGroup).
     number = (record.payload or {})["generation"]
     state.group_type = "classic"
     changes = compare(state.members, members)

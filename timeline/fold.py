@@ -195,11 +195,9 @@ def apply_batch(state: GroupState, batch: Batch) -> None:
 
 
 def _apply(state: GroupState, batch: Batch) -> None:
-    """Take records that were written together: what they mean depends on what stands beside them.
-
-    A conversion is what the batch itself proves. A group that is empty is not converted: the
-    coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
-    """
+    """Take records that were written together: each means what those beside it make of it."""
+    # A conversion is what the batch itself proves. A group that is empty is not converted: the
+    # coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
     is_complete, is_cut = bool(batch.is_complete), batch.is_cut

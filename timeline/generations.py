@@ -164,7 +164,7 @@ def fill_moves(row: Row, moved: Moves) -> None:
 
 def subscribed_topics(members: dict[str, Member]) -> list[str] | None:
     """Return what the members subscribe to; None if that cannot be read, or there are none."""
-    # Of all members there are few subscriptions and few lists of topics.
+    # All members have few subscriptions and few lists of topics.
     subscriptions = {m.subscription for m in members.values()}
     if None in subscriptions or not subscriptions:
         return None

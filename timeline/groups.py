@@ -28,7 +28,7 @@ OUTPUT = {
     **TABLES,
     CHECKPOINTS: tuple(c for c in gold.GROUP_CHECKPOINTS if c is not gold.HISTORY_RUN),
 }
-"""Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
+"""Columns of the rows that the fold gives, by table, without `HISTORY_RUN`, which the run adds."""
 
 _BATCH_ROWS = 5_000
 _GROUP_ROWS = 1_000
@@ -183,7 +183,7 @@ class _Group:
         self._checkpoint = checkpoint
         self._fold: Fold | None = None
         self._offset = -1
-        # Of a record, those that came already.
+        # Those of a record that came already.
         self._members: list[Member] = []
 
     def take(self, events: Events, start: int, end: int, rows: _Rows) -> None:

@@ -182,7 +182,7 @@ def _end(state: GroupState, key: str, at: int | None) -> None:
 
 
 def name_topics(state: GroupState) -> None:
-    """Put names to the topics of open ownerships that had but an id."""
+    """Put names to the topics of open ownerships that had only an id."""
     for row in state.owners.values():
         _name(state, row)
 

@@ -105,10 +105,8 @@ def is_upgrade(
 
 
 def _goes_on(state: GroupState, new: list[Record]) -> bool:
-    """Return whether nothing refutes that a classic group with members was converted.
-
-    The group epoch begins with the group's generation then; that of a group made anew, with 1.
-    """
+    """Return whether nothing refutes that a classic group with members was converted."""
+    # The group epoch begins with the group's generation then; that of a group made anew, with 1.
     known: int = 0 if state.interval is None else state.interval["generation"] or 0
     values = [r.payload for r in new if r.payload is not None]
     epochs = [v[n] for v in values for n in ("epoch", "assignment_epoch", "member_epoch") if n in v]
@@ -177,7 +175,7 @@ def read(
     before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
     if is_cut or not is_complete:
-        # Of the same time is but the former part of what the hole took something of.
+        # Only what stands before the hole in the same batch has the same time.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if has_moved_on:
         _end_rebalance(state, last, when)
@@ -216,11 +214,7 @@ def read(
 def _taken(
     state: GroupState, batch: list[Record], *, is_complete: bool, names_change: bool
 ) -> tuple[dict[str, Member], bool]:
-    """Let a group be what the records of a batch say.
-
-    Returns:
-        The members before; and whether epochs are missing, for which others may have left.
-    """
+    """Let a group be what records say; return who was there, and whether epochs are missing."""
     kind, before, has_others = family(batch[-1].kind), state.members, False
     if state.group_type != kind:
         gaps.clear(state)
@@ -271,15 +265,13 @@ def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, M
 
 
 def _revive(state: GroupState) -> None:
-    """Let a group be there again that was Dead, though what state it is in is not known.
-
-    Whoever has an assignment for members is Stable, as a rule.
-    """
+    """Let a group be there again that was Dead, though what state it is in is not known."""
     if state.gap.untold is None or not lives.is_dead(state):
         return
     if state.epochs.target or state.epochs.assignment:
         record, when = _last_untold(state, state.gap.untold)
         number, count = state.epochs.group, len(state.members)
+        # Whoever has an assignment for members is Stable, as a rule.
         name = _state(state) if _is_known(state) else STABLE
         enter(state, name, when, record, generation=number, member_count=count)
 
@@ -315,19 +307,14 @@ def _passed(state: GroupState, when: Moment) -> None:
 def _entered(
     state: GroupState, batch: list[Record], *, is_complete: bool, is_cut: bool, is_upgrade: bool
 ) -> tuple[bool, list[Record]]:
-    """End the life that a batch ends.
-
-    Returns:
-        Whether another begins with it, and those of its records that are of what lives on.
-    """
+    """End the life that a batch ends; return whether another begins, and which records it has."""
     last = batch[-1]
     kind = family(last.kind) or ""
     if state.record_offset is None and not is_complete:
         lives.discard_simple_group(state)
     state.record_offset = last.offset
     if ends := [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]:
-        # Of a group that was not known, the rest of the batch tells if it went back to the classic
-        # protocol.
+        # If the group was not known, the rest tells whether it went back to the classic protocol.
         if state.group_type is not None or not is_cut:
             lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
@@ -365,16 +352,14 @@ def _upgraded(
     *,
     is_complete: bool,
 ) -> None:
-    """Note a join phase of the classic group that the conversion cut short.
-
-    The members that the group has are converted first, also one that is replaced at once.
-    """
+    """Note a join phase of the classic group that the conversion cut short."""
     if not is_complete:
         doubt(state)
     interval = state.interval
     if interval is None or interval["state"] != STABLE:
         return
     state.classic_since = interval["started_at"]
+    # All that the group has are converted first, also one that is replaced at once.
     named = {r.member_id for r in batch if _has_value(r)}
     if is_complete and before.keys() - named:
         # A member that left has started it: the others were to re-join, and one came back new.
@@ -386,20 +371,15 @@ def _upgraded(
 
 
 def _is_creation(state: GroupState, batch: list[Record]) -> bool:
-    """Return whether the records themselves show that a group began with them.
-
-    Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
-    """
+    """Return whether the records themselves show that a group began with them."""
+    # Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
     named = {r.member_id for r in batch if _is_member(r)}
     epoch = state.epochs.group
     return epoch is not None and epoch <= _FIRST_EPOCH and state.members.keys() <= named
 
 
 def _is_known(state: GroupState) -> bool:
-    """Return whether the records that were read are those that the state follows from.
-
-    That no member is known makes no group Empty if it has an assignment for one.
-    """
+    """Return whether the records that were read are those that the state follows from."""
     epochs = state.epochs
     if epochs.group is None or (state.group_type == "streams" and epochs.topology is None):
         return False
@@ -407,7 +387,7 @@ def _is_known(state: GroupState) -> bool:
     is_last = epochs.group > (epochs.assignment or 0)
     others = {*epochs.member, *epochs.target}.difference(state.gap.absent if is_last else ())
     if not state.members and others:
-        return False
+        return False  # that no member is known makes no group Empty that has assigned to one
     is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
     return epochs.assignment is not None or state.group_type == "share" or not is_ready
 
@@ -480,10 +460,8 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
 
 
 def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
-    """Take the partitions of a member from others, whose records of giving them up are missing.
-
-    Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
-    """
+    """Take the partitions of a member from others, whose records of giving them up are missing."""
+    # Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
     if not taken:
         return
     for members in (state.members, state.gap.absent):
@@ -591,10 +569,8 @@ def _bump(
 
 
 def _amend(state: GroupState, row: Row, changes: Changes) -> None:
-    """Put down members that changed without a new epoch.
-
-    A static member came back; or records are missing, and tell of members later, or not at all.
-    """
+    """Put down members that changed without a new epoch."""
+    # A static member came back; or records are missing, and tell of members later, or never.
     if not any(changes) and row["member_count"] == len(state.members):
         return
     named: Row = {}
