@@ -60,14 +60,7 @@ def follow_offsets(
 
 
 def joined_hours(hours: DataFrame) -> DataFrame:
-    """Make one row of those that an hour cut by runs has.
-
-    Args:
-        hours: rows of offset_progress, of some runs.
-
-    Returns:
-        Such rows, for `rows_of`.
-    """
+    """Make one row, for `rows_of`, of those of offset_progress that an hour cut by runs has."""
     return _followed(_of_table(progress.HOURS, progress.AN_HOUR, hours))
 
 

@@ -17,6 +17,7 @@ from timeline.timeline import (
     COMPLETING,
     DEAD,
     EMPTY,
+    NEVER,
     PREPARING,
     STABLE,
     Moment,
@@ -35,13 +36,7 @@ if TYPE_CHECKING:
 
 
 def read(state: GroupState, record: Record, *, is_complete: bool) -> None:
-    """Take a GroupMetadata record that is no part of a conversion.
-
-    Args:
-        state: the group before, changed to what it is after.
-        record: the record.
-        is_complete: whether no offset is missing between the group's last record and this one.
-    """
+    """Take a GroupMetadata record that is no part of a conversion."""
     if record.payload is None:
         lives.end_by_tombstone(state, record, "classic", is_complete=is_complete)
     else:
@@ -162,27 +157,10 @@ def _generation(
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
-    started = _started(state, step, changes, moved)
-    if step.previous_state == DEAD:
-        enter(state, EMPTY, started, record, generation=0, member_count=0)
-    before, known = state.generation, step.previous_generation or 0
-    count = len(state.members)
-    enter(state, PREPARING, started, record, generation=known, member_count=count)
-    row = generations.begin(
-        state,
-        record,
-        generation=number,
-        join_started=started,
-        join_completed=step.completed,
-        stable_at=step.when.at if members else None,
-        missing=step.missing,
-        is_complete=is_complete,
-    )
-    row["protocol_type"] = payload.get("protocol_type")
+    started, before = _started(state, step, changes, moved), state.generation
+    _prepare(state, step, started)
+    row = _row(state, step, changes, started)
     row["clock_skew_ms"] = skew
-    if not step.is_first:  # how long the leader took is not known
-        row["sync_ms"] = None
-    generations.fill_members(row, changes, members)
     if members:
         _stable(state, step)
         _fill_leader(row, payload, members, before)
@@ -197,6 +175,33 @@ def _generation(
     _follow(state, step, changes, is_connect=_is_connect(payload))
     _keep_released(state, step, moved)
     state.members = members
+
+
+def _prepare(state: GroupState, step: _Step, started: Moment) -> None:
+    """Let the group be in PreparingRebalance; a new one was Empty before."""
+    if step.previous_state == DEAD:
+        enter(state, EMPTY, started, step.record, generation=0, member_count=0)
+    known, count = step.previous_generation or 0, len(state.members)
+    enter(state, PREPARING, started, step.record, generation=known, member_count=count)
+
+
+def _row(state: GroupState, step: _Step, changes: Changes, started: Moment) -> Row:
+    """Begin the generation's row."""
+    row = generations.begin(
+        state,
+        step.record,
+        generation=step.generation,
+        join_started=started,
+        join_completed=step.completed,
+        stable_at=step.when.at if step.members else None,
+        missing=step.missing,
+        is_complete=step.is_complete,
+    )
+    row["protocol_type"] = (step.record.payload or {}).get("protocol_type")
+    if not step.is_first:  # how long the leader took is not known
+        row["sync_ms"] = None
+    generations.fill_members(row, changes, step.members)
+    return row
 
 
 def _step(
@@ -263,7 +268,7 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     """Estimate when the rebalance began."""
     end, state.quiet = step.completed.at, None
     if end is None:
-        return Moment(None, None, None)
+        return NEVER
     began = state.interval
     if step.previous_state == PREPARING and began is not None:
         # A join phase that an upgrade cut short goes on after the downgrade.
@@ -397,17 +402,7 @@ def _created(state: GroupState, record: Record) -> None:
     state.group_type = "classic"
     when = lives.moment(state, record)
     enter(state, EMPTY, when, record, generation=0, member_count=0)
-    row = generations.begin(
-        state,
-        record,
-        generation=0,
-        join_started=Moment(None, None, None),
-        join_completed=when,
-        stable_at=None,
-        missing=0,
-        is_complete=True,
-    )
-    row["rebalance_ms"] = None
+    row = generations.begin(state, record, generation=0, join_completed=when)
     row["cause"] = cause.GROUP_CREATED
     row["cause_detail"] = "the coordinator made the group for its first member"
 
@@ -443,8 +438,6 @@ def _converted_back(
         join_started=when,
         join_completed=when,
         stable_at=None if rebalances else when.at,
-        missing=0,
-        is_complete=True,
     )
     row["protocol_type"] = (record.payload or {}).get("protocol_type")
     row["protocol"] = (record.payload or {}).get("protocol")

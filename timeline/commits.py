@@ -107,9 +107,7 @@ def is_simple(state: GroupState) -> bool:
 def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]:
     """Find the commits with which a group begins that has offsets alone, and ends.
 
-    Args:
-        state: the group, which has to be what a commit makes of it before the next is asked for.
-        chunk: commits of it.
+    The state has to be what a commit makes of it before the next is asked for.
 
     Yields:
         The number of such a commit, and a record of it; a tombstone if the group ends.

@@ -129,12 +129,7 @@ def fill_waiting(row: Row, members: dict[str, Member], tasks: dict[str, int]) ->
 
 
 def explain(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
-    """Return the cause of a generation of workers, and a sentence on it.
-
-    Args:
-        evidence: what it and the one known before show.
-        follows: whether none that was assigned may be missing between them.
-    """
+    """Return the cause of a generation of workers, and a sentence; `follows` as in classic's."""
     name, text = _cause(evidence, follows=follows)
     return name, text + _remarks(evidence.after)
 

@@ -51,14 +51,7 @@ _BEGAN = 5
 
 
 def first_join(state: GroupState, end: int, member_count: int, missing: int) -> Moment:
-    """Estimate when an empty group began to wait for members, from when it stopped to.
-
-    Args:
-        state: the group before, empty or not known.
-        end: when the join phase ended.
-        member_count: members that joined.
-        missing: generations in between that no record tells of.
-    """
+    """Estimate when an empty group began to wait for members, from when it stopped to."""
     since = state.interval["started_at"] if state.interval is not None else None
     generation = state.interval["generation"] if state.interval is not None else None
     if (

@@ -22,12 +22,7 @@ USUAL_TIMEOUT_MS = 300_000
 
 
 def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
-    """Note that records are missing which may tell of other members and owners than those known.
-
-    Args:
-        state: the group.
-        member_ids: the members that may have changed; None for all.
-    """
+    """Note that records are missing which may tell otherwise of some members; None: of all."""
     state.gap.has_doubts = True
     until = borne_out_until(state) if state.gap.at is None else state.gap.at
     for rows, start in ((state.sessions, "joined_at"), (state.owners, "valid_from")):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from timeline.members import brief, owners_by_partition
 from timeline.model import GENERATIONS
-from timeline.timeline import elapsed
+from timeline.timeline import NEVER, elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,16 +27,16 @@ def begin(
     record: Record,
     *,
     generation: int | None,
-    join_started: Moment,
-    join_completed: Moment,
-    stable_at: int | None,
-    missing: int | None,
-    is_complete: bool,
-    ended_at: int | None = None,
+    join_started: Moment = NEVER,
+    join_completed: Moment = NEVER,
+    stable_at: int | None = None,
+    missing: int | None = 0,
+    is_complete: bool = True,
 ) -> Row:
     """End the generation before, and begin the next; the caller adds members, cause and moves."""
     before = state.generation
-    end(state, join_completed.at if ended_at is None else ended_at)
+    # Members of the new protocols have no join phase: an epoch ends with the next.
+    end(state, join_started.at if join_completed is NEVER else join_completed.at)
     columns: Row = {
         "generation": generation,
         "previous_generation": None if before is None else before["generation"],
@@ -133,13 +133,7 @@ class Moves:
 
 
 def moves(before: dict[str, Member], after: dict[str, Member], released: dict[str, str]) -> Moves:
-    """Compare who owns the partitions.
-
-    Args:
-        before: members of the generation before.
-        after: members now.
-        released: owners of the partitions that were taken from them to be given to others.
-    """
+    """Compare who owns the partitions; `released` has who owned those that wait for another."""
     present = {m.identity for m in after.values()}
     return Moves(owners_by_partition(before), released, owners_by_partition(after), present)
 

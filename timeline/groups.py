@@ -76,14 +76,7 @@ NO_HOLES = Holes(_NONE, _NONE)
 def holes_of(
     partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray, before: dict[int, int]
 ) -> dict[int, Holes]:
-    """Return the holes of each partition.
-
-    Args:
-        partitions: of each hole, in any order.
-        starts: first offset of each.
-        ends: last offset of each.
-        before: by partition, the last missing offset of the runs before.
-    """
+    """Return the holes of each partition; `before` has its last one of the runs before."""
     order = np.lexsort((ends, starts, partitions))
     partitions, starts, ends = partitions[order], starts[order], ends[order]
     holes = {partition: NO_HOLES._replace(before=last) for partition, last in before.items()}

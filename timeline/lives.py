@@ -83,14 +83,7 @@ def discard_simple_group(state: GroupState) -> None:
 def end_by_tombstone(
     state: GroupState, record: Record, group_type: str, *, is_complete: bool
 ) -> None:
-    """End a group at its tombstone.
-
-    Args:
-        state: the group before, changed.
-        record: the tombstone.
-        group_type: counts if the type is not known yet.
-        is_complete: whether no record is missing before the tombstone.
-    """
+    """End a group at its tombstone; its type counts if none is known yet."""
     if is_dead(state):
         return
     if not is_complete:
@@ -123,13 +116,7 @@ def end_without_tombstone(state: GroupState, record: Record) -> None:
 
 
 def tell_conversion(state: GroupState, record: Record, when: Moment) -> None:
-    """Tell that a group was of another protocol till now, if records of all its states are missing.
-
-    Args:
-        state: the group.
-        record: the record with which it is of that protocol no more.
-        when: its time.
-    """
+    """Tell of a protocol that a group leaves with a record, if no record told a state of it."""
     interval = state.interval
     if interval is None or is_dead(state) or interval["group_type"] == state.group_type:
         return

@@ -80,12 +80,6 @@ def is_upgrade(
     and with that member's epoch. Members that had joined the classic group, but not synced, are
     seen for the first time; they have the group's generation as their former epoch, too
     (ConsumerGroup.fromClassicGroup), where new ones have none.
-
-    Args:
-        state: the group before.
-        new: records of the new protocols.
-        own: those of the classic one.
-        is_complete: whether the group's members before are known.
     """
     if not new or any(family(r.kind) != "consumer" for r in new):
         return False  # Kafka converts groups of consumers, no others
@@ -554,14 +548,10 @@ def _bump(
         record,
         generation=number,
         join_started=when,
-        join_completed=Moment(None, None, None),
-        stable_at=None,
         # Each epoch is written, so a number that was left out was never an epoch of its own.
         missing=0 if is_complete else missing,
         is_complete=is_complete,
-        ended_at=when.at,
     )
-    row["rebalance_ms"] = None
     row["protocol_type"] = state.group_type
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why

@@ -38,6 +38,10 @@ class Moment(NamedTuple):
         return self.at is not None and self.earliest == self.at == self.latest
 
 
+NEVER = Moment(None, None, None)
+"""When nothing happened, as far as the log tells."""
+
+
 def exactly(at: int | None) -> Moment:
     """Return a moment that the log has."""
     return Moment(at, at, at)
