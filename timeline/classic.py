@@ -458,10 +458,10 @@ def _converted_back(
 
 def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
     """Read the members of a record; those that are as before are the same objects."""
-    is_connect = _is_connect(payload)
     members = {}
     for given in payload.get("members") or ():
-        member = given if isinstance(given, Member) else _member(given, is_connect=is_connect)
+        # A checkpoint has kept the members of the last batch as plain data.
+        member = given if isinstance(given, Member) else Member(**given)
         known = before.get(member.member_id)
         members[member.member_id] = known if known is member or known == member else member
     return members
@@ -486,36 +486,6 @@ def _follows(known: int | None, number: int, *, is_complete: bool) -> bool:
 
 def _is_connect(payload: Row) -> bool:
     return payload.get("protocol_type") == connect.PROTOCOL_TYPE
-
-
-def _member(given: Row, *, is_connect: bool) -> Member:
-    """Read a member as the state of a group has kept it, or as a row of silver has it."""
-    if "assigned" in given:
-        return Member(**given)
-    assigned: dict[str, list[int]] | None = None
-    assignment = given.get("connect_assignment" if is_connect else "assignment")
-    if assignment is not None and is_connect:
-        assigned = connect.tasks_of(assignment.get("assignment"))
-    elif assignment is not None:
-        assigned = {}
-        for part in assignment.get("partitions") or ():
-            assigned.setdefault(part.get("topic") or "", []).extend(part.get("partitions") or ())
-    elif given.get("has_empty_assignment"):
-        assigned = {}
-    subscription = given.get("subscription")
-    return Member(
-        member_id=given["member_id"],
-        group_instance_id=given.get("group_instance_id"),
-        client_id=given.get("client_id"),
-        client_host=given.get("client_host"),
-        rebalance_timeout_ms=given.get("rebalance_timeout_ms"),
-        session_timeout_ms=given.get("session_timeout_ms"),
-        topics=None if subscription is None else subscription.get("topics") or [],
-        assigned=assigned,
-        worker=connect.worker_of(
-            given.get("connect_subscription"), assignment if is_connect else None
-        ),
-    )
 
 
 def _same_generation(state: GroupState, payload: Row) -> bool:
