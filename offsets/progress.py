@@ -344,8 +344,7 @@ class _Steps:
         own = np.where(self._committed.known, self._committed.values, -_MOST)
         own = _running_most(own, np.cumsum(self._is_first | self._deleted))
         so_far = Numbers(own, own > -_MOST)
-        # Rows of an earlier release have none.
-        earlier = _either(*map(self._last, ("farthest_offset", "committed_offset")))
+        earlier = self._last("farthest_offset")
         start = np.repeat(self._starts, self._ends - self._starts)
         goes_on = Numbers(earlier.values, earlier.known & (self._deletions < start))
         so_far = _greater(so_far, goes_on)

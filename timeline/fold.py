@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -33,15 +33,14 @@ class Batch(NamedTuple):
 
     Attributes:
         records: in the order of the log.
-        is_complete: whether no offset is missing between the group's record before and the first;
-            None of a batch that an older release has kept.
+        is_complete: whether no offset is missing between the group's record before and the first.
         is_cut: whether the offset behind the last is missing, so that there may have been more.
         may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
             tell of a leave.
     """
 
     records: list[Record]
-    is_complete: bool | None
+    is_complete: bool
     is_cut: bool = False
     may_lack_a_leave: bool = False
 
@@ -69,8 +68,6 @@ class Fold:
         self.state = state
         self.pending = pending
         self._has_hole = has_hole
-        if pending is not None and pending.is_complete is None:
-            self.pending = pending._replace(is_complete=self._batch(pending.records[0]).is_complete)
 
     def record(self, record: Record) -> None:
         """Take the next record of the group."""
@@ -151,7 +148,7 @@ class Fold:
         """Return the rows that are settled, and those that a later record may change."""
         state, settled = self.state, self.state.output.take()
         if self.pending is not None or state.gap.untold is not None:
-            state = GroupState.from_json(state.to_json())
+            state = GroupState.of_plain(orjson.loads(state.to_json()))
             if self.pending is not None:
                 apply_batch(state, self._with_cut(self.pending))
             modern.tell_the_rest(state)
@@ -167,14 +164,11 @@ class Fold:
 
     def to_json(self) -> str:
         """Serialize what a later run needs to resume; `resumed` reads it."""
-        checkpoint: dict[str, Any] = {"state": self.state.to_json()}
+        # The state is JSON already.
+        checkpoint: Row = {"state": orjson.Fragment(self.state.to_json())}
         if self.pending is not None:
-            checkpoint["pending"] = [list(record) for record in self.pending.records]
-            checkpoint["is_complete"] = self.pending.is_complete
-            if self._with_cut(self.pending).is_cut:
-                checkpoint["is_cut"] = True
-            if self.pending.may_lack_a_leave:
-                checkpoint["may_lack_a_leave"] = True
+            records, *known = self._with_cut(self.pending)
+            checkpoint["pending"] = [[list(record) for record in records], *known]
         # By default orjson would also write the cached properties of a member.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(checkpoint, default=Member.plain, option=option).decode()
@@ -183,9 +177,11 @@ class Fold:
 def resumed(checkpoint: str) -> tuple[GroupState, Batch | None]:
     """Return the state of a group, and the last batch, from what `Fold.to_json` wrote."""
     given = orjson.loads(checkpoint)
-    records = [Record(*fields) for fields in given.get("pending", ())]
-    known = given.get("is_complete"), *(given.get(n, False) for n in Batch._fields[2:])
-    return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
+    state = GroupState.of_plain(given["state"])
+    if "pending" not in given:
+        return state, None
+    records, *known = given["pending"]
+    return state, Batch([Record(*record) for record in records], *known)
 
 
 def apply_batch(state: GroupState, batch: Batch) -> None:
@@ -200,7 +196,7 @@ def _apply(state: GroupState, batch: Batch) -> None:
     # coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
-    is_complete, is_cut = bool(batch.is_complete), batch.is_cut
+    is_complete, is_cut = batch.is_complete, batch.is_cut
     modern_read = partial(modern.read, state, may_lack_a_leave=batch.may_lack_a_leave)
     if modern.is_upgrade(state, new, own, is_complete=is_complete):
         if state.group_type != "classic":

@@ -331,9 +331,8 @@ class GroupState:
         return orjson.dumps(_kept(given)).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> GroupState:
-        """Read what `to_json` wrote."""
-        given = orjson.loads(text)
+    def of_plain(cls, given: Row) -> GroupState:
+        """Read what `to_json` wrote, of which the JSON is parsed."""
         members, gap = given.pop("members", ()), given.pop("gap", {})
         epochs, commits = given.pop("epochs", {}), given.pop("commits", {})
         absent = gap.pop("absent", ())
