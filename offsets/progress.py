@@ -411,8 +411,8 @@ class _Steps:
         # In another partition, nobody knows what came between.
         is_complete = there.values == here
         for number in np.unique(here).tolist():
-            if number in holes:
-                has_hole = holes[number].are_between(after.values, until)
+            if (missing := holes.get(number)) is not None:
+                has_hole = missing.are_between(after.values, until)
                 is_complete &= (here != number) | ~has_hole
         return pa.array(is_complete, mask=~after.known)
 
