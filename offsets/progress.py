@@ -459,9 +459,8 @@ class _Steps:
         starts, ends = _runs(keys[order])
         last = order[ends - 1]
         is_commit = ~self._deleted[order]
-        step, before, beyond = (
-            numbers.at(order) for numbers in (self._step, self._largest_before, self._skipped)
-        )
+        columns = (self._step, self._largest_before, self._skipped)
+        step, before, beyond = (numbers.at(order) for numbers in columns)
         is_jump = (
             before.known & beyond.known & (beyond.values > JUMP_LEAST) & _leaps(beyond, before)
         )
@@ -474,11 +473,6 @@ class _Steps:
         first = _bound(Numbers(np.arange(len(order)), is_offset), np.minimum, starts)
         first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
         ahead = Numbers(step.values, step.known & (step.values > 0))
-        since, number = self._unchanged_since, self._unchanged_commits
-        is_repeated = since.known & self._at.known & (number.values > 1)
-        lasted = np.where(is_repeated, np.maximum(self._at.values - since.values, 0), -1)[order]
-        longest = order[_longest(lasted, starts)]
-        longest = np.where(is_repeated[longest], longest, -1)
         rows = self._commits.take(pa.array(last))
         start = Numbers(hour[last] * _HOUR_US, self._at.known[last])
         given = {
@@ -497,12 +491,19 @@ class _Steps:
             "progressed_offsets": total(np.where(step.values > 0, step.values, 0)),
             "largest_step": _bound(ahead, np.maximum, starts),
             "log_bytes": total(_log_bytes(self._commits)[order]),
-            "unchanged_since": since.at(longest),
-            "unchanged_until": self._at.at(longest),
-            "unchanged_commits": number.at(longest),
-            "unchanged_offset": self._committed.at(longest),
+            **self._longest_unchanged(order, starts),
         }
         return self._keys[last], _table(HOURS, rows, given)
+
+    def _longest_unchanged(self, order: np.ndarray, starts: np.ndarray) -> dict[str, Numbers]:
+        """Return the longest time without progress, of runs of commits in some order."""
+        since, number = self._unchanged_since, self._unchanged_commits
+        is_repeated = since.known & self._at.known & (number.values > 1)
+        lasted = np.where(is_repeated, np.maximum(self._at.values - since.values, 0), -1)[order]
+        longest = order[_longest(lasted, starts)]
+        longest = np.where(is_repeated[longest], longest, -1)
+        columns = (since, self._at, number, self._committed)
+        return {name: c.at(longest) for name, c in zip(_UNCHANGED, columns, strict=True)}
 
     def latest(self) -> tuple[np.ndarray, pa.Table]:
         """Return the last commit of each partition, new or known before, and its number."""

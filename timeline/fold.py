@@ -118,12 +118,7 @@ class Fold:
         """Let the group's records be in another partition from here on.
 
         A topic that grew has another partition for half of its groups, and the coordinator there
-        knows nothing of them: their members join a new group.
-
-        Args:
-            partition: the new partition.
-            record: the first one there, which is yet to be taken.
-            has_hole: what is missing there.
+        knows nothing of them: their members join a new group. The record is the first one there.
         """
         self._settle(record.timestamp)
         self.state.partition, self.state.record_offset = partition, None
