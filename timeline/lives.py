@@ -98,8 +98,8 @@ def end_by_tombstone(
 def end_without_tombstone(state: GroupState, record: Record) -> None:
     """End a group whose tombstone is missing: it was deleted before the given record.
 
-    If the record has the time of a completed join phase, the new group existed by then. A classic
-    group that was empty for as long as brokers keep offsets went by itself, as a rule.
+    If the record has the time of a completed join phase, the new group existed by then. One that
+    was empty for as long as brokers keep offsets went by itself, as a rule; share groups have none.
     """
     if state.group_type is None:
         return
@@ -109,8 +109,8 @@ def end_without_tombstone(state: GroupState, record: Record) -> None:
     claimed = (record.payload or {}).get("current_state_timestamp")
     if at is not None and claimed is not None:
         at = not_before(state.clock, min(at, claimed))
-    latest, is_empty = at, current(state) == EMPTY and state.group_type == "classic"
-    if is_empty and at is not None and since is not None:
+    latest, expires = at, current(state) == EMPTY and state.group_type != "share"
+    if expires and at is not None and since is not None:
         at = min(at, max(since + _RETENTION_MS, state.clock or since))
     _end(state, record, Moment(at, since, latest))
 
