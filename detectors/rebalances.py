@@ -85,7 +85,13 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
     _conditions(limits, findings, generation, now)
     memory["last"] = {
         name: generation.get(name)
-        for name in ("generation", "member_count", "group_type", "rebalance_timeout_ms")
+        for name in (
+            "generation",
+            "member_count",
+            "group_type",
+            "rebalance_timeout_ms",
+            "stable_at",
+        )
     }
 
 
@@ -259,7 +265,7 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
 def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
     generation, limit = seen.generation, seen.limits["slow_rebalance"]
-    join, sync = _joined_for(generation), generation.get("sync_ms") or 0
+    join, sync = _joined_for(generation, _told_at(seen)), generation.get("sync_ms") or 0
     # Members of the new protocols give partitions up one after the other, as they poll.
     is_classic = generation["group_type"] == "classic"
     if join > limit["join_ms"] or sync > limit["sync_ms" if is_classic else "reconciliation_ms"]:
@@ -273,10 +279,26 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
         )
 
 
-def _joined_for(generation: Row) -> int:
+def _told_at(seen: _Rebalance) -> int | None:
+    """Return when a member was told to give up what another one gets now; None if none was.
+
+    It re-joins once it has, so that the members take from then on (ConsumerCoordinator.
+    onJoinComplete); in Connect the leader may have them wait.
+    """
+    generation, last = seen.generation, seen.memory.get("last") or {}
+    is_follow_up = generation["cause"] == "cooperative_follow_up"
+    is_whole = generation.get("aborted_evidence") == "complete"
+    if not is_follow_up or not is_whole or generation.get("protocol_type") == "connect":
+        return None
+    told: int | None = last.get("stable_at")
+    return told
+
+
+def _joined_for(generation: Row, told_at: int | None = None) -> int:
     """Return for how long the members joined at least: what is only estimated shows nothing."""
     since, until = generation.get("join_started_at_max"), generation.get("join_completed_at_min")
-    return max(0, until - since) if since is not None and until is not None else 0
+    known = [t for t in (since, told_at) if t is not None]
+    return max(0, until - min(known)) if known and until is not None else 0
 
 
 def _took(generation: Row) -> int | None:

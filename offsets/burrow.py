@@ -45,14 +45,7 @@ class Verdict(NamedTuple):
 
 
 def evaluate(window: Window, *, lag: int, now: int, was_at_end_lately: bool) -> Verdict:
-    """Return the status of one partition of a group.
-
-    Args:
-        window: its last commits.
-        lag: its lag now.
-        now: until when commits are known, in microseconds.
-        was_at_end_lately: the last commit was at the end of the log a short while ago.
-    """
+    """Return the status of one partition of a group; `now` is until when its commits are known."""
     if lag <= 0:
         return Verdict(OK, "no lag")
     if not window.offsets:

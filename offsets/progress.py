@@ -69,7 +69,7 @@ _SUMS = (
     *("rewound_offsets", "progressed_offsets", "log_bytes"),
 )
 _OF_HOURS = (*_SUMS, "first_committed_offset", "first_commit_at", "last_commit_at", "largest_step")
-# Of the longest time without progress.
+# What tells of the longest time without progress.
 _UNCHANGED = ("unchanged_since", "unchanged_until", "unchanged_commits", "unchanged_offset")
 _TIME = pa.timestamp("us", "UTC")
 _HOUR_US = 3_600_000_000
@@ -80,17 +80,8 @@ _LOW = 2**32 - 1
 class Holes(Protocol):
     """Offsets of one partition of the log that were not read, or not decoded."""
 
-    @property
-    def starts(self) -> np.ndarray:
-        """First offsets of the holes, ascending."""
-
-    @property
-    def ends(self) -> np.ndarray:
-        """Last offsets of the holes, ascending."""
-
-    @property
-    def before(self) -> int:
-        """Last missing offset of the runs before; -1 if there was none."""
+    def are_between(self, after: np.ndarray, until: np.ndarray) -> np.ndarray:
+        """Return whether any lies behind the first and before the second of two offsets."""
 
 
 _NO_HOLES: Mapping[int, Holes] = MappingProxyType({})
@@ -124,15 +115,15 @@ def follow(
 
     Args:
         batches: rows in the order of `PARTITION`, `KIND`, record_partition and record_offset, with
-            `COMMIT_COLUMNS`, of which those that are no commit have but `PARTITION`. Those of
+            `COMMIT_COLUMNS`, of which those that are no commit have only `PARTITION`. Those of
             `AN_HOUR` have a row of offset_progress in the struct column of that name, those of
             `LAST_COMMIT` a row of committed_offsets in the one of that name. Columns that all rows
             lack may be missing.
         holes: what is missing, by partition of the records.
 
     Yields:
-        Rows of a table, with its name; its columns are in `TABLES`. Of each partition that was
-        given: all of its hours, its moves, and its last commit.
+        Rows of a table, with its name; its columns are in `TABLES`: all hours, moves
+        and the last commit of each partition that was given.
     """
     known: pa.Table | None = None
     for batch in batches:
@@ -144,7 +135,7 @@ def follow(
         results = _results(rows, holes)
         last = max(keys.max(initial=-1) for keys, _ in results.values())
         for table, (keys, of_table) in results.items():
-            # Of a move, nothing more can become known.
+            # Nothing more can become known of a move.
             yield from _batches(table, of_table, np.logical_or(keys < last, table == MOVES))
         known = _known(
             {t: rows.filter(pa.array(keys == last)) for t, (keys, rows) in results.items()}
@@ -194,16 +185,14 @@ def _known(results: dict[str, pa.Table]) -> pa.Table:
 
 
 def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Return the rows all columns that `follow` reads, and no offset where one is below zero.
-
-    Brokers take any number, and clients take one below zero for none
-    (`ConsumerCoordinator.fetchCommittedOffsets`).
-    """
+    """Give rows all columns that `follow` reads, and no offset where one is below zero."""
     missing = {*_ROWS.names}.difference(rows.schema.names)
     columns = {
         f.name: pa.nulls(rows.num_rows, f.type) if f.name in missing else rows[f.name].cast(f.type)
         for f in _ROWS
     }
+    # Brokers take any number, and clients take one below zero for none
+    # (`ConsumerCoordinator.fetchCommittedOffsets`).
     committed = columns["committed_offset"]
     columns["committed_offset"] = pc.if_else(pc.less(committed, 0), None, committed)
     return pa.table(columns, schema=_ROWS)
@@ -212,14 +201,7 @@ def _whole(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 def _joined(
     of_earlier: np.ndarray, earlier: pa.Table, of_later: np.ndarray, later: pa.Table
 ) -> tuple[np.ndarray, pa.Table]:
-    """Make one row of the two that an hour has of which later records came.
-
-    Args:
-        of_earlier: number of each earlier row's partition.
-        earlier: rows of offset_progress.
-        of_later: the same of the later rows.
-        later: rows of it, of the records behind them.
-    """
+    """Make one row of the two that an hour has of which later records came."""
     schema = arrow_schema(TABLES[HOURS])
     begun = np.isin(of_later, of_earlier)
     both = pa.concat_tables([earlier, later.filter(pa.array(begun))]).combine_chunks()
@@ -234,12 +216,12 @@ def _joined(
     own = {name: _numbers(both, name) for name in _OF_HOURS}
     given = {name: pa.array(_sums(own[name].values, starts)) for name in _SUMS}
     for name, most in (("first_commit_at", np.minimum), ("last_commit_at", np.maximum)):
-        given[name] = _bound(own[name], most, starts).arrow(_TIME)
-    given["largest_step"] = _bound(own["largest_step"], np.maximum, starts).arrow(pa.int64())
+        given[name] = _bound(own[name], most, starts)
+    given["largest_step"] = _bound(own["largest_step"], np.maximum, starts)
     committed = own["first_committed_offset"]
     first = _bound(Numbers(np.arange(len(keys)), committed.known), np.minimum, starts)
     index = np.where(first.known, first.values, -1)
-    given["first_committed_offset"] = committed.at(index).arrow(pa.int64())
+    given["first_committed_offset"] = committed.at(index)
     since, until = (_numbers(both, name) for name in _UNCHANGED[:2])
     lasted = np.where(since.known, np.maximum(until.values - since.values, 0), -1)
     longest = both.take(pa.array(_longest(lasted, starts)))
@@ -295,12 +277,6 @@ def _greater(first: Numbers, second: Numbers) -> Numbers:
     return Numbers(np.maximum(own, other), first.known | second.known)
 
 
-def _before(numbers: Numbers, is_first: np.ndarray, first: Numbers) -> Numbers:
-    """Return the number of the row before, and of the first rows what is given."""
-    values, known = (np.concatenate((a[:1], a[:-1])) for a in numbers)
-    return Numbers(np.where(is_first, first.values, values), np.where(is_first, first.known, known))
-
-
 class _Steps:
     """Commits in order of their partitions and positions, and how far each went on.
 
@@ -321,64 +297,58 @@ class _Steps:
         self._is_first[self._starts] = True
         row_of_key = np.full(max(keys.max(), known.max(initial=-1)) + 1, -1, np.int64)
         row_of_key[known] = np.arange(len(known))
-        self._former_of_key = row_of_key[keys[self._starts]]
-        used = np.zeros(len(row_of_key), np.bool_)
-        used[keys] = True
-        self._is_untouched = ~used[known]
-        of_row = row_of_key[keys]
+        self._of_row = row_of_key[keys]
+        self._former_of_key = self._of_row[self._starts]
         self._committed = _numbers(commits, "committed_offset")
         self._deleted = _numbers(commits, "is_tombstone").values.astype(np.bool_)
-        # Of each commit, the last deletion up to it, of whichever partition.
+        # The last deletion up to each commit, of whichever partition.
         self._deletions = np.maximum.accumulate(np.where(self._deleted, np.arange(count), -1))
-        self._time = _numbers(commits, "record_timestamp")
-        commit_time = _numbers(commits, "commit_timestamp")
-        self._at = _either(self._time, commit_time)
-        self._committed_at = _either(commit_time, self._time)
-        former_at = _either(
-            _numbers(former, "record_timestamp"), _numbers(former, "committed_at")
-        ).at(of_row)
-        self._previous = _before(
-            self._committed, self._is_first, _numbers(former, "committed_offset").at(of_row)
-        )
-        self._previous_at = _before(self._at, self._is_first, former_at)
+        times = [_numbers(commits, name) for name in ("record_timestamp", "commit_timestamp")]
+        self._at, self._committed_at = _either(*times), _either(*reversed(times))
+        self._previous = self._before(self._committed, self._last("committed_offset"))
+        former_at = _either(*map(self._last, ("record_timestamp", "committed_at")))
+        self._previous_at = self._before(self._at, former_at)
         was = Numbers(self._deleted.astype(np.int64), np.ones(count, np.bool_))
-        was = _before(was, self._is_first, _numbers(former, "is_deleted").at(of_row))
+        was = self._before(was, self._last("is_deleted"))
         self._was_deleted = was.known & (was.values != 0)
         has_step = self._committed.known & self._previous.known
         step = _difference(self._committed.values, self._previous.values)
         step = np.where(has_step, step, 0)
         self._step = Numbers(step, has_step)
-        self._farthest, self._farthest_before = self._most_committed(former, of_row)
+        self._farthest, self._farthest_before = self._most_committed()
         skipped = _difference(self._committed.values, self._farthest_before.values)
         is_ahead = has_step & self._farthest_before.known
         # How far it went beyond where the partition had been.
         self._skipped = Numbers(np.where(is_ahead, skipped, 0), is_ahead)
-        self._unchanged_since, self._unchanged_commits = self._unchanged(of_row)
-        largest = _numbers(former, "largest_step").at(of_row)
-        ahead = np.where(step > 0, step, 0)
-        so_far = _running_most(ahead, keys)
+        self._unchanged_since, self._unchanged_commits = self._unchanged()
+        so_far = _running_most(np.where(step > 0, step, 0), keys)
         earlier = np.concatenate(([0], so_far[:-1]))
         earlier[self._is_first] = 0
-        self._largest = _most(so_far, largest)
-        self._largest_before = _most(earlier, largest)
+        largest = self._last("largest_step")
+        self._largest, self._largest_before = _most(so_far, largest), _most(earlier, largest)
 
-    def _most_committed(self, former: pa.Table, of_row: np.ndarray) -> tuple[Numbers, Numbers]:
-        """Return the greatest offset up to each commit, and before it; a deletion begins anew.
+    def _last(self, name: str) -> Numbers:
+        """Return a column of the last commit before, of each commit's partition."""
+        return _numbers(self._former, name).at(self._of_row)
 
-        Args:
-            former: the last commits before them, one per partition.
-            of_row: the row of each commit's partition in it.
-        """
+    def _before(self, numbers: Numbers, first: Numbers) -> Numbers:
+        """Return the number of the commit before, of a partition's first one what is given."""
+        values, known = (np.concatenate((a[:1], a[:-1])) for a in numbers)
+        is_first = self._is_first
+        return Numbers(
+            np.where(is_first, first.values, values), np.where(is_first, first.known, known)
+        )
+
+    def _most_committed(self) -> tuple[Numbers, Numbers]:
+        """Return the greatest offset up to each commit, and before it; a deletion begins anew."""
         own = np.where(self._committed.known, self._committed.values, -_MOST)
         own = _running_most(own, np.cumsum(self._is_first | self._deleted))
         so_far = Numbers(own, own > -_MOST)
-        # Rows of an earlier release have none.
-        known = (_numbers(former, name) for name in ("farthest_offset", "committed_offset"))
-        earlier = _either(*known).at(of_row)
+        earlier = self._last("farthest_offset")
         start = np.repeat(self._starts, self._ends - self._starts)
         goes_on = Numbers(earlier.values, earlier.known & (self._deletions < start))
         so_far = _greater(so_far, goes_on)
-        return so_far, _before(so_far, self._is_first, earlier)
+        return so_far, self._before(so_far, earlier)
 
     def moves(self, holes: Mapping[int, Holes]) -> tuple[np.ndarray, pa.Table]:
         """Return the commits that did not just go on, and the number of their partitions."""
@@ -401,15 +371,15 @@ class _Steps:
         rows = self._commits.take(pa.array(chosen))
         given = {
             "move": names.take(pa.array(move[chosen])),
-            "at": self._at.at(chosen).arrow(_TIME),
-            "previous_offset": self._previous.at(chosen).arrow(pa.int64()),
-            "previous_at": self._previous_at.at(chosen).arrow(_TIME),
-            "step": step.at(chosen).arrow(pa.int64()),
-            "largest_step_before": before.at(chosen).arrow(pa.int64()),
-            "farthest_before": self._farthest_before.at(chosen).arrow(pa.int64()),
+            "at": self._at.at(chosen),
+            "previous_offset": self._previous.at(chosen),
+            "previous_at": self._previous_at.at(chosen),
+            "step": step.at(chosen),
+            "largest_step_before": before.at(chosen),
+            "farthest_before": self._farthest_before.at(chosen),
             "is_complete": self._is_complete(chosen, holes),
             **self._last_there(chosen),
-            "rhythm_since": self._rhythm_since(chosen).arrow(_TIME),
+            "rhythm_since": self._rhythm_since(chosen),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
 
@@ -429,37 +399,20 @@ class _Steps:
             last[rows[order[1:]]] = np.where(is_same, rows[order[:-1]], -1)
             before[back] = last[chosen[back]]
         behind = np.where(before >= 0, before + 1, -1)
-        return {
-            "last_there_at": self._at.at(before).arrow(_TIME),
-            "last_there_until": self._at.at(behind).arrow(_TIME),
-        }
+        return {"last_there_at": self._at.at(before), "last_there_until": self._at.at(behind)}
 
     def _is_complete(self, chosen: np.ndarray, holes: Mapping[int, Holes]) -> pa.Array:
         """Tell of some commits whether all records since the one before were read."""
-        partition, offset = (
-            _numbers(self._commits, name) for name in ("record_partition", "record_offset")
-        )
-        run = (np.cumsum(self._is_first) - 1)[chosen]
-        former = np.where(self._is_first[chosen], self._former_of_key[run], -1)
-        there, after = (
-            _either(
-                numbers.at(np.where(self._is_first[chosen], -1, chosen - 1)),
-                _numbers(self._former, name).at(former),
-            )
-            for name, numbers in (("record_partition", partition), ("record_offset", offset))
-        )
+        names = ("record_partition", "record_offset")
+        partition, offset = (_numbers(self._commits, name) for name in names)
+        there = self._before(partition, self._last(names[0])).at(chosen)
+        after = self._before(offset, self._last(names[1])).at(chosen)
         here, until = partition.at(chosen).values, offset.at(chosen).values
         # In another partition, nobody knows what came between.
         is_complete = there.values == here
         for number in np.unique(here).tolist():
-            missing = holes.get(number)
-            if missing is None:
-                continue
-            is_complete &= (here != number) | (missing.before <= after.values)
-            if len(missing.ends):
-                behind = np.searchsorted(missing.ends, after.values, "right")
-                first = missing.starts[np.minimum(behind, len(missing.ends) - 1)]
-                has_hole = (behind < len(missing.ends)) & (first < until)
+            if (missing := holes.get(number)) is not None:
+                has_hole = missing.are_between(after.values, until)
                 is_complete &= (here != number) | ~has_hole
         return pa.array(is_complete, mask=~after.known)
 
@@ -481,17 +434,13 @@ class _Steps:
         kept = pa.table({"at": lists.values.field("committed_at")})
         return _either(own, _numbers(kept, "at").at(np.where(is_kept, of_former, -1)))
 
-    def _unchanged(self, of_row: np.ndarray) -> tuple[Numbers, Numbers]:
-        """Return since when each commit and those before it were of one offset, and how many.
-
-        Args:
-            of_row: the row of the last commit before, of each commit's partition; -1 without one.
-        """
+    def _unchanged(self) -> tuple[Numbers, Numbers]:
+        """Return since when each commit and those before it were of one offset, and how many."""
         index = np.arange(len(self._keys))
         goes_on = self._step.known & (self._step.values == 0)
         first = np.maximum.accumulate(np.where(goes_on & ~self._is_first, -1, index))
         is_former = goes_on[first]
-        row = np.where(is_former, of_row, -1)
+        row = np.where(is_former, self._of_row, -1)
         since, count = (
             _numbers(self._former, name).at(row)
             for name in ("unchanged_since", "unchanged_commits")
@@ -510,11 +459,11 @@ class _Steps:
         starts, ends = _runs(keys[order])
         last = order[ends - 1]
         is_commit = ~self._deleted[order]
-        step = Numbers(self._step.values[order], self._step.known[order])
-        before = self._largest_before
-        before = Numbers(before.values[order], before.known[order])
-        beyond = Numbers(self._skipped.values[order], self._skipped.known[order] & before.known)
-        is_jump = beyond.known & (beyond.values > JUMP_LEAST) & _leaps(beyond, before)
+        columns = (self._step, self._largest_before, self._skipped)
+        step, before, beyond = (numbers.at(order) for numbers in columns)
+        is_jump = (
+            before.known & beyond.known & (beyond.values > JUMP_LEAST) & _leaps(beyond, before)
+        )
 
         def total(numbers: np.ndarray) -> pa.Array:
             return pa.array(_sums(numbers.astype(np.int64), starts))
@@ -524,19 +473,14 @@ class _Steps:
         first = _bound(Numbers(np.arange(len(order)), is_offset), np.minimum, starts)
         first_commit = np.where(first.known, order[np.where(first.known, first.values, 0)], -1)
         ahead = Numbers(step.values, step.known & (step.values > 0))
-        since, number = self._unchanged_since, self._unchanged_commits
-        is_repeated = since.known & self._at.known & (number.values > 1)
-        lasted = np.where(is_repeated, np.maximum(self._at.values - since.values, 0), -1)[order]
-        longest = order[_longest(lasted, starts)]
-        longest = np.where(is_repeated[longest], longest, -1)
         rows = self._commits.take(pa.array(last))
         start = Numbers(hour[last] * _HOUR_US, self._at.known[last])
         given = {
-            "hour": start.arrow(_TIME),
-            "first_committed_offset": self._committed.at(first_commit).arrow(pa.int64()),
+            "hour": start,
+            "first_committed_offset": self._committed.at(first_commit),
             "last_committed_offset": rows["committed_offset"],
-            "first_commit_at": _bound(at, np.minimum, starts).arrow(_TIME),
-            "last_commit_at": _bound(at, np.maximum, starts).arrow(_TIME),
+            "first_commit_at": _bound(at, np.minimum, starts),
+            "last_commit_at": _bound(at, np.maximum, starts),
             "commits": total(is_commit),
             "tombstones": total(~is_commit),
             "distinct_offsets": total(is_commit & (~step.known | (step.values != 0))),
@@ -545,31 +489,39 @@ class _Steps:
             "no_progress_commits": total(step.known & (step.values == 0)),
             "rewound_offsets": total(np.where(step.values < 0, -step.values, 0)),
             "progressed_offsets": total(np.where(step.values > 0, step.values, 0)),
-            "largest_step": _bound(ahead, np.maximum, starts).arrow(pa.int64()),
+            "largest_step": _bound(ahead, np.maximum, starts),
             "log_bytes": total(_log_bytes(self._commits)[order]),
-            "unchanged_since": since.at(longest).arrow(_TIME),
-            "unchanged_until": self._at.at(longest).arrow(_TIME),
-            "unchanged_commits": number.at(longest).arrow(pa.int64()),
-            "unchanged_offset": self._committed.at(longest).arrow(pa.int64()),
+            **self._longest_unchanged(order, starts),
         }
         return self._keys[last], _table(HOURS, rows, given)
+
+    def _longest_unchanged(self, order: np.ndarray, starts: np.ndarray) -> dict[str, Numbers]:
+        """Return the longest time without progress, of runs of commits in some order."""
+        since, number = self._unchanged_since, self._unchanged_commits
+        is_repeated = since.known & self._at.known & (number.values > 1)
+        lasted = np.where(is_repeated, np.maximum(self._at.values - since.values, 0), -1)[order]
+        longest = order[_longest(lasted, starts)]
+        longest = np.where(is_repeated[longest], longest, -1)
+        columns = (since, self._at, number, self._committed)
+        return {name: c.at(longest) for name, c in zip(_UNCHANGED, columns, strict=True)}
 
     def latest(self) -> tuple[np.ndarray, pa.Table]:
         """Return the last commit of each partition, new or known before, and its number."""
         last = self._ends - 1
         rows = self._commits.take(pa.array(last))
         given = {
-            "committed_at": self._committed_at.at(last).arrow(_TIME),
+            "committed_at": self._committed_at.at(last),
             "is_deleted": rows["is_tombstone"],
-            "unchanged_since": self._unchanged_since.at(last).arrow(_TIME),
-            "unchanged_commits": self._unchanged_commits.at(last).arrow(pa.int64()),
-            "largest_step": self._largest.at(last).arrow(pa.int64()),
-            "farthest_offset": self._farthest.at(last).arrow(pa.int64()),
+            "unchanged_since": self._unchanged_since.at(last),
+            "unchanged_commits": self._unchanged_commits.at(last),
+            "largest_step": self._largest.at(last),
+            "farthest_offset": self._farthest.at(last),
             "recent_commits": self._recent(),
         }
         now = _table(LATEST, rows, given)
-        untouched = self._former.filter(pa.array(self._is_untouched))
-        keys = np.concatenate((self._keys[last], self._known[self._is_untouched]))
+        is_untouched = ~np.isin(self._known, self._keys)
+        untouched = self._former.filter(pa.array(is_untouched))
+        keys = np.concatenate((self._keys[last], self._known[is_untouched]))
         return keys, pa.concat_tables([now, untouched])
 
     def _recent(self) -> pa.Array:
@@ -596,14 +548,12 @@ class _Steps:
             np.stack((begin, since + behind), axis=1).ravel(),
             np.stack((kept, count), axis=1).ravel(),
         )
-        both = []
-        for name, own in (
-            ("committed_offset", self._committed.arrow(pa.int64())),
-            ("committed_at", self._committed_at.arrow(_TIME)),
-        ):
-            earlier = values.field(name).cast(own.type)
-            both.append(pa.concat_arrays([earlier, own]).take(pa.array(picked)))
-        structs = pa.StructArray.from_arrays(both, names=["committed_offset", "committed_at"])
+        own = {"committed_offset": self._committed, "committed_at": self._committed_at}
+        both = (
+            pa.concat_arrays([values.field(name), numbers.arrow(values.field(name).type)])
+            for name, numbers in own.items()
+        )
+        structs = pa.StructArray.from_arrays([b.take(pa.array(picked)) for b in both], [*own])
         ends = np.concatenate(([0], np.cumsum(kept + count))).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(ends), structs)
 
@@ -696,7 +646,11 @@ def _numbers_known(table: pa.Table, name: str) -> np.ndarray:
     return known
 
 
-def _table(table: str, rows: pa.Table, given: dict[str, pa.Array]) -> pa.Table:
+def _table(table: str, rows: pa.Table, given: Mapping[str, Numbers | pa.Array]) -> pa.Table:
     schema = arrow_schema(TABLES[table])
-    arrays = [(given[f.name] if f.name in given else rows[f.name]).cast(f.type) for f in schema]
+    arrays = [_array(given[f.name] if f.name in given else rows[f.name], f.type) for f in schema]
     return pa.table(arrays, schema=schema)
+
+
+def _array(given: Numbers | pa.Array, kind: pa.DataType) -> pa.Array:
+    return given.arrow(kind) if isinstance(given, Numbers) else given.cast(kind)

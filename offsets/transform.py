@@ -13,14 +13,15 @@ from offsets import progress
 from offsets.burrow import SEVERITY
 from offsets.ends import EndHistory
 from offsets.measure import Lag, measure
-from schemas.gold import ERR, OK, WARN
+from schemas.columns import ArrayOf, Column, Primitive
+from schemas.gold import ERR, LAG, OK, WARN
 from schemas.placement import placed
 from schemas.tagged import ddl, tagged, tagged_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column as SparkColumn
 
 _FOLLOWED = tagged_columns(progress.TABLES)
 FOLLOWED = ddl(_FOLLOWED)
@@ -28,28 +29,16 @@ FOLLOWED = ddl(_FOLLOWED)
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 _LOG = ("topic", "topic_partition")
 _COMMITTED = ("group_id", *_LOG, "committed_offset", "committed_at")
-_MEASURED = {
-    **dict.fromkeys(("lag", "lag_min", "lag_max"), ("BIGINT", pa.int64())),
-    "lag_is_bound": ("BOOLEAN", pa.bool_()),
-    "phantom_lag": ("BIGINT", pa.int64()),
-    "lag_seconds": ("DOUBLE", pa.float64()),
-    "lag_seconds_min": ("DOUBLE", pa.float64()),
-    "lag_seconds_max": ("DOUBLE", pa.float64()),
-    "status": ("STRING", pa.string()),
-    "status_reason": ("STRING", pa.string()),
-    "window_commits": ("INT", pa.int32()),
-    "commits_known_until": ("TIMESTAMP", pa.timestamp("us", "UTC")),
-}
-_SAMPLES = {
-    "sample_at": ("ARRAY<BIGINT>", pa.list_(pa.int64())),
-    "sample_ends": ("ARRAY<BIGINT>", pa.list_(pa.int64())),
-}
+_MEASURED = tuple(c for c in LAG if c.name in Lag._fields)
+_NUMBERS = ArrayOf(Primitive("bigint"))
+_SAMPLES = (
+    Column("sample_at", _NUMBERS, "Times of a log's samples in microseconds."),
+    Column("sample_ends", _NUMBERS, "The log's end at each."),
+)
 
 
 def follow_offsets(
-    commits: DataFrame,
-    former: DataFrame | None,
-    holes: Mapping[int, progress.Holes] | None = None,
+    commits: DataFrame, former: DataFrame | None, holes: Mapping[int, progress.Holes] | None = None
 ) -> DataFrame:
     """Return how offsets went on.
 
@@ -71,14 +60,7 @@ def follow_offsets(
 
 
 def joined_hours(hours: DataFrame) -> DataFrame:
-    """Make one row of those that an hour cut by runs has.
-
-    Args:
-        hours: rows of offset_progress, of some runs.
-
-    Returns:
-        Such rows, for `rows_of`.
-    """
+    """Make one row, for `rows_of`, of those of offset_progress that an hour cut by runs has."""
     return _followed(_of_table(progress.HOURS, progress.AN_HOUR, hours))
 
 
@@ -88,7 +70,7 @@ def _of_table(table: str, kind: int, rows: DataFrame) -> DataFrame:
     return rows.select(_number(kind), *progress.PARTITION, *position, row)
 
 
-def _number(kind: int) -> Column:
+def _number(kind: int) -> SparkColumn:
     return F.lit(kind).alias(progress.KIND)
 
 
@@ -144,7 +126,7 @@ def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, in
         known_until: until when commits are known, in microseconds, by partition of their topic.
 
     Returns:
-        The columns of gold.lag, but for the number of the run.
+        The columns of gold.lag without the number of the run.
     """
     is_timed = F.filter("recent_commits", lambda c: c["committed_at"].isNotNull())
     joined = (
@@ -166,12 +148,12 @@ def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, in
     return rows.withColumn("group_status", group_status)
 
 
-def _severity() -> Column:
+def _severity() -> SparkColumn:
     severities = [F.lit(x) for pair in SEVERITY.items() for x in pair]
     return F.create_map(*severities)[F.col("status")]
 
 
-def _numbers(structs: str, time: str, offset: str) -> tuple[Column, Column]:
+def _numbers(structs: str, time: str, offset: str) -> tuple[SparkColumn, SparkColumn]:
     """Take times in microseconds and offsets out of an array of structs, for Arrow to pass on."""
     return (
         F.transform(structs, lambda s: F.unix_micros(s[time])).alias(f"{structs}_at"),
@@ -179,9 +161,9 @@ def _numbers(structs: str, time: str, offset: str) -> tuple[Column, Column]:
     )
 
 
-def _ddl(rows: DataFrame, names: Iterable[str], more: dict[str, Any]) -> str:
+def _ddl(rows: DataFrame, names: Iterable[str], more: Iterable[Column]) -> str:
     own = [f"{name} {rows.schema[name].dataType.simpleString()}" for name in names]
-    return ", ".join([*own, *(f"{name} {sql}" for name, (sql, _) in more.items())])
+    return ", ".join([*own, ddl(more)])
 
 
 def _add_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -225,7 +207,7 @@ def _measure(
             )
             for committed, until, start, problem, offsets, at, ends in every
         ]
-        columns = {name: [getattr(row, name) for row in rows] for name in _MEASURED}
+        columns = {c.name: [getattr(row, c.name) for row in rows] for c in _MEASURED}
         yield _with_columns(batch, kept, columns, _MEASURED)
 
 
@@ -236,8 +218,8 @@ def _histories(batch: pa.RecordBatch) -> list[EndHistory]:
 
 
 def _with_columns(
-    batch: pa.RecordBatch, names: Iterable[str], more: dict[str, list[Any]], types: dict[str, Any]
+    batch: pa.RecordBatch, names: Iterable[str], more: dict[str, list[Any]], types: Iterable[Column]
 ) -> pa.RecordBatch:
     columns = {name: batch.column(name) for name in names}
-    columns |= {name: pa.array(values, types[name][1]) for name, values in more.items()}
+    columns |= {c.name: pa.array(more[c.name], c.type.arrow()) for c in types}
     return pa.RecordBatch.from_pydict(columns)

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timeline import connect, groups
+from timeline import connect
 from timeline.fold import GROUP_METADATA
 from timeline.groups import CHECKPOINTS
 from timeline.model import Member
@@ -31,7 +31,7 @@ COLUMNS = {
     "member_id": "string",
     # Whether a commit is a tombstone.
     "deletes": "boolean",
-    # Of a commit: the `partition_hash`; the name of its topic, if it has the id, too.
+    # The `partition_hash` of a commit; its topic's name, if it has the id, too.
     "partition_hash": "bigint",
     "topic_id": "string",
     "topic": "string",
@@ -65,17 +65,25 @@ _WINDOW = 200
 _KNOWN_MEMBERS = 100_000
 
 
-def read(batches: Iterable[pa.RecordBatch]) -> Iterator[groups.Events]:
+def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Events]:
     """Return the events of batches, which come by group, partition and offset."""
     known: dict[tuple[object, ...], Member] = {}
     for batch in batches:
         if len(known) > _KNOWN_MEMBERS:
             known.clear()
-        yield _Events(batch, known)
+        yield Events(batch, known)
 
 
-class _Events:
-    """The events of a batch; implements `groups.Events`."""
+class Events:
+    """The events of a batch: by group, partition, offset.
+
+    Attributes:
+        partitions: of the topic, of each event.
+        offsets: of the records.
+        at: times in epoch ms, `NO_TIME` where the log has none.
+        hashes: `partition_hash` of each offset commit.
+        deletes: whether an offset commit is a tombstone.
+    """
 
     def __init__(self, batch: pa.RecordBatch, known: dict[tuple[object, ...], Member]) -> None:
         self._group_ids = batch["group_id"]
@@ -98,29 +106,42 @@ class _Events:
             self._metadata = _GroupMetadata(batch[GROUP_METADATA].take(of_kind), known)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        return groups.runs(self._groups, self.partitions, self._is_commit)
+        """Cut them: commits of a group in one partition together, other events one by one."""
+        groups, partitions, is_commit = self._groups, self.partitions, self._is_commit
+        if not len(groups):
+            return
+        same = (groups[1:] == groups[:-1]) & (partitions[1:] == partitions[:-1])
+        together = same & is_commit[1:] & is_commit[:-1]
+        starts = np.concatenate(([0], np.flatnonzero(~together) + 1)).tolist()
+        yield from zip(starts, [*starts[1:], len(groups)], strict=True)
 
     def group_id(self, event: int) -> str:
+        """Name an event's group."""
         return str(self._group_ids[event])
 
     def kind(self, event: int) -> str | None:
+        """Return the kind of a record, see `Record`; None for offset commits."""
         kind: str | None = self._kinds[event]
         return kind
 
     def member_id(self, event: int) -> str | None:
+        """Return the member id of a record's key."""
         member_id: str | None = self._member_ids[event].as_py()
         return member_id
 
     def payload(self, event: int) -> Row | None:
+        """Return what a record says; None for a tombstone."""
         if self._kinds[event] == GROUP_METADATA:
             return self._metadata.at(self._metadata_rows[event])
         payload = self._payloads[event].as_py()
         return None if payload is None else orjson.loads(payload)
 
     def goes_on(self, event: int) -> bool:
+        """Return whether the next event has more members of the same record."""
         return bool(self._more[event])
 
     def topics(self, start: int, end: int) -> list[tuple[str, str]]:
+        """Return id and name of the topics that some commits have both of."""
         rows = start + np.flatnonzero(self._is_named[start:end])
         if not len(rows):
             return []
@@ -130,6 +151,7 @@ class _Events:
         return list(zip(*names, strict=True))
 
     def checkpoint(self, event: int) -> tuple[str, int | None] | None:
+        """Return the state and `rebuilt_run` of a checkpoint; None if the event is none."""
         if self._kinds[event] != CHECKPOINTS:
             return None
         return self._payloads[event].as_py(), self._rebuilt_run[event].as_py()
@@ -159,11 +181,9 @@ class _GroupMetadata:
 
 
 class _Memberships:
-    """Lists of members beside each other: each has a number for what is the same in many.
+    """Lists of members beside each other: each has a number for what is the same in many."""
 
-    Most generations have the members of the one before, so that there are far fewer numbers than
-    members.
-    """
+    # Most generations have the members of the one before: there are far fewer numbers than members.
 
     def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
         self._known = known
@@ -200,10 +220,7 @@ def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Membe
                 assigned = {}  # Kafka gives a member without partitions no bytes at all
             scalars = dict(zip(SCALARS, key, strict=False))
             member = Member(
-                **scalars,
-                topics=decoded.topics[i],
-                assigned=assigned,
-                worker=decoded.worker(i),
+                **scalars, topics=decoded.topics[i], assigned=assigned, worker=decoded.worker(i)
             )
             known[key] = member
         members.append(member)
@@ -253,11 +270,7 @@ def _structs(column: pa.StructArray) -> list[Row | None]:
 
 
 def _numbered(columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the rows of some columns, the same rows by the same number.
-
-    Returns:
-        The number of each row; and of each number, the first row that has it.
-    """
+    """Return the number of each row, the same for the same, and the first row of each number."""
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from timeline.model import partition_hash, partition_of
 
 if TYPE_CHECKING:
+    from timeline.generations import Moves
     from timeline.members import Changes
     from timeline.model import Member
 
@@ -49,11 +50,7 @@ class Evidence:
         changes: who joined, left and was replaced.
         protocol: the assignor chosen now.
         unit: what is assigned: partition, or task in Connect.
-        returned: what a member had to revoke in the generation before, and has an owner again.
-        recovered: what a member that is gone had owned, and got an owner only now.
-        appeared: partitions that are assigned now and were not known before.
-        vanished: partitions that were assigned before and have no owner now.
-        moved: partitions with another owner than before.
+        moves: how the partitions went.
         since_ms: how long the generation before had been stable, None if not known.
         deleted: `partition_hash` of partitions that had an owner when their offsets went.
     """
@@ -63,17 +60,18 @@ class Evidence:
     changes: Changes
     protocol: str | None
     unit: str
-    returned: list[str]
-    recovered: list[str]
-    appeared: list[str]
-    vanished: list[str]
-    moved: list[str]
+    moves: Moves
     since_ms: int | None
     deleted: list[int]
 
     def number(self, partitions: list[str]) -> str:
         """Say how many: ``3 partitions``."""
         return f"{len(partitions)} {self.unit}{'s' if len(partitions) != 1 else ''}"
+
+    def new_and_lost(self) -> list[str]:
+        """Say how many partitions are new, and how many have no owner any more."""
+        parts = ((self.moves.appeared, "new"), (self.moves.vanished, "without owner"))
+        return [f"{self.number(partitions)} {what}" for partitions, what in parts if partitions]
 
 
 def rebalance_protocol(protocol: str | None, members: dict[str, Member]) -> str | None:
@@ -92,29 +90,26 @@ def explain(evidence: Evidence) -> tuple[str, str]:
     if deleted := _deleted(evidence):
         return TOPIC_DELETED, deleted
     if subscribed := resubscribed(evidence.before, evidence.after):
-        return SUBSCRIPTION_CHANGED, subscribed
+        return SUBSCRIPTION_CHANGED, _other_topics(*subscribed)
     return _unchanged(evidence)
 
 
 def _unchanged(evidence: Evidence) -> tuple[str, str]:
     """Tell why the same members with the same subscriptions rebalanced."""
-    if evidence.returned:
-        text = f"{evidence.number(evidence.returned)} revoked by the generation before got an owner"
+    moves, number = evidence.moves, evidence.number
+    if moves.returned:
+        text = f"{number(moves.returned)} revoked by the generation before got an owner"
         return COOPERATIVE_FOLLOW_UP, text
-    if evidence.recovered:
-        text = f"{evidence.number(evidence.recovered)} of members that are gone got an owner"
+    if moves.recovered:
+        text = f"{number(moves.recovered)} of members that are gone got an owner"
         return COOPERATIVE_FOLLOW_UP, text
-    if evidence.appeared or evidence.vanished:
-        parts = [f"{evidence.number(evidence.appeared)} new"] if evidence.appeared else []
-        if evidence.vanished:
-            parts.append(f"{evidence.number(evidence.vanished)} without owner")
+    if parts := evidence.new_and_lost():
         return PARTITIONS_CHANGED, "same members and subscriptions; " + ", ".join(parts)
-    if evidence.protocol == _STREAMS and not evidence.moved and _is_probing(evidence.since_ms):
-        text = "nothing changed or moved, one probing interval after the last rebalance"
-        return PROBING, text
+    if evidence.protocol == _STREAMS and not moves.moved and _is_probing(evidence.since_ms):
+        return PROBING, "nothing changed or moved, one probing interval after the last rebalance"
     text = "same members and subscriptions; a re-join of the leader starts such a rebalance"
-    if evidence.moved:
-        text += f"; {evidence.number(evidence.moved)} moved"
+    if moves.moved:
+        text += f"; {number(moves.moved)} moved"
     return LEADER_REJOINED, text
 
 
@@ -143,27 +138,32 @@ def membership(changes: Changes) -> tuple[str, str]:
     return cause, "; ".join(parts)
 
 
-def resubscribed(known: dict[str, Member], after: dict[str, Member]) -> str | None:
-    """Return which member subscribes to other topics than before; None if none does."""
+def resubscribed(
+    known: dict[str, Member], after: dict[str, Member]
+) -> tuple[Member, Member] | None:
+    """Return a member that subscribes to something else, before and after; None if none does."""
     for member_id, member in after.items():
-        before = known.get(member_id)
-        if before is None or before.topics is None or member.topics is None:
-            continue
-        old, new = set(before.topics), set(member.topics)
-        if old != new:
-            parts = [f"added {', '.join(sorted(new - old))}"] if new - old else []
-            parts += [f"dropped {', '.join(sorted(old - new))}"] if old - new else []
-            return f"{member.client_id or member_id} {' and '.join(parts)}"
+        before = known.get(member_id, member)
+        is_known = before.topics is not None and member.topics is not None
+        if before.regex != member.regex or (
+            is_known and set(before.topics or ()) != set(member.topics or ())
+        ):
+            return before, member
     return None
 
 
-def _deleted(evidence: Evidence) -> str | None:
-    """Return which topics are gone; None without one.
+def _other_topics(before: Member, member: Member) -> str:
+    old, new = set(before.topics or ()), set(member.topics or ())
+    parts = [f"added {', '.join(sorted(new - old))}"] if new - old else []
+    parts += [f"dropped {', '.join(sorted(old - new))}"] if old - new else []
+    return f"{member.client_id or member.member_id} {' and '.join(parts)}"
 
-    The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
-    (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).
-    """
-    gone = [p for p in evidence.vanished if partition_hash(p) in evidence.deleted]
+
+def _deleted(evidence: Evidence) -> str | None:
+    """Return which topics are gone; None without one."""
+    # The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
+    # (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).
+    gone = [p for p in evidence.moves.vanished if partition_hash(p) in evidence.deleted]
     topics = sorted({partition_of(p)[0] for p in gone})
     if not topics:
         return None

@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from timeline import cause, connect, estimate, gaps, generations, lives
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
-from timeline.members import (
-    EMPTIED,
-    LEFT,
-    REPLACED,
-    compare,
-    follow,
-    follow_owners,
-    follow_sessions,
-)
+from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
 from timeline.model import Commits, Epochs, Member
 from timeline.timeline import (
     COMPLETING,
     DEAD,
     EMPTY,
+    NEVER,
     PREPARING,
     STABLE,
     Moment,
@@ -39,31 +32,24 @@ from timeline.timeline import (
 if TYPE_CHECKING:
     from timeline.generations import Moves
     from timeline.members import Changes
-    from timeline.model import GroupState, Output, Record, Row
+    from timeline.model import GroupState, Record, Row
 
 
-def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
-    """Take a GroupMetadata record that is no part of a conversion.
-
-    Args:
-        state: the group before, changed to what it is after.
-        output: takes the rows that are complete now.
-        record: the record.
-        is_complete: whether no offset is missing between the group's last record and this one.
-    """
+def read(state: GroupState, record: Record, *, is_complete: bool) -> None:
+    """Take a GroupMetadata record that is no part of a conversion."""
     if record.payload is None:
-        lives.end_by_tombstone(state, output, record, "classic", is_complete=is_complete)
+        lives.end_by_tombstone(state, record, "classic", is_complete=is_complete)
     else:
         if state.group_type not in (None, "classic"):
-            lives.end_without_tombstone(state, output, record)
+            lives.end_without_tombstone(state, record)
         members = _members(record.payload, state.members)
         members = _running(state, record.payload, members, is_complete=is_complete)
         if members and _is_replacement(state, record.payload, members):
-            _replaced(state, output, record, members)
+            _replaced(state, record, members)
         elif current(state) == EMPTY and not members and _same_generation(state, record.payload):
             pass  # written again, by a coordinator that took over: nothing happened
         else:
-            _generation(state, output, record, members, is_complete=is_complete)
+            _generation(state, record, members, is_complete=is_complete)
     _finish_record(state, record)
 
 
@@ -75,37 +61,32 @@ def _finish_record(state: GroupState, record: Record) -> None:
     state.clock = not_before(state.clock, lives.moment(state, record).at)
 
 
-def begin_simple_group(
-    state: GroupState, output: Output, record: Record, *, is_exact: bool
-) -> None:
+def begin_simple_group(state: GroupState, record: Record, *, is_exact: bool) -> None:
     """Begin a group that only commits offsets (a simple group): Kafka shows it as Empty."""
     state.group_type = "classic"
     when = lives.moment(state, record)
     if not is_exact:
         when = when._replace(earliest=None)
-    enter(state, output, EMPTY, when, record, generation=0, member_count=0)
+    enter(state, EMPTY, when, record, generation=0, member_count=0)
 
 
-def downgrade(
-    state: GroupState, output: Output, record: Record, *, rebalances: bool, is_whole: bool
-) -> None:
+def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: bool) -> None:
     """Take the record by which a group of the new protocol becomes a classic one.
 
     Args:
         state: the group before, changed to what it is after.
-        output: takes the rows that are complete now.
         record: the record.
         rebalances: whether it does so because a member left, and not because one was replaced.
         is_whole: whether no record may be missing that shows which.
     """
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
-    lives.tell_conversion(state, output, record, when)
+    lives.tell_conversion(state, record, when)
     gaps.clear(state)
     state.epochs = Epochs()
     if not is_whole:
         when = when._replace(earliest=earliest_exit(state.interval))
-    _converted_back(state, output, record, members, when, rebalances=rebalances)
+    _converted_back(state, record, members, when, rebalances=rebalances)
     _finish_record(state, record)
 
 
@@ -148,11 +129,9 @@ class _Step(NamedTuple):
 def _is_no_sync(
     state: GroupState, members: dict[str, Member], completed: Moment, stable: Moment
 ) -> bool:
-    """Return whether the time in between cannot be that in which the leader assigned.
-
-    Kafka waits no longer than the rebalance timeout for it (classicGroupPendingSync), and takes no
-    commits meanwhile (ClassicGroup.validateOffsetCommit).
-    """
+    """Return whether the time in between cannot be that in which the leader assigned."""
+    # Kafka waits no longer than the rebalance timeout for it (classicGroupPendingSync), and takes
+    # no commits meanwhile (ClassicGroup.validateOffsetCommit).
     lasted = elapsed(completed.at, stable.at)
     timeouts = (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for m in members.values())
     if lasted is None or lasted > max(timeouts, default=USUAL_TIMEOUT_MS):
@@ -161,19 +140,14 @@ def _is_no_sync(
 
 
 def _generation(
-    state: GroupState,
-    output: Output,
-    record: Record,
-    members: dict[str, Member],
-    *,
-    is_complete: bool,
+    state: GroupState, record: Record, members: dict[str, Member], *, is_complete: bool
 ) -> None:
     """Take a new generation, with members or without."""
     payload = record.payload or {}
     number = payload["generation"]
-    begins_again = _was_recreated(state, output, record, number, has_members=bool(members))
+    begins_again = _was_recreated(state, record, number, has_members=bool(members))
     if number == 0 and not members:
-        _created(state, output, record)
+        _created(state, record)
         return
     if state.record_offset is None and number > 1 and not is_complete:
         lives.discard_simple_group(state)
@@ -183,42 +157,51 @@ def _generation(
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
-    started = _started(state, step, changes, moved)
-    if step.previous_state == DEAD:
-        enter(state, output, EMPTY, started, record, generation=0, member_count=0)
-    before, known = state.generation, step.previous_generation or 0
-    count = len(state.members)
-    enter(state, output, PREPARING, started, record, generation=known, member_count=count)
-    row = generations.begin(
-        state,
-        output,
-        record,
-        generation=number,
-        join_started=started,
-        join_completed=step.completed,
-        stable_at=step.when.at if members else None,
-        missing=step.missing,
-        is_complete=is_complete,
-    )
-    row["protocol_type"] = payload.get("protocol_type")
+    started, before = _started(state, step, changes, moved), state.generation
+    _prepare(state, step, started)
+    row = _row(state, step, changes, started)
     row["clock_skew_ms"] = skew
-    if not step.is_first:  # how long the leader took is not known
-        row["sync_ms"] = None
-    generations.fill_members(row, changes, members)
     if members:
-        _stable(state, output, step)
+        _stable(state, step)
         _fill_leader(row, payload, members, before)
         _fill_assignment(row, payload, members, moved)
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:
-        enter(state, output, EMPTY, step.when, record, generation=number, member_count=0)
+        enter(state, EMPTY, step.when, record, generation=number, member_count=0)
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
-    _follow(state, output, step, changes, is_connect=_is_connect(payload))
+    _follow(state, step, changes, is_connect=_is_connect(payload))
     _keep_released(state, step, moved)
     state.members = members
+
+
+def _prepare(state: GroupState, step: _Step, started: Moment) -> None:
+    """Let the group be in PreparingRebalance; a new one was Empty before."""
+    if step.previous_state == DEAD:
+        enter(state, EMPTY, started, step.record, generation=0, member_count=0)
+    known, count = step.previous_generation or 0, len(state.members)
+    enter(state, PREPARING, started, step.record, generation=known, member_count=count)
+
+
+def _row(state: GroupState, step: _Step, changes: Changes, started: Moment) -> Row:
+    """Begin the generation's row."""
+    row = generations.begin(
+        state,
+        step.record,
+        generation=step.generation,
+        join_started=started,
+        join_completed=step.completed,
+        stable_at=step.when.at if step.members else None,
+        missing=step.missing,
+        is_complete=step.is_complete,
+    )
+    row["protocol_type"] = (step.record.payload or {}).get("protocol_type")
+    if not step.is_first:  # how long the leader took is not known
+        row["sync_ms"] = None
+    generations.fill_members(row, changes, step.members)
+    return row
 
 
 def _step(
@@ -258,11 +241,9 @@ def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:
-    """Return the former owners of partitions that the assignor took away to give to others.
-
-    A cooperative one takes two generations for that, or some more that follow at once; what has no
-    owner for longer is gone, or nobody wants it.
-    """
+    """Return the former owners of partitions that the assignor took away to give to others."""
+    # A cooperative one takes two generations for that, or some more that follow at once; what has
+    # no owner for longer is gone, or nobody wants it.
     protocol = cause.rebalance_protocol((step.record.payload or {}).get("protocol"), step.members)
     before = state.generation
     if protocol != cause.COOPERATIVE or before is None:
@@ -273,17 +254,13 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     return {} if lasted is not None and lasted > timeout else state.last_owners
 
 
-def _was_recreated(
-    state: GroupState, output: Output, record: Record, number: int, *, has_members: bool
-) -> bool:
-    """Return whether the group was deleted and recreated without a record of it, and end it then.
-
-    Only a recreated group counts its generations from the start.
-    """
+def _was_recreated(state: GroupState, record: Record, number: int, *, has_members: bool) -> bool:
+    """Return whether the group was recreated without a record of its end, and end it then."""
+    # Only a recreated group counts its generations from the start.
     known = state.interval["generation"] if state.interval is not None else None
     if known is None or (number >= known and (number > 0 or has_members)):
         return False
-    lives.end_without_tombstone(state, output, record)
+    lives.end_without_tombstone(state, record)
     return number > 0
 
 
@@ -291,7 +268,7 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     """Estimate when the rebalance began."""
     end, state.quiet = step.completed.at, None
     if end is None:
-        return Moment(None, None, None)
+        return NEVER
     began = state.interval
     if step.previous_state == PREPARING and began is not None:
         # A join phase that an upgrade cut short goes on after the downgrade.
@@ -312,12 +289,7 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
         and not cause.resubscribed(state.members, step.members)
     )
     started = estimate.rejoin(
-        state,
-        end,
-        step.members,
-        step.aborted,
-        is_complete=step.is_complete,
-        is_follow_up=follows,
+        state, end, step.members, step.aborted, is_complete=step.is_complete, is_follow_up=follows
     )
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
@@ -330,11 +302,9 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
 
 
 def _separated(started: Moment, before: int | None, end: int) -> Moment:
-    """Let a rebalance begin after the state before did, and before its own join phase ended.
-
-    Both took their time, if less than a millisecond; whoever orders states by time alone sees them
-    in their order.
-    """
+    """Let a rebalance begin after the state before did, and before its own join phase ended."""
+    # Both took their time, if less than a millisecond; whoever orders states by time alone sees
+    # them in their order.
     at = started.at
     if at is None or before is None or started.earliest == started.latest or end - before < 2:  # noqa: PLR2004
         return started
@@ -344,12 +314,11 @@ def _separated(started: Moment, before: int | None, end: int) -> Moment:
     return Moment(at, None if started.earliest is None else earliest, latest)
 
 
-def _stable(state: GroupState, output: Output, step: _Step) -> None:
+def _stable(state: GroupState, step: _Step) -> None:
     """Let the leader's assignment be stored: CompletingRebalance is over."""
     for name, when in ((COMPLETING, step.completed), (STABLE, step.when)):
         enter(
             state,
-            output,
             name,
             when,
             step.record,
@@ -388,11 +357,7 @@ def _cause(
         changes=changes,
         protocol=payload.get("protocol"),
         unit="task" if is_connect else "partition",
-        returned=moved.returned,
-        recovered=moved.recovered,
-        appeared=moved.appeared,
-        vanished=moved.vanished,
-        moved=moved.moved,
+        moves=moved,
         since_ms=since_ms,
         deleted=state.commits.deleted,
     )
@@ -409,76 +374,40 @@ def _emptied(changes: Changes) -> tuple[str, str]:
     return cause.MEMBER_LEFT, f"the last {last} left or failed"
 
 
-def _follow(
-    state: GroupState, output: Output, step: _Step, changes: Changes, *, is_connect: bool
-) -> None:
+def _follow(state: GroupState, step: _Step, changes: Changes, *, is_connect: bool) -> None:
     """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
-    row = state.generation or {}
-    # Where a static member may have been replaced since, only the record itself shows who is there.
-    at = step.completed.at if step.is_first else step.when.latest
-    follow_sessions(
+    earliest, when, owned = (
+        (state.generation or {}).get("join_started_at_min"),
+        step.completed,
+        step.when,
+    )
+    if not step.is_first:
+        # A static member may have been replaced since: only the record itself shows who is there.
+        when = owned = exactly(step.when.latest)
+    follow(
         state,
-        output,
         step.members,
         step.record,
-        at=at,
-        earliest=row.get("join_started_at_min"),
+        when._replace(earliest=earliest),
         generation=step.generation,
         end_cause=LEFT if step.members else EMPTIED,
         replaced=changes.replaced,
-    )
-    owners = {} if is_connect else step.members
-    at = step.when.at if step.is_first else step.when.latest
-    follow_owners(state, output, owners, step.record, at=at, generation=step.generation)
-
-
-def _follow_at_once(
-    state: GroupState,
-    output: Output,
-    record: Record,
-    members: dict[str, Member],
-    changes: Changes,
-    *,
-    end_cause: str,
-) -> None:
-    """Follow both through a record that tells of other members, and no join phase before it."""
-    when, number = lives.moment(state, record), (record.payload or {})["generation"]
-    follow(
-        state,
-        output,
-        members,
-        record,
-        when,
-        generation=number,
-        end_cause=end_cause,
-        replaced=changes.replaced,
+        owned=owned,
+        has_owners=not is_connect,
     )
 
 
-def _created(state: GroupState, output: Output, record: Record) -> None:
+def _created(state: GroupState, record: Record) -> None:
     """Take the record of an empty new group, which the first JoinGroup writes."""
     state.group_type = "classic"
     when = lives.moment(state, record)
-    enter(state, output, EMPTY, when, record, generation=0, member_count=0)
-    row = generations.begin(
-        state,
-        output,
-        record,
-        generation=0,
-        join_started=Moment(None, None, None),
-        join_completed=when,
-        stable_at=None,
-        missing=0,
-        is_complete=True,
-    )
-    row["rebalance_ms"] = None
+    enter(state, EMPTY, when, record, generation=0, member_count=0)
+    row = generations.begin(state, record, generation=0, join_completed=when)
     row["cause"] = cause.GROUP_CREATED
     row["cause_detail"] = "the coordinator made the group for its first member"
 
 
-def _replaced(
-    state: GroupState, output: Output, record: Record, members: dict[str, Member]
-) -> None:
+def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> None:
     """Take the return of a static member: another member id, no rebalance."""
     changes = compare(state.members, members)
     row = state.generation
@@ -487,46 +416,38 @@ def _replaced(
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader
-    _follow_at_once(state, output, record, members, changes, end_cause=REPLACED)
+    when, number = lives.moment(state, record), (record.payload or {})["generation"]
+    why, replaced = REPLACED, changes.replaced
+    follow(state, members, record, when, generation=number, end_cause=why, replaced=replaced)
     state.members = members
 
 
 def _converted_back(
-    state: GroupState,
-    output: Output,
-    record: Record,
-    members: dict[str, Member],
-    when: Moment,
-    *,
-    rebalances: bool,
+    state: GroupState, record: Record, members: dict[str, Member], when: Moment, *, rebalances: bool
 ) -> None:
-    """Take the group's return from the new protocol: it is classic, and rebalances at once.
-
-    Where a static member was replaced by one of the classic protocol, it is Stable and remains so
-    (GroupMetadataManager.convertToClassicGroup).
-    """
+    """Take the group's return from the new protocol: it is classic, and rebalances at once."""
+    # Where a static member was replaced by one of the classic protocol, it is Stable and remains so
+    # (GroupMetadataManager.convertToClassicGroup).
     number = (record.payload or {})["generation"]
     state.group_type = "classic"
     changes = compare(state.members, members)
     row = generations.begin(
         state,
-        output,
         record,
         generation=number,
         join_started=when,
         join_completed=when,
         stable_at=None if rebalances else when.at,
-        missing=0,
-        is_complete=True,
     )
     row["protocol_type"] = (record.payload or {}).get("protocol_type")
     row["protocol"] = (record.payload or {}).get("protocol")
     row["cause"] = cause.CONVERSION
     row["cause_detail"] = "the group went back from the new protocol to the classic one"
     generations.fill_members(row, changes, members)
-    _follow_at_once(state, output, record, members, changes, end_cause=LEFT)
+    own, replaced = lives.moment(state, record), changes.replaced
+    follow(state, members, record, own, generation=number, end_cause=LEFT, replaced=replaced)
     name = PREPARING if rebalances else STABLE
-    enter(state, output, name, when, record, generation=number, member_count=len(members))
+    enter(state, name, when, record, generation=number, member_count=len(members))
     if not rebalances:
         state.classic_since = None
     state.members = members
@@ -537,10 +458,10 @@ def _converted_back(
 
 def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
     """Read the members of a record; those that are as before are the same objects."""
-    is_connect = _is_connect(payload)
     members = {}
     for given in payload.get("members") or ():
-        member = given if isinstance(given, Member) else _member(given, is_connect=is_connect)
+        # A checkpoint has kept the members of the last batch as plain data.
+        member = given if isinstance(given, Member) else Member(**given)
         known = before.get(member.member_id)
         members[member.member_id] = known if known is member or known == member else member
     return members
@@ -565,36 +486,6 @@ def _follows(known: int | None, number: int, *, is_complete: bool) -> bool:
 
 def _is_connect(payload: Row) -> bool:
     return payload.get("protocol_type") == connect.PROTOCOL_TYPE
-
-
-def _member(given: Row, *, is_connect: bool) -> Member:
-    """Read a member as the state of a group has kept it, or as a row of silver has it."""
-    if "assigned" in given:
-        return Member(**given)
-    assigned: dict[str, list[int]] | None = None
-    assignment = given.get("connect_assignment" if is_connect else "assignment")
-    if assignment is not None and is_connect:
-        assigned = connect.tasks_of(assignment.get("assignment"))
-    elif assignment is not None:
-        assigned = {}
-        for part in assignment.get("partitions") or ():
-            assigned.setdefault(part.get("topic") or "", []).extend(part.get("partitions") or ())
-    elif given.get("has_empty_assignment"):
-        assigned = {}
-    subscription = given.get("subscription")
-    return Member(
-        member_id=given["member_id"],
-        group_instance_id=given.get("group_instance_id"),
-        client_id=given.get("client_id"),
-        client_host=given.get("client_host"),
-        rebalance_timeout_ms=given.get("rebalance_timeout_ms"),
-        session_timeout_ms=given.get("session_timeout_ms"),
-        topics=None if subscription is None else subscription.get("topics") or [],
-        assigned=assigned,
-        worker=connect.worker_of(
-            given.get("connect_subscription"), assignment if is_connect else None
-        ),
-    )
 
 
 def _same_generation(state: GroupState, payload: Row) -> bool:

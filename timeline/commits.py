@@ -16,7 +16,7 @@ from timeline.model import Record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from timeline.model import GroupState, Output
+    from timeline.model import GroupState
 
 COMMITS = "offset_commits"
 """The silver table of offset commits."""
@@ -105,11 +105,9 @@ def is_simple(state: GroupState) -> bool:
 
 
 def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]:
-    """Find the commits with which a group begins that has but offsets, and ends.
+    """Find the commits with which a group begins that has offsets alone, and ends.
 
-    Args:
-        state: the group, which has to be what a commit makes of it before the next is asked for.
-        chunk: commits of it.
+    The state has to be what a commit makes of it before the next is asked for.
 
     Yields:
         The number of such a commit, and a record of it; a tombstone if the group ends.
@@ -131,13 +129,13 @@ def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]
     state.live = sorted(live)
 
 
-def read(state: GroupState, output: Output, record: Record, *, is_complete: bool) -> None:
+def read(state: GroupState, record: Record, *, is_complete: bool) -> None:
     """Let a group begin with its first offset, or end with its last; see `steps`."""
     if record.payload is None:
-        lives.end_by_tombstone(state, output, record, "classic", is_complete=is_complete)
+        lives.end_by_tombstone(state, record, "classic", is_complete=is_complete)
         state.record_offset = record.offset
         return
-    classic.begin_simple_group(state, output, record, is_exact=is_complete)
+    classic.begin_simple_group(state, record, is_exact=is_complete)
     if is_complete:
         state.record_offset = record.offset
 

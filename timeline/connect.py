@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timeline import cause
+from timeline.generations import Moves
 from timeline.model import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from timeline.cause import Evidence
-    from timeline.generations import Moves
     from timeline.model import Member, Row, Tasks
 
 PROTOCOL_TYPE = "connect"
@@ -129,12 +129,7 @@ def fill_waiting(row: Row, members: dict[str, Member], tasks: dict[str, int]) ->
 
 
 def explain(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
-    """Return the cause of a generation of workers, and a sentence on it.
-
-    Args:
-        evidence: what it and the one known before show.
-        follows: whether none that was assigned may be missing between them.
-    """
+    """Return the cause of a generation of workers, and a sentence; `follows` as in classic's."""
     name, text = _cause(evidence, follows=follows)
     return name, text + _remarks(evidence.after)
 
@@ -142,16 +137,13 @@ def explain(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
 def _cause(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
     before, after = evidence.before, evidence.after
     if not (is_known(before) and is_known(after)):
-        evidence = replace(evidence, returned=[], recovered=[], appeared=[], vanished=[], moved=[])
-    if not before or any(evidence.changes) or evidence.returned or evidence.recovered:
+        evidence = replace(evidence, moves=Moves({}, {}, {}, set()))
+    if not before or any(evidence.changes) or evidence.moves.returned or evidence.moves.recovered:
         return cause.explain(evidence)
     if follows and (left := _follow_up(evidence)):
         return cause.COOPERATIVE_FOLLOW_UP, left
     if read := _read_on(before, after):
-        parts = [f"{evidence.number(evidence.appeared)} new"] if evidence.appeared else []
-        if evidence.vanished:
-            parts.append(f"{evidence.number(evidence.vanished)} without owner")
-        return cause.CONFIGURATION_CHANGED, "; ".join([read, *parts])
+        return cause.CONFIGURATION_CHANGED, "; ".join([read, *evidence.new_and_lost()])
     if follows and (delay := delay_ms(before) and delay_ms(after)):
         text = f"tasks of lost workers were put off again, by {delay / 1000:,.0f} s"
         return cause.COOPERATIVE_FOLLOW_UP, text
@@ -168,7 +160,11 @@ def _follow_up(evidence: Evidence) -> str | None:
     if _errors(before):
         return "workers re-joined since the generation before assigned nothing"
     if delay_ms(before) and not (delay_ms(evidence.after) or _errors(evidence.after)):
-        found = f"; {evidence.number(evidence.appeared)} got an owner" if evidence.appeared else ""
+        found = (
+            f"; {evidence.number(evidence.moves.appeared)} got an owner"
+            if evidence.moves.appeared
+            else ""
+        )
         return f"the delay for tasks of lost workers was over{found}"
     return None
 

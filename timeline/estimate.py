@@ -45,17 +45,13 @@ _OVERDUE = 4
 _TOGETHER = 2
 # Such a member has been there for its rebalance timeout at least, and a few batches at most.
 _POLLS = (0.9, 5)
+# Where most exceed it, a rebalance had begun after so many-th a part of the time until the first of
+# those that stayed fell silent. No rule of Kafka's says so: it is the middle of rebalances played.
+_BEGAN = 5
 
 
 def first_join(state: GroupState, end: int, member_count: int, missing: int) -> Moment:
-    """Estimate when an empty group began to wait for members, from when it stopped to.
-
-    Args:
-        state: the group before, empty or not known.
-        end: when the join phase ended.
-        member_count: members that joined.
-        missing: generations in between that no record tells of.
-    """
+    """Estimate when an empty group began to wait for members, from when it stopped to."""
     since = state.interval["started_at"] if state.interval is not None else None
     generation = state.interval["generation"] if state.interval is not None else None
     if (
@@ -152,11 +148,9 @@ def _heartbeat(state: GroupState, members: Iterable[Member]) -> int:
 
 
 def _are_of(heartbeat: int, cycles: list[int]) -> bool:
-    """Return whether most cycles ended with a heartbeat.
-
-    A member sends them at equal distances, the first one after it was given its assignment. What
-    is a cycle by chance is so once in ten times.
-    """
+    """Return whether most cycles ended with a heartbeat."""
+    # A member sends them at equal distances, the first one after it was given its assignment. What
+    # is a cycle by chance is so once in ten times.
     fitting = [
         -_SLOWER_MS / 2 <= c - round(c / heartbeat) * heartbeat <= _SLOWER_MS
         for c in cycles
@@ -178,10 +172,8 @@ def _wait(state: GroupState) -> int:
 def _farewell(
     state: GroupState, end: int, members: dict[str, Member], heartbeat: int
 ) -> int | None:
-    """Return how long ago a member that is gone had committed, if it did so as it left.
-
-    Clients commit once more before they leave, and the leaving starts the rebalance.
-    """
+    """Return how long ago a member that is gone had committed, if it did so as it left."""
+    # Clients commit once more before they leave, and the leaving starts the rebalance.
     last = [at for m, (at, *_) in state.commits.by_member.items() if m not in members]
     if not last or end - min(last) > heartbeat * _UNUSUAL_PAUSE:
         return None
@@ -191,11 +183,9 @@ def _farewell(
 def _session_of_gone(
     state: GroupState, end: int, members: dict[str, Member], heartbeat: int
 ) -> int:
-    """Return how long a rebalance lasts in which the session of a member that is gone ends.
-
-    It is 0 if the state before began too late for that, or if somebody committed in the meantime:
-    nobody can while the leader is to assign.
-    """
+    """Return how long a rebalance lasts in which a session ends of one that is gone; 0 if none."""
+    # None did if the state before began too late for that, or if somebody committed in the
+    # meantime: nobody can while the leader is to assign.
     sessions = (m.session_timeout_ms or 0 for k, m in state.members.items() if k not in members)
     lasted = max(sessions, default=0) + heartbeat
     since = None if state.interval is None else state.interval["started_at"]
@@ -204,11 +194,9 @@ def _session_of_gone(
 
 
 def _silence(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
-    """Return how long a rebalance lasted by the members that re-joined first; 0 if none shows it.
-
-    Their partitions were committed again and again, and then no more, while those of a member that
-    was waited for were, or till the session of one that is gone was over.
-    """
+    """Return how long a rebalance lasted by those that re-joined first; 0 if none shows it."""
+    # Their partitions were committed again and again, and then no more, while those of a member
+    # that was waited for were, or till the session of one that is gone was over.
     since = None if state.interval is None else state.interval["started_at"]
     if since is None:
         return 0
@@ -218,7 +206,7 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
         first = min((last for last, *_ in stay.values()), default=end)
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
-        return end - since - (first - since) // 5 if is_known else 0
+        return end - since - (first - since) // _BEGAN if is_known else 0
     if not quiet:
         return 0
     first, usual = min(quiet)
@@ -297,10 +285,8 @@ def _working(state: GroupState) -> list[str]:
 
 
 def _waited(state: GroupState, ms: int, members: dict[str, Member]) -> bool:
-    """Return whether Kafka can have waited so long for members that are gone, or were away.
-
-    Where another joined, the session of the former has to end; else a member was too late.
-    """
+    """Return whether Kafka can have waited so long for members that are gone, or were away."""
+    # Where another joined, the session of the former has to end; else a member was too late.
     known = state.members
     gone = [k for k in known if k not in members]
     if any(k not in known for k in members):

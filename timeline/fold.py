@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -13,16 +13,7 @@ from timeline import classic, commits, lives, modern
 from timeline.commits import NO_TIME
 from timeline.lives import is_dead
 from timeline.members import name_topics
-from timeline.model import (
-    GENERATIONS,
-    OWNERS,
-    SESSIONS,
-    STATES,
-    GroupState,
-    Member,
-    Output,
-    Record,
-)
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Member, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,15 +33,14 @@ class Batch(NamedTuple):
 
     Attributes:
         records: in the order of the log.
-        is_complete: whether no offset is missing between the group's record before and the first;
-            None of a batch that an older release has kept.
+        is_complete: whether no offset is missing between the group's record before and the first.
         is_cut: whether the offset behind the last is missing, so that there may have been more.
         may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
             tell of a leave.
     """
 
     records: list[Record]
-    is_complete: bool | None
+    is_complete: bool
     is_cut: bool = False
     may_lack_a_leave: bool = False
 
@@ -77,10 +67,7 @@ class Fold:
     ) -> None:
         self.state = state
         self.pending = pending
-        self.output = Output()
         self._has_hole = has_hole
-        if pending is not None and pending.is_complete is None:
-            self.pending = pending._replace(is_complete=self._batch(pending.records[0]).is_complete)
 
     def record(self, record: Record) -> None:
         """Take the next record of the group."""
@@ -127,31 +114,20 @@ class Fold:
         """Take the name of a topic that the log had an id of."""
         self.state.topic_names[topic_id] = name
 
-    def move(
-        self,
-        partition: int,
-        record: Record,
-        *,
-        has_hole: Callable[[int, int], bool],
-    ) -> None:
+    def move(self, partition: int, record: Record, *, has_hole: Callable[[int, int], bool]) -> None:
         """Let the group's records be in another partition from here on.
 
         A topic that grew has another partition for half of its groups, and the coordinator there
-        knows nothing of them: their members join a new group.
-
-        Args:
-            partition: the new partition.
-            record: the first one there, which is yet to be taken.
-            has_hole: what is missing there.
+        knows nothing of them: their members join a new group. The record is the first one there.
         """
         self._settle(record.timestamp)
         self.state.partition, self.state.record_offset = partition, None
         self._has_hole = has_hole
-        lives.end_without_tombstone(self.state, self.output, record)
+        lives.end_without_tombstone(self.state, record)
 
     def _settle(self, next_at: int | None) -> None:
         if self.pending is not None:
-            apply_batch(self.state, self.output, _bounded(self._with_cut(self.pending), next_at))
+            apply_batch(self.state, _bounded(self._with_cut(self.pending), next_at))
             self.pending = None
 
     def _with_cut(self, batch: Batch) -> Batch:
@@ -165,32 +141,29 @@ class Fold:
 
     def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Return the rows that are settled, and those that a later record may change."""
-        state, output = self.state, Output()
-        if self.pending is not None or state.untold is not None:
-            state = GroupState.from_json(state.to_json())
+        state, settled = self.state, self.state.output.take()
+        if self.pending is not None or state.gap.untold is not None:
+            state = GroupState.of_plain(orjson.loads(state.to_json()))
             if self.pending is not None:
-                apply_batch(state, output, self._with_cut(self.pending))
-            modern.tell_the_rest(state, output)
+                apply_batch(state, self._with_cut(self.pending))
+            modern.tell_the_rest(state)
         name_topics(state)
-        still_open = output.take()
+        still_open = state.output.take()
         if state.interval is not None:
             still_open[STATES].append(state.interval)
         if state.generation is not None:
             still_open[GENERATIONS].append(state.generation)
         still_open[SESSIONS].extend(state.sessions.values())
         still_open[OWNERS].extend(state.owners.values())
-        return self.output.take(), still_open
+        return settled, still_open
 
     def to_json(self) -> str:
         """Serialize what a later run needs to resume; `resumed` reads it."""
-        checkpoint: dict[str, Any] = {"state": self.state.to_json()}
+        # The state is JSON already.
+        checkpoint: Row = {"state": orjson.Fragment(self.state.to_json())}
         if self.pending is not None:
-            checkpoint["pending"] = [list(record) for record in self.pending.records]
-            checkpoint["is_complete"] = self.pending.is_complete
-            if self._with_cut(self.pending).is_cut:
-                checkpoint["is_cut"] = True
-            if self.pending.may_lack_a_leave:
-                checkpoint["may_lack_a_leave"] = True
+            records, *known = self._with_cut(self.pending)
+            checkpoint["pending"] = [[list(record) for record in records], *known]
         # By default orjson would also write the cached properties of a member.
         option = orjson.OPT_PASSTHROUGH_DATACLASS
         return orjson.dumps(checkpoint, default=Member.plain, option=option).decode()
@@ -199,30 +172,30 @@ class Fold:
 def resumed(checkpoint: str) -> tuple[GroupState, Batch | None]:
     """Return the state of a group, and the last batch, from what `Fold.to_json` wrote."""
     given = orjson.loads(checkpoint)
-    records = [Record(*fields) for fields in given.get("pending", ())]
-    known = given.get("is_complete"), *(given.get(n, False) for n in Batch._fields[2:])
-    return GroupState.from_json(given["state"]), Batch(records, *known) if records else None
+    state = GroupState.of_plain(given["state"])
+    if "pending" not in given:
+        return state, None
+    records, *known = given["pending"]
+    return state, Batch([Record(*record) for record in records], *known)
 
 
-def apply_batch(state: GroupState, output: Output, batch: Batch) -> None:
+def apply_batch(state: GroupState, batch: Batch) -> None:
     """Take a complete batch of records, see `_apply`."""
-    _apply(state, output, batch)
+    _apply(state, batch)
     state.seen_at = None
 
 
-def _apply(state: GroupState, output: Output, batch: Batch) -> None:
-    """Take records that were written together: what they mean depends on what stands beside them.
-
-    A conversion is what the batch itself proves. A group that is empty is not converted: the
-    coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
-    """
+def _apply(state: GroupState, batch: Batch) -> None:
+    """Take records that were written together: each means what those beside it make of it."""
+    # A conversion is what the batch itself proves. A group that is empty is not converted: the
+    # coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
-    is_complete, is_cut = bool(batch.is_complete), batch.is_cut
-    modern_read = partial(modern.read, state, output, may_lack_a_leave=batch.may_lack_a_leave)
+    is_complete, is_cut = batch.is_complete, batch.is_cut
+    modern_read = partial(modern.read, state, may_lack_a_leave=batch.may_lack_a_leave)
     if modern.is_upgrade(state, new, own, is_complete=is_complete):
         if state.group_type != "classic":
-            lives.end_without_tombstone(state, output, new[0])  # the classic group came after it
+            lives.end_without_tombstone(state, new[0])  # the classic group came after it
         modern_read(new, is_complete=is_complete, is_cut=is_cut, is_upgrade=True)
         return
     if modern.is_downgrade(state, new, own):
@@ -232,12 +205,10 @@ def _apply(state: GroupState, output: Output, batch: Batch) -> None:
         back = next(
             i for i, r in enumerate(batch.records) if r.kind == GROUP_METADATA and r.payload
         )
-        classic.downgrade(
-            state, output, batch.records[back], rebalances=rebalances, is_whole=is_whole
-        )
+        classic.downgrade(state, batch.records[back], rebalances=rebalances, is_whole=is_whole)
         later = batch.records[back + 1 :]  # what else happened in the same millisecond
         if later:
-            _apply(state, output, batch._replace(records=later, is_complete=True))
+            _apply(state, batch._replace(records=later, is_complete=True))
         return
     # The records that end a group come before those that begin another of its id.
     for kind, part in itertools.groupby(batch.records, key=lambda r: modern.family(r.kind)):
@@ -249,7 +220,7 @@ def _apply(state: GroupState, output: Output, batch: Batch) -> None:
             continue
         for record in part:
             of_kind = commits if record.kind == commits.COMMITS else classic
-            of_kind.read(state, output, record, is_complete=is_complete)
+            of_kind.read(state, record, is_complete=is_complete)
 
 
 def _is_same_batch(last: Record, record: Record) -> bool:

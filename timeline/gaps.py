@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timeline.model import Gap
 from timeline.timeline import not_before
 
 if TYPE_CHECKING:
@@ -21,14 +22,9 @@ USUAL_TIMEOUT_MS = 300_000
 
 
 def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
-    """Note that records are missing which may tell of other members and owners than those known.
-
-    Args:
-        state: the group.
-        member_ids: the members that may have changed; None for all.
-    """
-    state.has_doubts = True
-    until = borne_out_until(state) if state.gap_at is None else state.gap_at
+    """Note that records are missing which may tell otherwise of some members; None: of all."""
+    state.gap.has_doubts = True
+    until = borne_out_until(state) if state.gap.at is None else state.gap.at
     for rows, start in ((state.sessions, "joined_at"), (state.owners, "valid_from")):
         for row in rows.values():
             is_meant = member_ids is None or row["member_id"] in member_ids
@@ -43,18 +39,18 @@ def borne_out_until(state: GroupState) -> int | None:
 
 def note(state: GroupState) -> None:
     """Note that records are missing before those to come."""
-    if state.gap_at is None:
-        state.gap_at = borne_out_until(state)
-    state.gap_epoch, state.unnamed = state.epochs.group, list(state.members)
+    if state.gap.at is None:
+        state.gap.at = borne_out_until(state)
+    state.gap.epoch, state.gap.unnamed = state.epochs.group, list(state.members)
 
 
 def present(state: GroupState, named: set[str]) -> dict[str, Member]:
     """Return the members, with those that are named again."""
-    state.unnamed = [m for m in state.unnamed if m not in named]
-    if state.absent.keys().isdisjoint(named):
+    state.gap.unnamed = [m for m in state.gap.unnamed if m not in named]
+    if state.gap.absent.keys().isdisjoint(named):
         return state.members
-    back = {k: m for k, m in state.absent.items() if k in named}
-    state.absent = {k: m for k, m in state.absent.items() if k not in named}
+    back = {k: m for k, m in state.gap.absent.items() if k in named}
+    state.gap.absent = {k: m for k, m in state.gap.absent.items() if k not in named}
     return {**state.members, **back}
 
 
@@ -66,26 +62,26 @@ def has_moved_on(state: GroupState, *, names_change: bool, has_others: bool) -> 
         names_change: whether the records name who joined or left, if anybody did.
         has_others: whether they name one that is not known: it came in the meantime.
     """
-    if state.gap_epoch is None:
+    if state.gap.epoch is None:
         return False
     newest, number = _newest(state), state.epochs.group or 0
-    if has_others or (newest > state.gap_epoch and state.unnamed):
-        is_next = not has_others and newest == number == state.gap_epoch + 1
+    if has_others or (newest > state.gap.epoch and state.gap.unnamed):
+        is_next = not has_others and newest == number == state.gap.epoch + 1
         if not (is_next and names_change):
             return True
-        state.unnamed = []  # the epoch is the very next, and these are all of its changes
-    if not state.unnamed:
-        state.gap_epoch = state.gap_at = None
+        state.gap.unnamed = []  # the epoch is the very next, and these are all of its changes
+    if not state.gap.unnamed:
+        state.gap.epoch = state.gap.at = None
     return False
 
 
 def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     """Set the members aside that no record names, and doubt what is known of owners."""
     # Who has moved on to the very next epoch has missed none.
-    is_next = not has_others and _newest(state) - (state.gap_epoch or 0) == 1
-    doubt(state, state.unnamed if is_next else None)
-    state.absent |= {k: state.members.pop(k) for k in state.unnamed if k in state.members}
-    state.absent_since, state.gap_epoch, state.gap_at, state.unnamed = at, None, None, []
+    is_next = not has_others and _newest(state) - (state.gap.epoch or 0) == 1
+    doubt(state, state.gap.unnamed if is_next else None)
+    state.gap.absent |= {k: state.members.pop(k) for k in state.gap.unnamed if k in state.members}
+    state.gap.absent_since, state.gap.epoch, state.gap.at, state.gap.unnamed = at, None, None, []
 
 
 def awaited(state: GroupState, at: int | None) -> dict[str, Member]:
@@ -94,21 +90,19 @@ def awaited(state: GroupState, at: int | None) -> dict[str, Member]:
     Who does not reach an epoch within its rebalance timeout is fenced
     (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
     """
-    if not state.absent or at is None or state.absent_since is None:
-        return state.absent
-    waited = at - state.absent_since
+    if not state.gap.absent or at is None or state.gap.absent_since is None:
+        return state.gap.absent
+    waited = at - state.gap.absent_since
     return {
         k: m
-        for k, m in state.absent.items()
+        for k, m in state.gap.absent.items()
         if waited <= (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS)
     }
 
 
 def clear(state: GroupState) -> None:
     """Forget what is missing: nothing of it concerns what the group is now."""
-    state.absent, state.absent_since, state.unnamed = {}, None, []
-    state.gap_epoch = state.gap_at = state.untold = None
-    state.is_partial = state.is_gapped = False
+    state.gap = Gap(has_doubts=state.gap.has_doubts)
 
 
 def _newest(state: GroupState) -> int:

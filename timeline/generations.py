@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from timeline.members import brief, owners_by_partition
 from timeline.model import GENERATIONS
-from timeline.timeline import elapsed
+from timeline.timeline import NEVER, elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from timeline.members import Changes
-    from timeline.model import GroupState, Member, Output, Record, Row
+    from timeline.model import GroupState, Member, Record, Row
     from timeline.timeline import Moment
 
 COMPLETE = "complete"
@@ -24,23 +24,20 @@ _MOST = 2**31 - 1
 
 def begin(
     state: GroupState,
-    output: Output,
     record: Record,
     *,
     generation: int | None,
-    join_started: Moment,
-    join_completed: Moment,
-    stable_at: int | None,
-    missing: int | None,
-    is_complete: bool,
-    ended_at: int | None = None,
+    join_started: Moment = NEVER,
+    join_completed: Moment = NEVER,
+    stable_at: int | None = None,
+    missing: int | None = 0,
+    is_complete: bool = True,
 ) -> Row:
     """End the generation before, and begin the next; the caller adds members, cause and moves."""
     before = state.generation
-    end(state, output, join_completed.at if ended_at is None else ended_at)
-    row: Row = {
-        "group_id": state.group_id,
-        "group_type": state.group_type,
+    # Members of the new protocols have no join phase: an epoch ends with the next.
+    end(state, join_started.at if join_completed is NEVER else join_completed.at)
+    columns: Row = {
         "generation": generation,
         "previous_generation": None if before is None else before["generation"],
         "aborted_generations": None if missing is None else min(missing, _MOST),
@@ -52,49 +49,23 @@ def begin(
         "join_completed_at_min": join_completed.earliest,
         "join_completed_at_max": join_completed.latest,
         "stable_at": stable_at,
-        "ended_at": None,
         "join_ms": elapsed(join_started.at, join_completed.at),
         "sync_ms": elapsed(join_completed.at, stable_at),
         "rebalance_ms": elapsed(join_started.at, stable_at or join_completed.at),
-        "clock_skew_ms": None,
-        "protocol_type": None,
-        "protocol": None,
-        "rebalance_protocol": None,
-        "leader_id": None,
-        "leader_client_id": None,
-        "leader_changed": None,
         "member_count": 0,
-        "rebalance_timeout_ms": None,
-        "session_timeout_ms": None,
-        "subscriptions": None,
-        "subscribed_topics": None,
-        "members_joined": [],
-        "members_left": [],
-        "members_replaced": [],
+        **{f"members_{change}": [] for change in ("joined", "left", "replaced")},
         "cause": UNKNOWN,
-        "cause_detail": None,
-        "assigned_partitions": None,
-        "most_partitions": None,
-        "moved_partitions": None,
-        "stickiness": None,
-        "idle_members": None,
-        "unassigned_topics": None,
-        "delay_ms": None,
-        "waiting_tasks": None,
-        "waiting_since": None,
-        "record_partition": state.partition,
-        "record_offset": record.offset,
-        "record_timestamp": record.timestamp,
     }
+    row = state.begin_row(GENERATIONS, record, columns)
     state.generation = row
     return row
 
 
-def end(state: GroupState, output: Output, at: int | None) -> None:
+def end(state: GroupState, at: int | None) -> None:
     """End the open generation, if there is one."""
     if state.generation is not None:
         state.generation["ended_at"] = at
-        output.add(GENERATIONS, state.generation)
+        state.output.add(GENERATIONS, state.generation)
         state.generation = None
 
 
@@ -162,13 +133,7 @@ class Moves:
 
 
 def moves(before: dict[str, Member], after: dict[str, Member], released: dict[str, str]) -> Moves:
-    """Compare who owns the partitions.
-
-    Args:
-        before: members of the generation before.
-        after: members now.
-        released: owners of the partitions that were taken from them to be given to others.
-    """
+    """Compare who owns the partitions; `released` has who owned those that wait for another."""
     present = {m.identity for m in after.values()}
     return Moves(owners_by_partition(before), released, owners_by_partition(after), present)
 
@@ -193,7 +158,7 @@ def fill_moves(row: Row, moved: Moves) -> None:
 
 def subscribed_topics(members: dict[str, Member]) -> list[str] | None:
     """Return what the members subscribe to; None if that cannot be read, or there are none."""
-    # Of all members there are few subscriptions and few lists of topics.
+    # All members have few subscriptions and few lists of topics.
     subscriptions = {m.subscription for m in members.values()}
     if None in subscriptions or not subscriptions:
         return None

@@ -4,38 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from schemas import gold
-from schemas.columns import Column, array_of_millis
+from schemas.columns import array_of_millis
 from schemas.placement import partition_for
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Record
+from timeline.model import IS_SETTLED, TABLES, GroupState, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from timeline.arrow import Events
     from timeline.model import Member, Row
 
-TABLES: dict[str, tuple[Column, ...]] = {
-    STATES: gold.GROUP_STATES,
-    GENERATIONS: gold.GROUP_GENERATIONS,
-    SESSIONS: gold.MEMBER_SESSIONS,
-    OWNERS: gold.PARTITION_OWNERS,
-}
 CHECKPOINTS = "group_checkpoints"
 
 OUTPUT = {
     **TABLES,
     CHECKPOINTS: tuple(c for c in gold.GROUP_CHECKPOINTS if c is not gold.HISTORY_RUN),
 }
-"""Columns of the rows that the fold gives, by table, but for `HISTORY_RUN`, which the run adds."""
+"""Columns of the rows that the fold gives, by table, without `HISTORY_RUN`, which the run adds."""
 
-_IS_SETTLED = "is_settled"
 _BATCH_ROWS = 5_000
 _GROUP_ROWS = 1_000
 
@@ -60,6 +54,15 @@ class Holes(NamedTuple):
         behind = int(np.searchsorted(self.ends, after, "right"))
         return behind < len(self.ends) and bool(self.starts[behind] < until)
 
+    def are_between(self, after: np.ndarray, until: np.ndarray) -> np.ndarray:
+        """Return the same of many offsets."""
+        is_there = self.before > after
+        if len(self.ends):
+            behind = np.searchsorted(self.ends, after, "right")
+            first = self.starts[np.minimum(behind, len(self.ends) - 1)]
+            is_there |= (behind < len(self.ends)) & (first < until)
+        return is_there
+
     @property
     def last(self) -> int:
         """The last missing offset; -1 if there is none."""
@@ -73,14 +76,7 @@ NO_HOLES = Holes(_NONE, _NONE)
 def holes_of(
     partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray, before: dict[int, int]
 ) -> dict[int, Holes]:
-    """Return the holes of each partition.
-
-    Args:
-        partitions: of each hole, in any order.
-        starts: first offset of each.
-        ends: last offset of each.
-        before: by partition, the last missing offset of the runs before.
-    """
+    """Return the holes of each partition; `before` has its last one of the runs before."""
     order = np.lexsort((ends, starts, partitions))
     partitions, starts, ends = partitions[order], starts[order], ends[order]
     holes = {partition: NO_HOLES._replace(before=last) for partition, last in before.items()}
@@ -89,48 +85,6 @@ def holes_of(
         until = np.maximum.accumulate(ends[own])
         holes[partition] = Holes(starts[own], until, before.get(partition, -1))
     return holes
-
-
-class Events(Protocol):
-    """Events in the order that the fold takes: by group, partition, offset.
-
-    Attributes:
-        partitions: of the topic, of each event.
-        offsets: of the records.
-        at: times in epoch ms, `NO_TIME` where the log has none.
-        hashes: `partition_hash` of each offset commit.
-        deletes: whether an offset commit is a tombstone.
-    """
-
-    partitions: np.ndarray
-    offsets: np.ndarray
-    at: np.ndarray
-    hashes: np.ndarray
-    deletes: np.ndarray
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Cut them: commits of a group in one partition together, other events one by one."""
-
-    def group_id(self, event: int) -> str:
-        """Name an event's group."""
-
-    def kind(self, event: int) -> str | None:
-        """Return the kind of a record, see `Record`; None for offset commits."""
-
-    def member_id(self, event: int) -> str | None:
-        """Return the member id of a record's key."""
-
-    def payload(self, event: int) -> Row | None:
-        """Return what a record says; None for a tombstone."""
-
-    def goes_on(self, event: int) -> bool:
-        """Return whether the next event has more members of the same record."""
-
-    def topics(self, start: int, end: int) -> list[tuple[str, str]]:
-        """Return id and name of the topics that some commits have both of."""
-
-    def checkpoint(self, event: int) -> tuple[str, int | None] | None:
-        """Return the state and `rebuilt_run` of a checkpoint; None if the event is none."""
 
 
 def fold(
@@ -163,18 +117,6 @@ def fold(
     yield from rows.take()
 
 
-def runs(
-    groups: np.ndarray, partitions: np.ndarray, is_commit: np.ndarray
-) -> Iterator[tuple[int, int]]:
-    """Do what `Events.runs` does, by a number of each event's group."""
-    if not len(groups):
-        return
-    same = (groups[1:] == groups[:-1]) & (partitions[1:] == partitions[:-1])
-    together = same & is_commit[1:] & is_commit[:-1]
-    starts = np.concatenate(([0], np.flatnonzero(~together) + 1)).tolist()
-    yield from zip(starts, [*starts[1:], len(groups)], strict=True)
-
-
 class _Rows:
     """Collects rows by column, since a column at a time becomes Arrow fastest."""
 
@@ -200,13 +142,13 @@ class _Rows:
 
     def _batch(self, table: str, rows: list[Row], *, is_settled: bool) -> pa.RecordBatch:
         fields = self._columns[table]
-        own = [name for name in fields if name != _IS_SETTLED]
+        own = [name for name in fields if name != IS_SETTLED]
         arrays = {
             name: array_of_millis(values, fields[name])
             for name, values in zip(own, _columns(rows, own), strict=True)
         }
-        if _IS_SETTLED in fields:
-            arrays[_IS_SETTLED] = pa.repeat(is_settled, len(rows))
+        if IS_SETTLED in fields:
+            arrays[IS_SETTLED] = pa.repeat(is_settled, len(rows))
         return pa.RecordBatch.from_arrays([arrays[name] for name in fields], names=list(fields))
 
 
@@ -234,7 +176,7 @@ class _Group:
         self._checkpoint = checkpoint
         self._fold: Fold | None = None
         self._offset = -1
-        # Of a record, those that came already.
+        # Those of a record that came already.
         self._members: list[Member] = []
 
     def take(self, events: Events, start: int, end: int, rows: _Rows) -> None:
@@ -259,10 +201,7 @@ class _Group:
             part = slice(start, end)
             fold.commits(
                 CommitChunk(
-                    events.offsets[part],
-                    events.at[part],
-                    events.hashes[part],
-                    events.deletes[part],
+                    events.offsets[part], events.at[part], events.hashes[part], events.deletes[part]
                 )
             )
             return
@@ -276,8 +215,8 @@ class _Group:
         if is_moved:
             fold.move(partition, record, has_hole=self._has_hole(partition))
         fold.record(record)
-        if fold.output.count >= _GROUP_ROWS:
-            _settle(rows, fold.output.take())
+        if fold.state.output.count >= _GROUP_ROWS:
+            _settle(rows, fold.state.output.take())
 
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:

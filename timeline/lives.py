@@ -25,7 +25,7 @@ from timeline.timeline import (
 )
 
 if TYPE_CHECKING:
-    from timeline.model import GroupState, Output, Record
+    from timeline.model import GroupState, Record
 
 # Default of offsets.retention.minutes, counted since the group became empty.
 _RETENTION_MS = 7 * 24 * 3_600_000
@@ -81,35 +81,25 @@ def discard_simple_group(state: GroupState) -> None:
 
 
 def end_by_tombstone(
-    state: GroupState, output: Output, record: Record, group_type: str, *, is_complete: bool
+    state: GroupState, record: Record, group_type: str, *, is_complete: bool
 ) -> None:
-    """End a group at its tombstone.
-
-    Args:
-        state: the group before, changed.
-        output: takes the rows that are complete now.
-        record: the tombstone.
-        group_type: counts if the type is not known yet.
-        is_complete: whether no record is missing before the tombstone.
-    """
+    """End a group at its tombstone; its type counts if none is known yet."""
     if is_dead(state):
         return
     if not is_complete:
         gaps.doubt(state)
     if state.group_type not in (None, group_type):
-        end_without_tombstone(
-            state, output, record
-        )  # the tombstone is of another that came after it
+        end_without_tombstone(state, record)  # the tombstone is of another that came after it
         return
     state.group_type = group_type
-    _end(state, output, record, moment(state, record))
+    _end(state, record, moment(state, record))
 
 
-def end_without_tombstone(state: GroupState, output: Output, record: Record) -> None:
+def end_without_tombstone(state: GroupState, record: Record) -> None:
     """End a group whose tombstone is missing: it was deleted before the given record.
 
-    If the record has the time of a completed join phase, the new group existed by then. A classic
-    group that was empty for as long as brokers keep offsets went by itself, as a rule.
+    If the record has the time of a completed join phase, the new group existed by then. One that
+    was empty for as long as brokers keep offsets went by itself, as a rule; share groups have none.
     """
     if state.group_type is None:
         return
@@ -119,36 +109,29 @@ def end_without_tombstone(state: GroupState, output: Output, record: Record) -> 
     claimed = (record.payload or {}).get("current_state_timestamp")
     if at is not None and claimed is not None:
         at = not_before(state.clock, min(at, claimed))
-    latest, is_empty = at, current(state) == EMPTY and state.group_type == "classic"
-    if is_empty and at is not None and since is not None:
+    latest, expires = at, current(state) == EMPTY and state.group_type != "share"
+    if expires and at is not None and since is not None:
         at = min(at, max(since + _RETENTION_MS, state.clock or since))
-    _end(state, output, record, Moment(at, since, latest))
+    _end(state, record, Moment(at, since, latest))
 
 
-def tell_conversion(state: GroupState, output: Output, record: Record, when: Moment) -> None:
-    """Tell that a group was of another protocol till now, if records of all its states are missing.
-
-    Args:
-        state: the group.
-        output: takes the rows that are complete now.
-        record: the record with which it is of that protocol no more.
-        when: its time.
-    """
+def tell_conversion(state: GroupState, record: Record, when: Moment) -> None:
+    """Tell of a protocol that a group leaves with a record, if no record told a state of it."""
     interval = state.interval
     if interval is None or is_dead(state) or interval["group_type"] == state.group_type:
         return
     until = when._replace(earliest=earliest_exit(interval))
     number, count = state.epochs.group, len(state.members)
-    enter(state, output, STABLE, until, record, generation=number, member_count=count)
+    enter(state, STABLE, until, record, generation=number, member_count=count)
 
 
-def _end(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _end(state: GroupState, record: Record, when: Moment) -> None:
     """End all that is open of a group; it is Dead from then on."""
     gaps.clear(state)
-    tell_conversion(state, output, record, when)
-    follow(state, output, {}, record, when, generation=None, end_cause=DELETED)
-    generations.end(state, output, when.at)
-    enter(state, output, DEAD, when, record, generation=None, member_count=0)
+    tell_conversion(state, record, when)
+    follow(state, {}, record, when, generation=None, end_cause=DELETED)
+    generations.end(state, when.at)
+    enter(state, DEAD, when, record, generation=None, member_count=0)
     state.group_type, state.members, state.last_owners = None, {}, {}
     state.epochs, state.commits, state.live = Epochs(), Commits(), []
     state.cycles, state.overdue, state.usual_pause = [], [], None

@@ -11,7 +11,7 @@ from timeline.timeline import elapsed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from timeline.model import GroupState, Member, Output, Record, Row
+    from timeline.model import GroupState, Member, Record, Row
     from timeline.timeline import Moment
 
 LEFT = "left_or_failed"
@@ -20,6 +20,9 @@ RESTARTED = "restarted"
 EMPTIED = "group_emptied"
 DELETED = "group_deleted"
 CONVERTED = "group_converted"
+
+_CLIENT = ("member_id", "group_instance_id", "client_id", "client_host")
+_BRIEF = (*_CLIENT, "session_timeout_ms", "rebalance_timeout_ms")
 
 
 class Changes(NamedTuple):
@@ -67,34 +70,33 @@ def _client(member: Member) -> object:
     return (member.client_id, member.client_host)
 
 
-def follow_sessions(
+def follow(
     state: GroupState,
-    output: Output,
     after: dict[str, Member],
     record: Record,
+    when: Moment,
     *,
-    at: int | None,
-    earliest: int | None,
     generation: int | None,
-    end_cause: str = LEFT,
+    end_cause: str,
     replaced: Sequence[tuple[Member, Member]] = (),
+    owned: Moment | None = None,
+    has_owners: bool = True,
 ) -> None:
-    """End the sessions of members that are gone, begin those of members that are new.
+    """End and begin the sessions and ownerships of members that a record tells of.
 
     Args:
-        state: the group before.
-        output: takes the sessions that ended.
+        state: the group before, changed.
         after: the members now.
-        record: the record that tells of them.
-        at: when the change is certain.
-        earliest: the last time that the old members were certain.
+        record: the record.
+        when: when the members changed; the former were certain at its earliest.
         generation: the generation that the new members joined.
         end_cause: why members that nobody replaces are gone.
         replaced: members that are gone and those that replaced them, see `Changes`.
+        owned: when the owners changed, if that is not when the members did.
+        has_owners: whether they own partitions of topics; workers of Connect do not.
     """
-    awaited = gaps.awaited(state, at)
+    awaited, at = gaps.awaited(state, when.at), when.at
     gone = [k for k in state.sessions if k not in after and k not in awaited]
-    new = [k for k in after if k not in state.sessions]
     causes = {
         old.member_id: RESTARTED if old.group_instance_id is None else REPLACED
         for old, _ in replaced
@@ -103,88 +105,37 @@ def follow_sessions(
         row = state.sessions.pop(member_id)
         row |= {
             "left_at": at,
-            "left_at_min": earliest,
+            "left_at_min": when.earliest,
             "end_cause": causes.get(member_id, end_cause),
             "duration_ms": elapsed(row["joined_at"], at),
         }
-        output.add(SESSIONS, row)
-    for member_id in new:
-        member = after[member_id]
-        state.sessions[member_id] = {
-            "group_id": state.group_id,
-            "group_type": state.group_type,
-            "member_id": member_id,
-            "group_instance_id": member.group_instance_id,
-            "client_id": member.client_id,
-            "client_host": member.client_host,
-            "session_timeout_ms": member.session_timeout_ms,
-            "rebalance_timeout_ms": member.rebalance_timeout_ms,
-            "first_generation": generation,
-            "last_generation": generation,
-            "joined_at": at,
-            "joined_at_min": earliest,
-            "left_at": None,
-            "left_at_min": None,
-            "duration_ms": None,
-            "end_cause": None,
-            "known_until": None,
-            "record_partition": state.partition,
-            "record_offset": record.offset,
-            "record_timestamp": record.timestamp,
-        }
-    for member_id in after:
-        # An id is of one stay: who is a member again has been one all along.
-        state.sessions[member_id]["known_until"] = None
-    if generation is not None:
-        for member_id in after:
-            session = state.sessions[member_id]
+        state.output.add(SESSIONS, row)
+    begun = {"joined_at": at, "joined_at_min": when.earliest}
+    for member_id, member in after.items():
+        session = state.sessions.get(member_id)
+        if session is None:
+            session = state.begin_row(SESSIONS, record, brief(member) | begun)
+            state.sessions[member_id] = session
+        session["known_until"] = None  # an id is of one stay: it has been a member all along
+        if generation is not None:
             session["last_generation"] = generation
             if session["first_generation"] is None:
                 session["first_generation"] = generation
+    owned_at = at if owned is None else owned.at
+    _follow_owners(state, after if has_owners else {}, record, owned_at, generation)
 
 
-def follow(
+def _follow_owners(
     state: GroupState,
-    output: Output,
     after: dict[str, Member],
     record: Record,
-    when: Moment,
-    *,
-    generation: int | None,
-    end_cause: str,
-    replaced: Sequence[tuple[Member, Member]] = (),
-) -> None:
-    """Follow sessions and ownerships through a record that tells of both at one moment."""
-    follow_sessions(
-        state,
-        output,
-        after,
-        record,
-        at=when.at,
-        earliest=when.earliest,
-        generation=generation,
-        end_cause=end_cause,
-        replaced=replaced,
-    )
-    follow_owners(state, output, after, record, at=when.at, generation=generation)
-
-
-def follow_owners(
-    state: GroupState,
-    output: Output,
-    after: dict[str, Member],
-    record: Record,
-    *,
     at: int | None,
     generation: int | None,
 ) -> None:
-    """End and begin ownerships so that they are those of `after`.
-
-    A member of which the assignment cannot be read owns nothing here.
-    """
+    """Follow who owns what; a member of which the assignment cannot be read owns nothing here."""
     has_ids = state.group_type in ("consumer", "share")
     before = state.owning
-    if state.absent:
+    if state.gap.absent:
         after = {**after, **gaps.awaited(state, at)}
     state.owning = after
     # Most members are as they were; what these own is left alone.
@@ -194,67 +145,44 @@ def follow_owners(
     new = [m for k, m in after.items() if same.get(k) is not m]
     owned = {key for member in new for key in member.ownerships}
     ended = [key for key in keys if key not in owned]
-    if state.has_doubts:
+    if state.gap.has_doubts:
         # Who owned a partition before and after need not have owned it in between.
         doubted = {k: r["member_id"] for k, r in state.owners.items() if r.get("known_until")}
-        again = {k: m for k, m in doubted.items() if m not in state.absent}
+        again = {k: m for k, m in doubted.items() if m not in state.gap.absent}
         ended += again
         known = {m.member_id for m in new}
         new += [after[m] for m in dict.fromkeys(again.values()) if m in after and m not in known]
-        state.has_doubts = len(again) < len(doubted)
+        state.gap.has_doubts = len(again) < len(doubted)
     for key in ended:
         if key in state.owners:
-            _end(state, output, key, at)
+            _end(state, key, at)
+    since = {"generation": generation, "valid_from": at}
     for member in new:
-        of_member = None
-        for key, (topic, partition) in member.ownerships.items():
-            if key in state.owners:
-                continue
-            # To copy a row takes far less than to make one.
-            of_member = of_member or _ownership(state, member, record, at, generation)
-            row = of_member.copy()
-            row["topic"] = state.topic_names.get(topic) if has_ids else topic
-            row["topic_id"] = topic if has_ids else None
-            row["topic_partition"] = partition
-            state.owners[key] = row
+        own = {key: of for key, of in member.ownerships.items() if key not in state.owners}
+        if not own:
+            continue
+        client = {name: getattr(member, name) for name in _CLIENT}
+        # To copy a row takes far less than to make one.
+        row = state.begin_row(OWNERS, record, client | since)
+        for key, (topic, partition) in own.items():
+            state.owners[key] = row | {
+                "topic": state.topic_names.get(topic) if has_ids else topic,
+                "topic_id": topic if has_ids else None,
+                "topic_partition": partition,
+            }
 
 
-def _end(state: GroupState, output: Output, key: str, at: int | None) -> None:
+def _end(state: GroupState, key: str, at: int | None) -> None:
     """End an ownership."""
     row = state.owners.pop(key)
     _name(state, row)
     row["valid_to"] = at
     row["duration_ms"] = elapsed(row["valid_from"], at)
-    output.add(OWNERS, row)
-
-
-def _ownership(
-    state: GroupState, member: Member, record: Record, at: int | None, generation: int | None
-) -> Row:
-    """Begin a row of partition_owners, of any partition."""
-    return {
-        "group_id": state.group_id,
-        "group_type": state.group_type,
-        "topic": None,
-        "topic_id": None,
-        "topic_partition": None,
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "generation": generation,
-        "valid_from": at,
-        "valid_to": None,
-        "duration_ms": None,
-        "known_until": None,
-        "record_partition": state.partition,
-        "record_offset": record.offset,
-        "record_timestamp": record.timestamp,
-    }
+    state.output.add(OWNERS, row)
 
 
 def name_topics(state: GroupState) -> None:
-    """Put names to the topics of open ownerships that had but an id."""
+    """Put names to the topics of open ownerships that had only an id."""
     for row in state.owners.values():
         _name(state, row)
 
@@ -266,14 +194,7 @@ def _name(state: GroupState, row: Row) -> None:
 
 def brief(member: Member) -> Row:
     """Return what generations list of a member."""
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "session_timeout_ms": member.session_timeout_ms,
-        "rebalance_timeout_ms": member.rebalance_timeout_ms,
-    }
+    return {name: getattr(member, name) for name in _BRIEF}
 
 
 def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:

@@ -9,9 +9,14 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
 import orjson
+
+from schemas import gold
+
+if TYPE_CHECKING:
+    from schemas.columns import Column
 
 Row: TypeAlias = dict[str, Any]
 
@@ -19,6 +24,18 @@ STATES = "group_states"
 GENERATIONS = "group_generations"
 SESSIONS = "member_sessions"
 OWNERS = "partition_owners"
+TABLES: dict[str, tuple[Column, ...]] = {
+    STATES: gold.GROUP_STATES,
+    GENERATIONS: gold.GROUP_GENERATIONS,
+    SESSIONS: gold.MEMBER_SESSIONS,
+    OWNERS: gold.PARTITION_OWNERS,
+}
+IS_SETTLED = "is_settled"
+"""The column that a row gets when it is given away."""
+_BLANK = {
+    table: dict.fromkeys(c.name for c in columns if c.name != IS_SETTLED)
+    for table, columns in TABLES.items()
+}
 
 
 class Record(NamedTuple):
@@ -53,6 +70,27 @@ class Commits:
     last: int | None = None
     by_member: dict[str, list[int]] = field(default_factory=dict)
     deleted: list[int] = field(default_factory=list)
+
+
+class Output:
+    """The rows that became known and never change again, by table."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.closed: dict[str, list[Row]] = {}
+        self.take()
+
+    def add(self, table: str, row: Row) -> None:
+        """Take a row that is complete."""
+        self.closed[table].append(row)
+        self.count += 1
+
+    def take(self) -> dict[str, list[Row]]:
+        """Return the rows so far, and forget them."""
+        taken = self.closed
+        self.closed = {table: [] for table in TABLES}
+        self.count = 0
+        return taken
 
 
 Tasks: TypeAlias = dict[str, list[int]]
@@ -180,6 +218,36 @@ class Epochs:
 
 
 @dataclass
+class Gap:
+    """What is known of records that are missing, and of what follows from them.
+
+    Attributes:
+        absent: members that no record has named since records went missing, while the group's
+            epoch moved on: whether they are still there is not known.
+        absent_since: when that was known first.
+        epoch: the group's epoch when records went missing; None if all are known to be of that
+            epoch, or the group has moved on.
+        at: time of the last record before these.
+        unnamed: members that no record has named since then.
+        untold: offset and time of the last record after which the state is not told, since records
+            that it follows from may be missing; and its earliest time.
+        is_partial: whether records that the state follows from may be missing.
+        is_gapped: whether records are missing since the open generation began.
+        has_doubts: whether an open ownership is not known beyond some time.
+    """
+
+    absent: dict[str, Member] = field(default_factory=dict)
+    absent_since: int | None = None
+    epoch: int | None = None
+    at: int | None = None
+    unnamed: list[str] = field(default_factory=list)
+    untold: list[int | None] | None = None
+    is_partial: bool = False
+    is_gapped: bool = False
+    has_doubts: bool = False
+
+
+@dataclass
 class GroupState:
     """All that the fold has to know of a group to go on.
 
@@ -201,23 +269,12 @@ class GroupState:
             `estimate.would_show`.
         seen_at: time up to which no record is missing behind the group's last one; None if not
             known.
-        absent: members that no record has named since records went missing, while the group's
-            epoch moved on: whether they are still there is not known.
-        absent_since: when that was known first.
-        gap_epoch: the group's epoch when records went missing; None if all are known to be of that
-            epoch, or the group has moved on.
-        gap_at: time of the last record before these.
-        unnamed: members that no record has named since then.
-        untold: offset and time of the last record after which the state is not told, since records
-            that it follows from may be missing; and its earliest time.
-        is_partial: whether records that the state follows from may be missing.
-        is_gapped: whether records are missing since the open generation began.
-        has_doubts: whether an open ownership is not known beyond some time.
+        gap: what is known of records that are missing.
         classic_since: since when the classic group was stable, while it is of the new protocol.
         initial_delay_ms: length of the group's own first join, where the log tells it.
         live: hashes of the partitions with an offset, of a group that has no record of its own.
-        owning: the members that `owners` tells of; None if that is not known, and never written
-            down.
+        owning: the members that `owners` tells of; None if that is not known.
+        output: the rows that are settled. Neither is written down.
     """
 
     group_id: str
@@ -241,63 +298,56 @@ class GroupState:
     overdue: list[bool] = field(default_factory=list)
     quiet: Row | None = None
     seen_at: int | None = None
-    absent: dict[str, Member] = field(default_factory=dict)
-    absent_since: int | None = None
-    gap_epoch: int | None = None
-    gap_at: int | None = None
-    unnamed: list[str] = field(default_factory=list)
-    untold: list[int | None] | None = None
-    is_partial: bool = False
-    is_gapped: bool = False
-    has_doubts: bool = False
+    gap: Gap = field(default_factory=Gap)
     initial_delay_ms: int | None = None
     live: list[int] = field(default_factory=list)
     classic_since: int | None = None
     owning: dict[str, Member] | None = None
+    output: Output = field(default_factory=Output)
+
+    def begin_row(self, table: str, record: Record, columns: Row) -> Row:
+        """Begin a row of the group that a record tells of; null in all other columns."""
+        own = {
+            "group_id": self.group_id,
+            "group_type": self.group_type,
+            "record_partition": self.partition,
+            "record_offset": record.offset,
+            "record_timestamp": record.timestamp,
+        }
+        return _BLANK[table] | own | columns
 
     def to_json(self) -> str:
         """Write the state down."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "owning"}
+        names = (f.name for f in fields(self) if f.name not in ("owning", "output"))
         # dataclasses.asdict copies whatever is in them.
-        for name in ("members", "absent"):
-            given[name] = {k: m.plain() for k, m in given[name].items()}
-        given["epochs"] = vars(self.epochs)
-        given["commits"] = vars(self.commits)
-        kept = {k: v for k, v in given.items() if v not in (None, {}, []) and v is not False}
-        return orjson.dumps(kept).decode()
+        given = {name: getattr(self, name) for name in names} | {
+            "members": [m.plain() for m in self.members.values()],
+            "epochs": vars(self.epochs),
+            "commits": vars(self.commits),
+            "gap": _kept(
+                {**vars(self.gap), "absent": [m.plain() for m in self.gap.absent.values()]}
+            ),
+        }
+        return orjson.dumps(_kept(given)).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> GroupState:
-        """Read what `to_json` wrote."""
-        given = orjson.loads(text)
-        members, absent = given.pop("members", {}), given.pop("absent", {})
-        epochs = Epochs(**given.pop("epochs", {}))
-        commits = Commits(**given.pop("commits", {}))
-        state = cls(**given, epochs=epochs, commits=commits)
-        state.members = {k: Member(**m) for k, m in members.items()}
-        state.absent = {k: Member(**m) for k, m in absent.items()}
-        return state
+    def of_plain(cls, given: Row) -> GroupState:
+        """Read what `to_json` wrote, of which the JSON is parsed."""
+        members, gap = given.pop("members", ()), given.pop("gap", {})
+        epochs, commits = given.pop("epochs", {}), given.pop("commits", {})
+        absent = gap.pop("absent", ())
+        return cls(
+            **given,
+            members={m["member_id"]: Member(**m) for m in members},
+            epochs=Epochs(**epochs),
+            commits=Commits(**commits),
+            gap=Gap(**gap, absent={m["member_id"]: Member(**m) for m in absent}),
+        )
 
 
-class Output:
-    """The rows that became known and never change again, by table."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.closed: dict[str, list[Row]] = {}
-        self.take()
-
-    def add(self, table: str, row: Row) -> None:
-        """Take a row that is complete."""
-        self.closed[table].append(row)
-        self.count += 1
-
-    def take(self) -> dict[str, list[Row]]:
-        """Return the rows so far, and forget them."""
-        taken = self.closed
-        self.closed = {STATES: [], GENERATIONS: [], SESSIONS: [], OWNERS: []}
-        self.count = 0
-        return taken
+def _kept(given: Row) -> Row:
+    """Leave out what is as it is by default."""
+    return {k: v for k, v in given.items() if v not in (None, {}, []) and v is not False}
 
 
 def partition_key(topic: str, partition: int) -> str:

@@ -32,9 +32,7 @@ from timeline.timeline import (
 
 if TYPE_CHECKING:
     from timeline.members import Changes
-    from timeline.model import GroupState, Output, Row
-
-    Subscription = tuple[list[str] | None, str | None]
+    from timeline.model import GroupState, Row
 
 COLUMNS = frozenset(
     {
@@ -82,12 +80,6 @@ def is_upgrade(
     and with that member's epoch. Members that had joined the classic group, but not synced, are
     seen for the first time; they have the group's generation as their former epoch, too
     (ConsumerGroup.fromClassicGroup), where new ones have none.
-
-    Args:
-        state: the group before.
-        new: records of the new protocols.
-        own: those of the classic one.
-        is_complete: whether the group's members before are known.
     """
     if not new or any(family(r.kind) != "consumer" for r in new):
         return False  # Kafka converts groups of consumers, no others
@@ -107,10 +99,8 @@ def is_upgrade(
 
 
 def _goes_on(state: GroupState, new: list[Record]) -> bool:
-    """Return whether nothing refutes that a classic group with members was converted.
-
-    The group epoch begins with the group's generation then; that of a group made anew, with 1.
-    """
+    """Return whether nothing refutes that a classic group with members was converted."""
+    # The group epoch begins with the group's generation then; that of a group made anew, with 1.
     known: int = 0 if state.interval is None else state.interval["generation"] or 0
     values = [r.payload for r in new if r.payload is not None]
     epochs = [v[n] for v in values for n in ("epoch", "assignment_epoch", "member_epoch") if n in v]
@@ -149,7 +139,6 @@ def _is_member(record: Record) -> bool:
 
 def read(
     state: GroupState,
-    output: Output,
     batch: list[Record],
     *,
     is_complete: bool,
@@ -161,7 +150,6 @@ def read(
 
     Args:
         state: the group before, changed to what it is after.
-        output: takes the rows that are complete now.
         batch: the records, of one type of group.
         is_complete: whether no offset is missing between the group's last record and these.
         is_cut: whether more of them may be missing.
@@ -169,44 +157,44 @@ def read(
         may_lack_a_leave: whether the tombstones of a leave may be missing before it.
     """
     if is_complete:
-        _tell(state, output)  # nothing that the last state follows from comes any more
-    _revive(state, output)
+        _tell(state)  # nothing that the last state follows from comes any more
+    _revive(state)
     begins, batch = _entered(
-        state, output, batch, is_complete=is_complete, is_cut=is_cut, is_upgrade=is_upgrade
+        state, batch, is_complete=is_complete, is_cut=is_cut, is_upgrade=is_upgrade
     )
     if not batch:
         return
-    last, subscribed, epoch = batch[-1], _subscriptions(state), state.epochs.group
+    last, epoch = batch[-1], state.epochs.group
     names_change = is_complete or not may_lack_a_leave or any(_is_member(r) for r in batch)
     before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
     if is_cut or not is_complete:
-        # Of the same time is but the former part of what the hole took something of.
+        # Only what stands before the hole in the same batch has the same time.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if has_moved_on:
-        _end_rebalance(state, output, last, when)
+        _end_rebalance(state, last, when)
         gaps.set_aside(state, when.at, has_others=not _named(batch) <= before.keys())
-        before = {k: m for k, m in before.items() if k not in state.absent}
+        before = {k: m for k, m in before.items() if k not in state.gap.absent}
     is_new = begins and (is_complete or _is_creation(state, batch))
     # What it follows from may be missing, till a record bears the state out.
-    state.is_partial |= has_moved_on or (is_upgrade and not is_complete) or (begins and not is_new)
+    is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
+    state.gap.is_partial |= has_moved_on or is_cut_off
     if is_upgrade:
-        _upgraded(state, output, batch, when, before, is_complete=is_complete)
+        _upgraded(state, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
     if state.epochs.group not in (None, epoch):
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
-        known = _Known(subscribed, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
+        known = _Known(before, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
         why = _cause(state, changes, known)
-        _bump(state, output, last, when, changes=changes, why=why, is_complete=is_complete)
-        state.is_gapped = is_cut or not is_complete
+        _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
+        state.gap.is_gapped = is_cut or not is_complete
     elif state.generation is not None and not has_moved_on:
         _amend(state, state.generation, changes)
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
-    _enter_if_known(state, output, last, when)
+    _enter_if_known(state, last, when)
     follow(
         state,
-        output,
         state.members,
         last,
         when,
@@ -220,11 +208,7 @@ def read(
 def _taken(
     state: GroupState, batch: list[Record], *, is_complete: bool, names_change: bool
 ) -> tuple[dict[str, Member], bool]:
-    """Let a group be what the records of a batch say.
-
-    Returns:
-        The members before; and whether epochs are missing, for which others may have left.
-    """
+    """Let a group be what records say; return who was there, and whether epochs are missing."""
     kind, before, has_others = family(batch[-1].kind), state.members, False
     if state.group_type != kind:
         gaps.clear(state)
@@ -233,10 +217,10 @@ def _taken(
         if not is_complete:
             gaps.note(state)
             new = {r.member_id for r in batch if _has_value(r)}
-            has_others = not _named(batch) - new <= state.members.keys() | state.absent.keys()
+            has_others = not _named(batch) - new <= state.members.keys() | state.gap.absent.keys()
         before = gaps.present(state, _named(batch))
         state.members = dict(before)
-    state.is_gapped |= not is_complete
+    state.gap.is_gapped |= not is_complete
     for record in batch:
         _apply(state, record)
     state.commits, state.live = Commits(), []
@@ -247,24 +231,24 @@ def _named(batch: list[Record]) -> set[str]:
     return {r.member_id for r in batch if r.member_id is not None}
 
 
-def _enter_if_known(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
     """Let the group enter its state, if that follows from what is known."""
-    if not state.is_partial or (_is_known(state) and _state(state) == STABLE):
-        _enter(state, output, record, when)
-        state.untold, state.is_partial = None, False
+    if not state.gap.is_partial or (_is_known(state) and _state(state) == STABLE):
+        _enter(state, record, when)
+        state.gap.untold, state.gap.is_partial = None, False
     else:
-        state.untold = [record.offset, record.timestamp, when.earliest]
+        state.gap.untold = [record.offset, record.timestamp, when.earliest]
 
 
 # -- where records are missing ---------------------------------------------------------------------
 
 
-def _tell(state: GroupState, output: Output) -> None:
+def _tell(state: GroupState) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
-    if state.untold is None or not _is_known(state):
+    if state.gap.untold is None or not _is_known(state):
         return
-    _enter(state, output, *_last_untold(state, state.untold))
-    state.untold, state.is_partial = None, False
+    _enter(state, *_last_untold(state, state.gap.untold))
+    state.gap.untold, state.gap.is_partial = None, False
 
 
 def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, Moment]:
@@ -274,39 +258,36 @@ def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, M
     return record, lives.moment(state, record)._replace(earliest=earliest)
 
 
-def _revive(state: GroupState, output: Output) -> None:
-    """Let a group be there again that was Dead, though what state it is in is not known.
-
-    Whoever has an assignment for members is Stable, as a rule.
-    """
-    if state.untold is None or not lives.is_dead(state):
+def _revive(state: GroupState) -> None:
+    """Let a group be there again that was Dead, though what state it is in is not known."""
+    if state.gap.untold is None or not lives.is_dead(state):
         return
     if state.epochs.target or state.epochs.assignment:
-        record, when = _last_untold(state, state.untold)
+        record, when = _last_untold(state, state.gap.untold)
         number, count = state.epochs.group, len(state.members)
+        # Whoever has an assignment for members is Stable, as a rule.
         name = _state(state) if _is_known(state) else STABLE
-        enter(state, output, name, when, record, generation=number, member_count=count)
+        enter(state, name, when, record, generation=number, member_count=count)
 
 
-def tell_the_rest(state: GroupState, output: Output) -> None:
+def tell_the_rest(state: GroupState) -> None:
     """Tell the state of a group of which all was read that the log has."""
-    _tell(state, output)
-    _revive(state, output)
+    _tell(state)
+    _revive(state)
 
 
-def _end_rebalance(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
     """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
-    if current(state) not in (ASSIGNING, RECONCILING) or state.gap_at is None or when.at is None:
+    if current(state) not in (ASSIGNING, RECONCILING) or state.gap.at is None or when.at is None:
         return
     timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
-    at = min(state.gap_at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
+    at = min(state.gap.at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
     enter(
         state,
-        output,
         STABLE,
-        Moment(at, state.gap_at, when.at),
+        Moment(at, state.gap.at, when.at),
         record,
-        generation=state.gap_epoch,
+        generation=state.gap.epoch,
         member_count=len(state.members),
     )
 
@@ -318,32 +299,21 @@ def _passed(state: GroupState, when: Moment) -> None:
 
 
 def _entered(
-    state: GroupState,
-    output: Output,
-    batch: list[Record],
-    *,
-    is_complete: bool,
-    is_cut: bool,
-    is_upgrade: bool,
+    state: GroupState, batch: list[Record], *, is_complete: bool, is_cut: bool, is_upgrade: bool
 ) -> tuple[bool, list[Record]]:
-    """End the life that a batch ends.
-
-    Returns:
-        Whether another begins with it, and those of its records that are of what lives on.
-    """
+    """End the life that a batch ends; return whether another begins, and which records it has."""
     last = batch[-1]
     kind = family(last.kind) or ""
     if state.record_offset is None and not is_complete:
         lives.discard_simple_group(state)
     state.record_offset = last.offset
     if ends := [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]:
-        # Of a group that was not known, the rest of the batch tells if it went back to the classic
-        # protocol.
+        # If the group was not known, the rest tells whether it went back to the classic protocol.
         if state.group_type is not None or not is_cut:
-            lives.end_by_tombstone(state, output, last, kind, is_complete=is_complete)
+            lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
-        lives.end_without_tombstone(state, output, last)
+        lives.end_without_tombstone(state, last)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
@@ -359,67 +329,59 @@ def _begins_again(state: GroupState, batch: list[Record]) -> bool:
     return known is not None and bool(epochs) and min(epochs) < known
 
 
-def _enter(state: GroupState, output: Output, record: Record, when: Moment) -> None:
+def _enter(state: GroupState, record: Record, when: Moment) -> None:
     name, number = _state(state), state.epochs.group
     if name == STABLE:
         _settled(state, when.at)
     elif name == EMPTY:
-        lives.tell_conversion(state, output, record, when)  # a group with members is converted
-    enter(state, output, name, when, record, generation=number, member_count=len(state.members))
+        lives.tell_conversion(state, record, when)  # a group with members is converted
+    enter(state, name, when, record, generation=number, member_count=len(state.members))
 
 
 def _upgraded(
     state: GroupState,
-    output: Output,
     batch: list[Record],
     when: Moment,
     before: dict[str, Member],
     *,
     is_complete: bool,
 ) -> None:
-    """Note a join phase of the classic group that the conversion cut short.
-
-    The members that the group has are converted first, also one that is replaced at once.
-    """
+    """Note a join phase of the classic group that the conversion cut short."""
     if not is_complete:
         doubt(state)
     interval = state.interval
     if interval is None or interval["state"] != STABLE:
         return
     state.classic_since = interval["started_at"]
+    # All that the group has are converted first, also one that is replaced at once.
     named = {r.member_id for r in batch if _has_value(r)}
     if is_complete and before.keys() - named:
         # A member that left has started it: the others were to re-join, and one came back new.
         state.group_type, kind = "classic", state.group_type
         when = when._replace(earliest=interval["started_at"])
         number, count = interval["generation"], interval["member_count"]
-        enter(state, output, PREPARING, when, batch[-1], generation=number, member_count=count)
+        enter(state, PREPARING, when, batch[-1], generation=number, member_count=count)
         state.group_type = kind
 
 
 def _is_creation(state: GroupState, batch: list[Record]) -> bool:
-    """Return whether the records themselves show that a group began with them.
-
-    Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
-    """
+    """Return whether the records themselves show that a group began with them."""
+    # Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
     named = {r.member_id for r in batch if _is_member(r)}
     epoch = state.epochs.group
     return epoch is not None and epoch <= _FIRST_EPOCH and state.members.keys() <= named
 
 
 def _is_known(state: GroupState) -> bool:
-    """Return whether the records that were read are those that the state follows from.
-
-    That no member is known makes no group Empty if it has an assignment for one.
-    """
+    """Return whether the records that were read are those that the state follows from."""
     epochs = state.epochs
     if epochs.group is None or (state.group_type == "streams" and epochs.topology is None):
         return False
     # The epoch of a leave alone has no target assignment after it if nobody is left.
     is_last = epochs.group > (epochs.assignment or 0)
-    others = {*epochs.member, *epochs.target}.difference(state.absent if is_last else ())
+    others = {*epochs.member, *epochs.target}.difference(state.gap.absent if is_last else ())
     if not state.members and others:
-        return False
+        return False  # that no member is known makes no group Empty that has assigned to one
     is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
     return epochs.assignment is not None or state.group_type == "share" or not is_ready
 
@@ -487,18 +449,16 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
             set(state.members[member_id].partitions),
         )
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
-        if state.group_type != "share" and state.is_gapped:
+        if state.group_type != "share" and state.gap.is_gapped:
             _take(state, member_id, set(state.members[member_id].partitions) - before)
 
 
 def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
-    """Take the partitions of a member from others, whose records of giving them up are missing.
-
-    Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
-    """
+    """Take the partitions of a member from others, whose records of giving them up are missing."""
+    # Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
     if not taken:
         return
-    for members in (state.members, state.absent):
+    for members in (state.members, state.gap.absent):
         for other, member in members.items():
             if other != member_id and not taken.isdisjoint(member.partitions):
                 left: dict[str, list[int]] = {}
@@ -573,7 +533,6 @@ def _state(state: GroupState) -> str:
 
 def _bump(
     state: GroupState,
-    output: Output,
     record: Record,
     when: Moment,
     *,
@@ -586,18 +545,13 @@ def _bump(
     missing = None if known is None or number is None else max(0, number - known - 1)
     row = generations.begin(
         state,
-        output,
         record,
         generation=number,
         join_started=when,
-        join_completed=Moment(None, None, None),
-        stable_at=None,
         # Each epoch is written, so a number that was left out was never an epoch of its own.
         missing=0 if is_complete else missing,
         is_complete=is_complete,
-        ended_at=when.at,
     )
-    row["rebalance_ms"] = None
     row["protocol_type"] = state.group_type
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why
@@ -605,17 +559,15 @@ def _bump(
 
 
 def _amend(state: GroupState, row: Row, changes: Changes) -> None:
-    """Put down members that changed without a new epoch.
-
-    A static member came back; or records are missing, and tell of members later, or not at all.
-    """
+    """Put down members that changed without a new epoch."""
+    # A static member came back; or records are missing, and tell of members later, or never.
     if not any(changes) and row["member_count"] == len(state.members):
         return
     named: Row = {}
     generations.fill_members(named, changes, {})
     for column in ("members_joined", "members_left", "members_replaced"):
         row[column] += named[column]
-    gone = {m.member_id for m in changes.left} | state.absent.keys()
+    gone = {m.member_id for m in changes.left} | state.gap.absent.keys()
     row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
     if row["idle_members"] is not None:
         row["idle_members"] = [m for m in row["idle_members"] if m not in gone]
@@ -668,26 +620,22 @@ def _settled(state: GroupState, at: int | None) -> None:
     if state.group_type == "share" and row["join_completed_at"] is None:
         return  # a share group is Stable before its members have an assignment, too
     row["stable_at"] = at
-    if not state.is_partial:  # else records may be missing of when it was so before
+    if not state.gap.is_partial:  # else records may be missing of when it was so before
         row["sync_ms"] = elapsed(row["join_completed_at"], at)
         row["rebalance_ms"] = elapsed(row["join_started_at"], at)
-
-
-def _subscriptions(state: GroupState) -> dict[str, Subscription]:
-    return {m.member_id: (m.topics, m.regex) for m in state.members.values()}
 
 
 class _Known(NamedTuple):
     """What is known of how an epoch came about, beside the members.
 
     Attributes:
-        subscribed: what members subscribed to before it.
+        before: the members before it.
         is_upgrade: whether it converts a classic group.
         is_new: whether a group begins with it.
         is_next: whether no epoch before it may be missing.
     """
 
-    subscribed: dict[str, Subscription]
+    before: dict[str, Member]
     is_upgrade: bool
     is_new: bool
     is_next: bool
@@ -702,18 +650,10 @@ def _cause(state: GroupState, changes: Changes, known: _Known) -> tuple[str, str
         )
     if any(changes):
         return cause.membership(changes)
-    if name := _resubscribed(state, known.subscribed):
+    if subscribed := cause.resubscribed(known.before, state.members):
+        name = subscribed[1].client_id or subscribed[1].member_id
         return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
     if not state.members or not known.is_next:
         text = "records of epochs in between are missing" if state.members else _NO_MEMBERS
         return cause.UNKNOWN, text
     return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"
-
-
-def _resubscribed(state: GroupState, subscribed: dict[str, Subscription]) -> str | None:
-    """Name a member that subscribes to something else than before."""
-    for member_id, before in subscribed.items():
-        member = state.members.get(member_id)
-        if member is not None and (member.topics, member.regex) != before:
-            return member.client_id or member_id
-    return None

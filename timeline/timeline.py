@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from timeline.model import STATES
 
 if TYPE_CHECKING:
-    from timeline.model import GroupState, Output, Record, Row
+    from timeline.model import GroupState, Record, Row
 
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"
@@ -38,6 +38,10 @@ class Moment(NamedTuple):
         return self.at is not None and self.earliest == self.at == self.latest
 
 
+NEVER = Moment(None, None, None)
+"""When nothing happened, as far as the log tells."""
+
+
 def exactly(at: int | None) -> Moment:
     """Return a moment that the log has."""
     return Moment(at, at, at)
@@ -45,7 +49,6 @@ def exactly(at: int | None) -> Moment:
 
 def enter(
     state: GroupState,
-    output: Output,
     name: str,
     when: Moment,
     record: Record,
@@ -66,25 +69,21 @@ def enter(
             before["member_count"] = member_count
             return
         when = _not_before(when, before["started_at"])
-        _close(output, before, when.at)
+        before["ended_at"] = when.at
+        before["duration_ms"] = elapsed(before["started_at"], when.at)
+        state.output.add(STATES, before)
     state.clock = not_before(state.clock, when.at)
-    state.interval = {
-        "group_id": state.group_id,
-        "group_type": state.group_type,
+    columns = {
         "sequence": state.sequence,
         "state": name,
         "generation": generation,
         "started_at": when.at,
-        "ended_at": None,
         "started_at_min": when.earliest,
         "started_at_max": when.latest,
-        "duration_ms": None,
         "evidence": "exact" if when.is_exact else "bounded",
         "member_count": member_count,
-        "record_partition": state.partition,
-        "record_offset": record.offset,
-        "record_timestamp": record.timestamp,
     }
+    state.interval = state.begin_row(STATES, record, columns)
     state.sequence += 1
 
 
@@ -104,12 +103,6 @@ def earliest_exit(interval: Row | None) -> int | None:
     # The record shows that the group was in it then; if clocks differ, that is less certain.
     certain: int | None = at if own in (None, at) else interval["started_at_min"]
     return certain
-
-
-def _close(output: Output, row: Row, at: int | None) -> None:
-    row["ended_at"] = at
-    row["duration_ms"] = elapsed(row["started_at"], at)
-    output.add(STATES, row)
 
 
 def elapsed(start: int | None, end: int | None) -> int | None:

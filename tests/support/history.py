@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from decoders.records import decode
+from tests.support.members import record_of
 from timeline.commits import NO_TIME, CommitChunk
 from timeline.fold import GROUP_METADATA, Fold, resumed
 from timeline.model import (
@@ -199,7 +200,7 @@ def _event(name: str, row: Row) -> Record | Commit:
     if payload is not None and name == GROUP_METADATA:
         for member, given in zip(payload["members"], row["members"], strict=True):
             member["has_empty_assignment"] = given["assignment_bytes"] == b""
-    return Record(row["record_offset"], at, name, row.get("member_id"), payload)
+    return record_of(row["record_offset"], at, name, row.get("member_id"), payload)
 
 
 def in_millis(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds

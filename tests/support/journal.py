@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.support.history import Commit, Log
+from tests.support.members import record_of
 from timeline.model import Record, partition_hash, partition_key
 
 Row = dict[str, Any]
@@ -116,7 +117,7 @@ class Journal:
 
     def record(self, at: int, kind: str, member: str | None, payload: Row | None) -> None:
         """Append a record of a group or a member."""
-        record = Record(self._take(), at, kind, member, payload)
+        record = record_of(self._take(), at, kind, member, payload)
         self._append(record, (kind, member), is_tombstone=payload is None)
 
     def commit(self, at: int, partition: int, *, deletes: bool = False) -> None:

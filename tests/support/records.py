@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.history import Commit, Log
+from tests.support.members import record_of
 from timeline.model import Record, partition_hash, partition_key
 
 Row = dict[str, Any]
@@ -40,7 +41,7 @@ class Records:
 
     def record(self, kind: str, payload: Row | None, member: str | None = None) -> Records:
         """Write any record."""
-        self.events.append(Record(self._next, self.clock, kind, member, payload))
+        self.events.append(record_of(self._next, self.clock, kind, member, payload))
         self._next += 1
         return self
 

@@ -11,6 +11,7 @@ from tests.factories import decode_one, group_metadata, member
 from tests.support.detection import detected_history
 from tests.support.encoder import encode_message
 from tests.support.history import Commit, Log, _chunk, in_millis, rebuild
+from tests.support.members import record_of
 from tests.unit.test_history_truth import assert_same
 from timeline import connect
 from timeline.fold import GROUP_METADATA, Fold
@@ -85,7 +86,7 @@ class Cluster:
         row = decode_one(pair)
         payload = in_millis({k: v for k, v in row.items() if not k.startswith("record_")})
         offset = len(self.log) + (10 if skips else 0)
-        self.log.append(Record(offset, self.at, GROUP_METADATA, None, payload))
+        self.log.append(record_of(offset, self.at, GROUP_METADATA, None, payload))
         return self
 
     def _run(self, name: str, given: Tasks, gone: Tasks, *, error: int) -> None:

@@ -239,3 +239,27 @@ def test_markers_between_all_batches_leave_the_new_protocols_known(name: str) ->
             assert told[0] == told[1], (log.group_id, table)
         compared += 1
     assert compared
+
+
+@pytest.mark.parametrize(
+    ("kind", "days", "dead_after"),
+    [("classic", 9, 7), ("consumer", 9, 7), ("share", 9, 9), ("consumer", 2, 2)],
+)
+def test_an_empty_group_went_when_its_offsets_expired(
+    kind: str, days: int, dead_after: int
+) -> None:
+    log = Records()
+    if kind == "classic":
+        log.classic(1, {"a": [0]}).wait(HOUR).classic(2).wait(days * DAY, hole=True)
+        emptied = log.clock - days * DAY
+        log.classic(1, {"b": [0]}, took=0)
+    else:
+        log.member("a", kind=kind).record(f"{kind}_group_metadata", {"epoch": 5}).wait(HOUR)
+        log.member("a", kind=kind, gone=True).record(f"{kind}_group_metadata", {"epoch": 6})
+        emptied = log.clock
+        log.wait(days * DAY, hole=True)
+        log.member("b", kind=kind).record(f"{kind}_group_metadata", {"epoch": 1})
+    [dead] = [r for r in whole_and_cut(log.log())[STATES] if r["state"] == "Dead"]
+    assert dead["started_at"] == emptied + dead_after * DAY
+    assert (dead["started_at_min"], dead["started_at_max"]) == (emptied, log.clock)
+    assert dead["evidence"] == "bounded"

@@ -128,6 +128,29 @@ def test_a_leader_that_takes_long_is_told() -> None:
     assert alarms(tables, log.clock) == ["slow_rebalance"]
 
 
+@pytest.mark.parametrize(
+    ("last", "ms", "told"),
+    [
+        ({"a": [0], "b": [1]}, 50 * SECOND, True),
+        ({"a": [0], "b": [1]}, 20 * SECOND, False),
+        ({"a": [0, 1], "b": []}, 50 * SECOND, False),
+    ],
+    ids=["late", "soon", "nobody waited for it"],
+)
+def test_what_a_member_gave_up_and_another_gets_late_is_told(
+    last: dict[str, list[int]],
+    ms: int,
+    told: bool,  # noqa: FBT001
+) -> None:
+    step = {"protocol": "cooperative-sticky"}
+    log = working(Records().created().classic(1, {"a": [0, 1]}, **step), 10 * MINUTE, 0, 1)
+    log.classic(2, {"a": [0], "b": []}, **step)
+    # Nobody commits: whether `a` or `b` took so long is not known, that both did is.
+    log.wait(ms).classic(3, last, **step)
+    tables = whole_and_cut(working(log, MINUTE, 0, 1).log())
+    assert ("slow_rebalance" in alarms(tables, log.clock)) == told
+
+
 def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"m0": [0], "n0": [1]})
     for number in range(1, 10):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.detection import detected_history
 from tests.support.history import Commit, Log, rebuild
+from tests.support.members import record_of
 from timeline.groups import holes_of
 from timeline.model import Record, partition_hash, partition_key
 
@@ -50,7 +51,7 @@ class Life:
             "current_state_timestamp": time,
             "members": members,
         }
-        self._events.append(Record(self._next, time, "group_metadata", None, payload))
+        self._events.append(record_of(self._next, time, "group_metadata", None, payload))
         self._generation, self._next = self._generation + 1, self._next + 1
         return self
 
