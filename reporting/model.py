@@ -6,6 +6,7 @@ Times are epoch milliseconds, None where a table has none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -28,6 +29,21 @@ LISTED_FINDINGS = 20
 
 LISTED_ANOMALIES = 500
 """Anomalies on the front page."""
+
+SUMMED_UP_GROUPS = 12
+"""Groups in a summary."""
+
+LATE_ANOMALIES = 500
+"""Anomalies of a severity, of those of late, that a summary looks at."""
+
+
+class For(Flag):
+    """What facts are read for."""
+
+    PAGE = auto()
+    SUMMARY = auto()
+    HEALTH = auto()  # how groups are, without what the data cover
+    METRICS = auto()
 
 
 @dataclass(frozen=True)
@@ -161,6 +177,23 @@ def quoted(name: str) -> str:
     return "\\Q" + name.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
 
+@dataclass(frozen=True)
+class Log:
+    """What the lakehouse has of one log; times are epoch milliseconds.
+
+    Attributes:
+        groups: the groups that its history knows.
+        first: the first time of the history.
+        newest: the time of the newest record or sample of the lag.
+        known_until: the time until which nothing is missing.
+    """
+
+    groups: list[str]
+    first: int
+    newest: int
+    known_until: int
+
+
 @dataclass
 class Facts:
     """All that the page tells.
@@ -175,6 +208,11 @@ class Facts:
         group_count: how many there are, those that are left out too.
         anomalies: rows of gold.anomalies, the worst first.
         anomaly_count: how many the window has.
+        late: rows of gold.anomalies that are open or ended in the last day, but for those that only
+            inform: by severity, the newest first.
+        late_counts: how many there are by severity, those that are left out too.
+        open_counts: how many anomalies have not ended, by kind and severity.
+        lags: how far every group is behind; none but for metrics.
         step_ms: how long one bar of `rebalances` is.
         rebalances: how many began when: group_id, at, rebalances.
         quality: what the data cover.
@@ -190,6 +228,10 @@ class Facts:
     group_count: int = 0
     anomalies: pa.Table = field(default_factory=lambda: NO_ROWS)
     anomaly_count: int = 0
+    late: list[Row] = field(default_factory=list)
+    late_counts: dict[str, int] = field(default_factory=dict)
+    open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    lags: list[Row] = field(default_factory=list)
     step_ms: int = 3_600_000
     rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)

@@ -14,18 +14,15 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.registry import Collector
-from pyspark.sql import functions as F
 
 from lakehouse.errors import GroupledgerError
-from reporting.read import ask
-from schemas.tables import ANOMALIES, GROUP_HEALTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from jobs.runtime.options import Options
     from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
+    from reporting.model import Facts
 
 _OURS = "groupledger_"
 _OF_RUN = f"{_OURS}run_"
@@ -53,13 +50,13 @@ class _Families(Collector):
         return self._families
 
 
-def write_groups(run: Run) -> None:
+def write_groups(run: Run, facts: Facts) -> None:
     """Write the figures of the groups, if a file is named, and leave those of the run for later."""
     path = run.options.metrics
     if path is not None:
         with run.step("writing metrics"):
             _kept(path)  # refuses to replace something else
-            _write(path, _of_groups(run.lakehouse, run.options.cluster))
+            _write(path, _of_groups(facts, run.options.cluster))
 
 
 def write_run(
@@ -70,13 +67,6 @@ def write_run(
     summary: Mapping[str, Any],
 ) -> None:
     """Write what a run was like, beside the figures of the groups that are there.
-
-    Args:
-        path: the file.
-        options: the cluster and the job.
-        status: the exit status.
-        seconds: how long each step took.
-        summary: figures of the run, by name.
 
     Raises:
         MetricsError: the file cannot be written, or holds something else.
@@ -96,41 +86,27 @@ def write_run(
     _write(path, [*_kept(path), *families])
 
 
-def _of_groups(lakehouse: Lakehouse, cluster: str) -> list[Metric]:
-    """Ask how the groups are, and what is wrong, in one Spark job."""
-    health = lakehouse.read(GROUP_HEALTH)
-    questions = {
-        "groups": health.select("group_id", "total_lag", "total_lag_is_bound"),
-        "anomalies": lakehouse.read(ANOMALIES)
-        .where("is_open")
-        .groupBy("kind", "severity")
-        .agg(F.count("*").alias("number")),
-    }
-    found = {name: rows.to_pylist() for name, rows in ask(questions).items()}
+def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
     of_cluster = {"cluster": cluster}
     # What a group is behind at most, it may not be behind at all.
-    behind = [
-        row
-        for row in found["groups"]
+    behind = {
+        row["group_id"]: row["total_lag"]
+        for row in facts.lags
         if row["total_lag"] is not None and not row["total_lag_is_bound"]
-    ]
-    named = [{**of_cluster, "group": row["group_id"]} for row in behind]
-    kinds = [
-        {**of_cluster, "kind": r["kind"], "severity": r["severity"]} for r in found["anomalies"]
-    ]
+    }
     return [
-        _gauge("groupledger_groups", "groups that are known", [of_cluster], [len(found["groups"])]),
+        _gauge("groupledger_groups", "groups that are known", [of_cluster], [facts.group_count]),
         _gauge(
             "groupledger_group_lag",
             "records that a group is behind, of all its partitions, at the last sample",
-            named,
-            [row["total_lag"] for row in behind],
+            [{**of_cluster, "group": group} for group in behind],
+            list(behind.values()),
         ),
         _gauge(
             "groupledger_open_anomalies",
             "anomalies that had not ended at the last run",
-            kinds,
-            [row["number"] for row in found["anomalies"]],
+            [{**of_cluster, "kind": kind, "severity": s} for kind, s in facts.open_counts],
+            list(facts.open_counts.values()),
         ),
     ]
 
