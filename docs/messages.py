@@ -29,7 +29,7 @@ _CALLS = ("_fail", "say")
 # Calls whose second argument does: lines of the check, on what is missing.
 _LINES = ("warn", "missing")
 # Functions that return messages, and constants that hold some.
-_RETURN = ("_explanation", "_post", "_post_once", "_reason", "_unknown_properties", "another_log")
+_RETURN = ("_explanation", "_post", "post_once", "_reason", "_unknown_properties", "another_log")
 _HOLD = ("ADVICE", "_KNOWN")
 _PREFIX = "groupledger: "
 _PAIR = 2
