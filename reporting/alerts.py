@@ -133,42 +133,28 @@ def guessed(url: str) -> str:
     return ALERTMANAGER if parts.path.rstrip("/").endswith(_ALERTS_PATH) else JSON
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Which alerts are due.
+class Rule(NamedTuple):
+    """Which alerts are due."""
 
-    Attributes:
-        least: the mildest severity of what is new.
-        since: what ended before is not new, unless a run was about to post it.
-        now: the time of asking.
-        tells_again: what goes on is posted by each run.
-    """
-
-    least: str
-    since: dt.datetime
+    least: str  # the mildest severity of what is new
+    since: dt.datetime  # what ended before is not new, unless a run was about to post it
     now: dt.datetime
-    tells_again: bool
+    tells_again: bool  # what goes on is posted by each run
 
 
 def due(rows: Iterable[Json], rule: Rule) -> list[Alert]:
-    """Return what is to be posted: first what is new or worse, then what is over.
+    """Return what is to be posted of anomalies: first what is new or worse, then what is over.
 
-    Args:
-        rows: anomalies, with the steps of each in gold.alerts as `notes`. One that was posted may
-            be found no more, by other thresholds or with records that came late: it has notes, its
-            id, and None in all other columns.
-        rule: what is due.
+    The `notes` of a row are its steps in gold.alerts. One that was posted may be found no more, by
+    other thresholds or with records that came late: it has notes, its id, and else None.
     """
     alerts = [alert for row in rows if (alert := _due(row, rule)) is not None]
     return sorted(alerts, key=_turn)
 
 
 def _due(row: Json, rule: Rule) -> Alert | None:
-    """Tell what is to be posted of an anomaly.
-
-    The last step of a severity says whether it was posted, or may be just now. Its end is a post of
-    its own, and so is that it is worse.
-    """
+    # The last step of a severity says whether it was posted, or may be just now. Its end is a post
+    # of its own, and so is that it is worse.
     notes = sorted(row["notes"] or (), key=lambda note: note["at"])
     last = {(SEVERITIES.index(n["severity"]), n["awaits_end"]): n for n in notes}
     posted = {post for post, note in last.items() if note["step"] == "posted"}
@@ -210,7 +196,7 @@ def _posted(name: str, value: object) -> object:
 
 
 def parts(format_: str, alerts: list[Alert], head: Letterhead) -> Iterator[list[Alert]]:
-    """Cut what there is to post into parts, as few as the receiver's limits allow."""
+    """Cut alerts into parts, as few as the receiver's limits allow; each is noted as a whole."""
     shape = _SHAPES[format_]
     part: list[Alert] = []
     taken = 0
@@ -226,7 +212,7 @@ def parts(format_: str, alerts: list[Alert], head: Letterhead) -> Iterator[list[
 
 
 def messages(format_: str, part: list[Alert], head: Letterhead) -> list[Message]:
-    """Return what is to be posted of a part, in this order."""
+    """Return the messages of a part, in their order; one without a body has nothing to tell."""
     return _SHAPES[format_].messages(part, head)
 
 

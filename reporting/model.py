@@ -48,11 +48,9 @@ class For(Flag):
 
 @dataclass(frozen=True)
 class Panel:
-    """What one chart of a group is drawn from.
+    """What one chart of a group is drawn from: columns, and so many of the newest rows.
 
-    Attributes:
-        columns: names of the columns, those of time among them.
-        most: rows a group, the newest; more would make the page large and the chart unreadable.
+    More would make the page large and the chart unreadable.
     """
 
     columns: tuple[str, ...]
@@ -125,9 +123,8 @@ class Quality:
     """What the data cover.
 
     Attributes:
-        records: records that ingest runs brought.
-        offsets: offsets that ingest runs account for.
-        partitions: partitions of the log with records.
+        offsets: how many ingest runs account for.
+        partitions: those of the log with records.
         holes: offsets without a record, by reason.
         quarantined: records that nobody could decode.
         quarantine: how many of them, by error; the most frequent errors.
@@ -179,30 +176,19 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Log:
-    """What the lakehouse has of one log; times are epoch milliseconds.
-
-    Attributes:
-        groups: the groups that its history knows.
-        first: the first time of the history.
-        newest: the time of the newest record or sample of the lag.
-        known_until: the time until which nothing is missing.
-    """
+    """The groups of a log that its history knows, and its times."""
 
     groups: list[str]
     first: int
-    newest: int
-    known_until: int
+    newest: int  # record or sample of the lag
+    known_until: int  # so far nothing is missing
 
 
 @dataclass
 class Facts:
-    """All that the page tells.
+    """All that the page, a summary and metrics tell.
 
     Attributes:
-        chosen: what the page is narrowed to.
-        cluster: name of the cluster.
-        lakehouse: where its tables are.
-        made_at: when the page was made.
         as_of: time of the newest record, that everything is as of; None without any.
         groups: rows of gold.group_health, the worst first.
         group_count: how many there are, those that are left out too.
@@ -215,7 +201,6 @@ class Facts:
         lags: how far every group is behind; none but for metrics.
         step_ms: how long one bar of `rebalances` is.
         rebalances: how many began when: group_id, at, rebalances.
-        quality: what the data cover.
         shown: groups in detail, the worst first.
     """
 

@@ -45,12 +45,7 @@ _IN_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What every page has, whatever its rows.
-
-    Attributes:
-        libraries: code that draws charts.
-        charts: the description of each chart, by name.
-    """
+    """What every page has, whatever its rows: code that draws charts, and their descriptions."""
 
     libraries: str
     charts: dict[str, Spec]

@@ -204,17 +204,14 @@ def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
 
 def _first(rows: DataFrame, order: Sequence[Column], most: int | None) -> DataFrame:
     """Take the first rows in an order, or all; `row_count` tells how many there are of all."""
-    placed = rows.withColumns(
-        {
-            "rank": F.row_number().over(Window.orderBy(*order)),
-            "row_count": F.count("*").over(_every_row()),
-        }
-    )
+    placed = _placed(rows, Window.orderBy(*order))
     return placed if most is None else placed.where(F.col("rank") <= most)
 
 
-def _every_row() -> WindowSpec:
-    return Window.partitionBy()
+def _placed(rows: DataFrame, window: WindowSpec) -> DataFrame:
+    return rows.withColumns(
+        {"rank": F.row_number().over(window), "row_count": F.count("*").over(_whole(window))}
+    )
 
 
 def _whole(window: WindowSpec) -> WindowSpec:
@@ -263,7 +260,7 @@ def _quality_asked(lakehouse: Lakehouse) -> dict[str, DataFrame]:
         *(F.sum(reason).alias(reason) for reason in missing),
     )
     refused = lakehouse.read(QUARANTINE).groupBy("error").agg(F.count("*").alias("records"))
-    all_refused = refused.withColumn("quarantined", F.sum("records").over(_every_row()))
+    all_refused = refused.withColumn("quarantined", F.sum("records").over(Window.partitionBy()))
     often = (F.desc("records"), F.asc("error"))
     return {"log": log, "quarantine": all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)}
 
@@ -391,7 +388,7 @@ def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -
     seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
         F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
     )
-    span = F.max("last").over(_every_row()) - F.min("first").over(_every_row())
+    span = F.max("last").over(Window.partitionBy()) - F.min("first").over(Window.partitionBy())
     fits = [F.when(span <= step * 1000 * _BARS, step * 1000) for step in _STEPS_MS]
     stepped = seconds.withColumn("step_ms", F.coalesce(*fits, F.lit(DAY_MS)))
     bar = F.expr("second * 1000 div step_ms * step_ms").alias("at")
@@ -436,13 +433,10 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
     made_of = _MADE_OF.get(panel, {})
     columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
     rows = held.select("group_id", *columns)
-    by_time = sorted(rows.drop("group_id").schema, key=lambda f: f.dataType != T.TimestampType())
+    by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
     at = F.coalesce(F.unix_millis(begin), F.lit(-1))
     order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
-    newest = Window.partitionBy("group_id").orderBy(*order)
-    placed = rows.withColumns(
-        {"rank": F.row_number().over(newest), "row_count": F.count("*").over(_whole(newest))}
-    )
+    placed = _placed(rows, Window.partitionBy("group_id").orderBy(*order))
     return placed.where(F.col("rank") <= PANELS[panel].most)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reporting.text import count, duration
 
@@ -55,16 +55,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Story:
-    """What a group did in a window.
-
-    Attributes:
-        group: its id.
-        since: start of the window, in epoch milliseconds.
-        until: its end.
-        events: what happened, in the order of time.
-        found: rows of the group that touch the window, times in epoch milliseconds, by `states`,
-            `generations`, `anomalies`, `lag`, `owners`, `members` and `offsets`.
-    """
+    """What a group did in a window: what happened, in the order of time, and the rows as read."""
 
     group: str
     since: int
@@ -74,22 +65,15 @@ class Story:
 
     def figures(self) -> dict[str, Any]:
         """Return the story for programs."""
-
-        def figure(event: Event) -> dict[str, Any]:
-            partition, offset = event.record or (None, None)
-            at = {"record_partition": partition, "record_offset": offset}
-            return {name: getattr(event, name) for name in _SAID} | at
-
-        return {
-            "group_id": self.group,
-            "since": self.since,
-            "until": self.until,
-            "events": [figure(event) for event in self.events],
-            **{name: self.found[name] for name in ("states", "owners", "offsets")},
-        }
-
-
-_SAID = ("at", "is_exact", "kind", "text")
+        said = [(asdict(event), event.record or (None, None)) for event in self.events]
+        events = [
+            {name: told[name] for name in ("at", "is_exact", "kind", "text")}
+            | {"record_partition": partition, "record_offset": offset}
+            for told, (partition, offset) in said
+        ]
+        window = {"group_id": self.group, "since": self.since, "until": self.until}
+        shown = {name: self.found[name] for name in ("states", "owners", "offsets")}
+        return {**window, "events": events, **shown}
 
 
 def window(log: Log, since: int | None, until: int | None) -> tuple[int, int]:
@@ -103,23 +87,14 @@ def near(log: Log, group: str) -> list[str]:
     return difflib.get_close_matches(group, log.groups, _NAMED, 0.4) or sorted(log.groups)[:_NAMED]
 
 
-@dataclass(frozen=True)
-class Owned:
-    """A partition and its owner; times are epoch milliseconds.
-
-    Attributes:
-        partition: topic, or its id, and number.
-        owner: its client and host; None if it is not known.
-        since: from when on, within the window.
-        until: None for the rest of the window.
-        is_doubted: nothing is known after `until`, since records are missing.
-    """
+class Owned(NamedTuple):
+    """A partition and its owner, within the window; an owner of None is not known."""
 
     partition: str
     owner: str | None
     since: int
     until: int | None
-    is_doubted: bool
+    is_doubted: bool  # behind `until` records are missing
 
 
 def owned(story: Story) -> list[Owned]:

@@ -31,7 +31,6 @@ from reporting.alerts import (
     Alert,
     Json,
     Letterhead,
-    Message,
     Rule,
     due,
     messages,
@@ -41,8 +40,6 @@ from reporting.text import moment
 from schemas.tables import ALERTS, ANOMALIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
@@ -113,14 +110,6 @@ class Outlet:
     head: Letterhead
     sent: list[Alert] = field(default_factory=list)
 
-    def parts(self, alerts: list[Alert]) -> Iterator[list[Alert]]:
-        """Cut alerts into parts, each of which is noted as a whole."""
-        return parts(self.format, alerts, self.head)
-
-    def messages(self, part: list[Alert]) -> list[Message]:
-        """Return the messages of a part; one without a body has nothing to tell."""
-        return messages(self.format, part, self.head)
-
 
 @of_every_log
 def notify(run: Run) -> None:
@@ -144,7 +133,7 @@ def notify(run: Run) -> None:
         once = [alert for alert in alerts if alert.why != AGAIN]
         again = [alert for alert in alerts if alert.why == AGAIN]
         if options.notify_dry_run:
-            _show(run, outlet, [*outlet.parts(once), *outlet.parts(again)])
+            _show(run, outlet, [once, again])
             return
         error = post_once(outlet, once, claims)
         if error is None and posted_to != as_of:
@@ -171,13 +160,14 @@ def _outlet(run: Run) -> Outlet:
 
 
 def _show(run: Run, outlet: Outlet, told: list[list[Alert]]) -> None:
-    """Print what would be posted of some parts, a line of JSON for each message."""
-    bodies = [message.body for part in told for message in outlet.messages(part)]
-    shown = [json.dumps(body) for body in bodies if body]
-    for text in shown:
+    """Print what would be posted, a line of JSON for each message."""
+    cut = [part for alerts in told for part in parts(outlet.format, alerts, outlet.head)]
+    made = [m.body for part in cut for m in messages(outlet.format, part, outlet.head) if m.body]
+    for body in made:
+        text = json.dumps(body)
         run.out.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
     run.say(
-        f"{sum(map(len, told))} anomalies would be posted, in {len(shown)} messages; nothing was"
+        f"{sum(map(len, told))} anomalies would be posted, in {len(made)} messages; nothing was"
         " posted or noted (--notify-dry-run)"
     )
 
@@ -187,7 +177,7 @@ def post_once(outlet: Outlet, alerts: list[Alert], claims: int) -> str | None:
 
     Several runs that have seen as many claims make the same one: only the first is kept.
     """
-    for number, part in enumerate(outlet.parts(alerts), claims):
+    for number, part in enumerate(parts(outlet.format, alerts, outlet.head), claims):
         at = _note(outlet, part, RunId(STAGE, number))
         if not outlet.notes.holds(at):
             return "another run is posting"
@@ -200,13 +190,13 @@ def post_once(outlet: Outlet, alerts: list[Alert], claims: int) -> str | None:
 
 def post_again(outlet: Outlet, alerts: list[Alert]) -> str | None:
     """Post what goes on, and note nothing of it; give the reason if that did not work."""
-    errors = (_post_all(outlet, part) for part in outlet.parts(alerts))
+    errors = (_post_all(outlet, part) for part in parts(outlet.format, alerts, outlet.head))
     return next((error for error in errors if error is not None), None)
 
 
 def _post_all(outlet: Outlet, part: list[Alert]) -> str | None:
     """Post the messages of a part, up to the first that does not get there."""
-    for message in outlet.messages(part):
+    for message in messages(outlet.format, part, outlet.head):
         error = _post(outlet.url or "", json.dumps(message.body).encode()) if message.body else None
         if error is not None:
             return error

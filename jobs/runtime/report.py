@@ -43,10 +43,9 @@ def report(run: Run) -> None:
 
 
 def bring_up(run: Run, readers: For) -> Facts | None:
-    """Write the page, unless a pipeline finds it made of the same runs, by the same code.
+    """Write the page, and give its facts; None if a pipeline leaves it as it is.
 
-    Returns:
-        What was read for it and for the other readers; None if the page was left as it is.
+    It is left where it was made of the same runs, by the same code.
     """
     target = report_path(run.options)
     if local_path(target) is not None:
@@ -73,15 +72,10 @@ def write_page(
     made_of: str = "",
     readers: For = For.PAGE,
 ) -> Facts:
-    """Write the page of a selection, and give the facts that were read for it.
+    """Write the page of a selection to a path or URI, with a mark of what it was made of.
 
-    Args:
-        run: what it is for.
-        lakehouse: the tables that it tells of.
-        target: a path of this machine, or a URI of a file elsewhere.
-        chosen: what it is narrowed to.
-        made_of: a mark of what the page is made of.
-        readers: the page, and what else the facts are for.
+    Returns:
+        The facts, read for the page and other readers.
 
     Raises:
         ReportError: The file cannot be written.
