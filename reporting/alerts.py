@@ -94,18 +94,11 @@ class Alert:
 
 @dataclass(frozen=True)
 class Letterhead:
-    """What all messages of a run have in common.
-
-    Attributes:
-        cluster: name of the cluster.
-        report: where people open the report; None if it was not said.
-        key: PagerDuty's routing key; no other shape has it.
-        now: the time of the post.
-    """
+    """What all messages of a run have in common."""
 
     cluster: str
-    report: str | None
-    key: str
+    report: str | None  # where people open it
+    key: str  # PagerDuty's routing key; no other shape has it
     now: dt.datetime
 
 
@@ -464,18 +457,11 @@ def _firing(alert: Alert, head: Letterhead, severity: str, ends: dt.datetime) ->
 
 
 class _Shape(NamedTuple):
-    """How a format is made, and what a message holds at most.
-
-    Attributes:
-        messages: makes the messages of a part.
-        most: alerts of a part.
-        room: what they may take up together, in the unit of `size`.
-        size: what one takes up.
-    """
+    """How a format is made, and what a part holds at most."""
 
     messages: Callable[[list[Alert], Letterhead], list[Message]]
-    most: int
-    room: int
+    most: int  # alerts
+    room: int  # what they may take up together, in the unit of `size`
     size: Callable[[Alert, Letterhead], int]
 
 

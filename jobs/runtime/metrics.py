@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from lakehouse.errors import GroupledgerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from jobs.runtime.options import Options
     from jobs.runtime.run import Run
@@ -71,14 +71,14 @@ def write_run(
     Raises:
         MetricsError: the file cannot be written, or holds something else.
     """
-    of_run = {"cluster": options.cluster, "job": options.job}
-    steps = [{**of_run, "step": step} for step in seconds]
+    of = {"cluster": options.cluster, "job": options.job}
+    steps = [({**of, "step": step}, spent) for step, spent in seconds.items()]
     families = [
-        _gauge(_OF_RUN + "status", "exit status of the last run", [of_run], [status]),
-        _gauge(_OF_RUN + "end_seconds", "when the last run ended", [of_run], [time.time()]),
-        _gauge(_OF_RUN + "step_seconds", "how long a step took", steps, list(seconds.values())),
+        _gauge(_OF_RUN + "status", "exit status of the last run", (of, status)),
+        _gauge(_OF_RUN + "end_seconds", "when the last run ended", (of, time.time())),
+        _gauge(_OF_RUN + "step_seconds", "how long a step took", *steps),
         *(
-            _gauge(_OF_RUN + name, about, [of_run], [summary[name]])
+            _gauge(_OF_RUN + name, about, (of, summary[name]))
             for name, about in _COUNTED.items()
             if name in summary
         ),
@@ -87,37 +87,30 @@ def write_run(
 
 
 def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
-    of_cluster = {"cluster": cluster}
+    of = {"cluster": cluster}
     # What a group is behind at most, it may not be behind at all.
-    behind = {
-        row["group_id"]: row["total_lag"]
+    behind = [
+        ({**of, "group": row["group_id"]}, row["total_lag"])
         for row in facts.lags
         if row["total_lag"] is not None and not row["total_lag_is_bound"]
-    }
+    ]
+    not_ended = [
+        ({**of, "kind": kind, "severity": severity}, number)
+        for (kind, severity), number in facts.open_counts.items()
+    ]
+    about_lag = "records that a group is behind, of all its partitions, at the last sample"
+    about_anomalies = "anomalies that had not ended at the last run"
     return [
-        _gauge("groupledger_groups", "groups that are known", [of_cluster], [facts.group_count]),
-        _gauge(
-            "groupledger_group_lag",
-            "records that a group is behind, of all its partitions, at the last sample",
-            [{**of_cluster, "group": group} for group in behind],
-            list(behind.values()),
-        ),
-        _gauge(
-            "groupledger_open_anomalies",
-            "anomalies that had not ended at the last run",
-            [{**of_cluster, "kind": kind, "severity": s} for kind, s in facts.open_counts],
-            list(facts.open_counts.values()),
-        ),
+        _gauge(_OURS + "groups", "groups that are known", (of, facts.group_count)),
+        _gauge(_OURS + "group_lag", about_lag, *behind),
+        _gauge(_OURS + "open_anomalies", about_anomalies, *not_ended),
     ]
 
 
-def _gauge(
-    name: str, about: str, labels: Sequence[Mapping[str, str]], values: Sequence[float]
-) -> Metric:
-    names = list(labels[0]) if labels else []
-    family = GaugeMetricFamily(name, about, labels=names)
-    for of_value, value in zip(labels, values, strict=True):
-        family.add_metric([of_value[label] for label in names], value)
+def _gauge(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=list(samples[0][0]) if samples else [])
+    for labels, value in samples:
+        family.add_metric(list(labels.values()), value)
     return family
 
 
