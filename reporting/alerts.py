@@ -418,10 +418,8 @@ def _alertmanager(part: list[Alert], head: Letterhead) -> list[Message]:
 
 
 def _firings(alert: Alert, head: Letterhead) -> list[Json]:
-    """Return an anomaly as an alert; if it is worse now, the milder one, too, as resolved.
-
-    The labels identify an alert, and its severity is one of them.
-    """
+    """Return an anomaly as an alert; if it is worse now, the milder one, too, as resolved."""
+    # The labels identify an alert, and its severity is one of them.
     anomaly, now = alert.anomaly, head.now
     if alert.why == ENDED:
         ends = min(anomaly["ended_at"], now)

@@ -347,10 +347,7 @@ def _anomalies(
     late_from: int | None,
     readers: For,
 ) -> DataFrame:
-    """Ask for the anomalies to list, for those of late, and how many there are, all in one pass.
-
-    Each cell has a row whose `place` is 1, and `in_cell` says how many anomalies it stands for.
-    """
+    """Ask for the anomalies to list, for those of late, and how many there are, all in one pass."""
     is_late = F.lit(False)  # noqa: FBT003 - a column's value
     if late_from is not None:
         is_late = F.col("is_open") | (F.col("ended_at") >= time_at(late_from))
@@ -361,6 +358,7 @@ def _anomalies(
     severity = F.desc(_index_among("severity", SEVERITIES))
     worst = Window.orderBy(F.desc("is_open"), severity, F.desc("started_at"), "anomaly_id")
     newest = Window.partitionBy("severity", "is_late").orderBy(F.desc("ended_at"), "anomaly_id")
+    # A row whose `place` is 1 stands for all that are counted with it.
     cell = Window.partitionBy(*_CELL).orderBy("anomaly_id")
     # The windows are of different rows: in a single partition none has them exchanged again.
     placed = found.repartition(1).withColumns(
@@ -421,10 +419,7 @@ _MADE_OF = {
 
 
 def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selection) -> DataFrame:
-    """Ask for the newest rows of groups, and how many there are of each group.
-
-    The `rank` of the newest row of a group is 1; rows that began at once are ordered by all else.
-    """
+    """Ask for the newest rows of groups, and how many there are of each group."""
     spec, begin, end = _SOURCES[panel]
     of_groups = lakehouse.read(spec).where(F.col("group_id").isin(*names))
     held = touching(of_groups, begin, F.col(end), chosen)
@@ -433,6 +428,7 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
     made_of = _MADE_OF.get(panel, {})
     columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
     rows = held.select("group_id", *columns)
+    # Rows that began at once are ordered by all else.
     by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
     at = F.coalesce(F.unix_millis(begin), F.lit(-1))
     order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
