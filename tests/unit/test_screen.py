@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from reporting.model import Facts, Quality
-from reporting.screen import missing, show_groups, worst_by_group
+from reporting.screen import missing, show_groups, show_story, worst_by_group
+from reporting.story import Event, Story
 from reporting.text import count, printable, short_name
 from tests.support.report import AS_OF, facts
 
@@ -80,3 +82,33 @@ def test_a_number_has_its_noun(number: int, noun: str, text: str) -> None:
 def test_names_are_printable() -> None:
     assert printable("a\n\x1b[2J\u202e") == "a\\n\\x1b[2J\\u202e"
     assert short_name("[red]\n" + "x" * 40) == "\\[red]\\u000axxxxxxxx…"
+
+
+def explained(story: Story, partition: str | None = None) -> str:
+    out = Console(record=True, width=120, file=io.StringIO())
+    show_story(out, story, dt.timezone.utc, partition)
+    return out.export_text()
+
+
+def test_a_story_says_what_is_not_known_and_not_shown() -> None:
+    since, until = AS_OF, AS_OF + 60_000
+    state = {"state": "Stable", "started_at": since + 30_000, "ended_at": None}
+    owners = [
+        {"topic": "orders", "topic_partition": number, "client_id": "a\x1b", "client_host": "/h"}
+        | {"valid_from": since, "valid_to": None, "known_until": None}
+        for number in range(25)
+    ]
+    found = {"states": [state], "owners": owners, "offsets": []}
+    event = Event(since + 1_500, "critical", "[red] a\nb", (3, 7), is_exact=False)
+    text = explained(Story("g\n", since, until, [event], found))
+    assert text.startswith("g\\n: ")
+    assert "█ Stable, ? unknown" in text
+    assert "01.500~ [critical] [red] a\\nb  record 3/7" in text
+    assert "a\\x1b at /h" in text
+    assert "5 more rows of owners; --partition TOPIC:NUMBER shows those of one partition" in text
+    whole = explained(Story("g", since, until, [], found), "orders:1")
+    assert (whole.count("at /h"), "more rows" in whole) == (25, False)
+    nothing = Story("g", since, until, [], {"states": [], "owners": [], "offsets": []})
+    text = explained(nothing, "orders:99")
+    assert "Nothing happened: no rebalance, no anomaly." in text
+    assert "orders:99: no owner and no commit is known of this time" in text
