@@ -28,6 +28,8 @@ from jobs.runtime.sql import split, sql
 from jobs.runtime.summary import show_summary
 from jobs.runtime.validate import validate
 from lakehouse.tables import Lakehouse
+from reporting.model import For
+from reporting.read import read_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,8 +110,13 @@ def questions(file: str) -> list[tuple[str, str, str]]:
     return found
 
 
+def summary(run: Run) -> None:
+    """Print what a pipeline says of the groups at its end."""
+    show_summary(run, read_facts(run.lakehouse, 0, readers=For.SUMMARY))
+
+
 # What a job prints of the tables that are there.
-_JOBS = {"sql": sql, "explain": explain, "demo": show_summary, "validate": validate}
+_JOBS = {"sql": sql, "explain": explain, "demo": summary, "validate": validate}
 
 
 class _Shown(Console):

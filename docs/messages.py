@@ -30,7 +30,7 @@ _CALLS = ("_fail", "say")
 _LINES = ("warn", "missing")
 # Functions that return messages, and constants that hold some.
 _RETURN = (
-    *("_explanation", "_own_name", "_post", "_post_once", "_reason", "_unknown_properties"),
+    *("_explanation", "_own_name", "_post", "post_once", "_reason", "_unknown_properties"),
     *("another_log", "other_bytes"),
 )
 _HOLD = ("ADVICE", "_KNOWN")

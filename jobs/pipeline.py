@@ -12,10 +12,12 @@ from jobs.runtime.ingest import ingest, preview
 from jobs.runtime.lag import lag
 from jobs.runtime.metrics import write_groups
 from jobs.runtime.notify import notify
-from jobs.runtime.report import report
+from jobs.runtime.report import bring_up
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 from jobs.runtime.validate import validate
+from reporting.model import For
+from reporting.read import read_facts
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
@@ -33,15 +35,19 @@ def pipeline(run: Run) -> None:
     if run.options.dry_run:
         preview(run)
         return
-    unanswered = None
+    unanswered, facts = None, None
+    readers = For.SUMMARY if run.options.metrics is None else For.SUMMARY | For.METRICS
     for name in run.options.steps:
         if name == "lag":
             unanswered = _lag(run)
+        elif name == "report":
+            facts = bring_up(run, For.PAGE | readers)
         else:
             _DO[name](run)
     with run.step("summary"):
-        show_summary(run)
-    write_groups(run)
+        facts = facts or read_facts(run.lakehouse, 0, readers=readers)
+        show_summary(run, facts)
+    write_groups(run, facts)
     if unanswered is not None:
         raise SourceError(f"lag was left out, all else was done. {unanswered}")
 
@@ -70,7 +76,6 @@ _DO: dict[str, Callable[[Run], None]] = {
     "history": history,
     "anomalies": _detect,
     "validate": validate,
-    "report": report,
 }
 
 

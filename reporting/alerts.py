@@ -23,8 +23,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
+from reporting.text import count, cut, escaped, one_line, passed_on
+from schemas.gold import SEVERITIES
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Json: TypeAlias = "dict[str, Any]"
 
@@ -52,11 +55,22 @@ _COLOURS = {"critical": "Attention", "warning": "Warning", "info": "Accent"}
 
 # Alertmanager takes an alert for resolved at its endsAt. One that goes on is posted by each run.
 _GOES_ON = dt.timedelta(days=2)
-# Of one that is resolved before its group's turn (group_interval, five minutes) nobody is told.
+# Nobody is told of one that is resolved before its group's turn (group_interval, five minutes).
 _LONG_ENOUGH_TO_BE_TOLD = dt.timedelta(minutes=15)
 
 # A name that is longer makes no part of an address.
 _LONGEST_ANCHOR = 500
+
+POSTED = (
+    *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "summary"),
+    *("started_at", "ended_at", "is_open"),
+)
+"""What is posted of an anomaly: columns of gold.anomalies."""
+# Names of groups and clients, which their users choose, have up to 32,767 characters.
+_LONGEST = {"group_id": 200, "subject": 200, "summary": 500}
+# A message is posted, or given up, in less than 40 seconds, and a part has 15 of them at most: what
+# takes longer was left by a killed run.
+_LEFT_BEHIND = dt.timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -66,8 +80,8 @@ class Alert:
     Attributes:
         why: NEW, ENDED or AGAIN.
         anomaly: what gold.anomalies has of it, times in UTC; its severity is the one that it is, or
-            was, posted with. Of one that is not found any more, only the id and the severity are
-            known, and all else is None.
+            was, posted with. One that is not found any more has only its id and severity, and all
+            else is None.
         former: the severity that it was posted with before, if it is worse now.
         awaits_end: its end is to be posted, too.
     """
@@ -80,18 +94,11 @@ class Alert:
 
 @dataclass(frozen=True)
 class Letterhead:
-    """What all messages of a run have in common.
-
-    Attributes:
-        cluster: name of the cluster.
-        report: where people open the report; None if it was not said.
-        key: PagerDuty's routing key; no other shape has it.
-        now: the time of the post.
-    """
+    """What all messages of a run have in common."""
 
     cluster: str
-    report: str | None
-    key: str
+    report: str | None  # where people open it
+    key: str  # PagerDuty's routing key; no other shape has it
     now: dt.datetime
 
 
@@ -119,8 +126,70 @@ def guessed(url: str) -> str:
     return ALERTMANAGER if parts.path.rstrip("/").endswith(_ALERTS_PATH) else JSON
 
 
+class Rule(NamedTuple):
+    """Which alerts are due."""
+
+    least: str  # the mildest severity of what is new
+    since: dt.datetime  # what ended before is not new, unless a run was about to post it
+    now: dt.datetime
+    tells_again: bool  # what goes on is posted by each run
+
+
+def due(rows: Iterable[Json], rule: Rule) -> list[Alert]:
+    """Return what is to be posted of anomalies: first what is new or worse, then what is over.
+
+    The `notes` of a row are its steps in gold.alerts. One that was posted may be found no more, by
+    other thresholds or with records that came late: it has notes, its id, and else None.
+    """
+    alerts = [alert for row in rows if (alert := _due(row, rule)) is not None]
+    return sorted(alerts, key=_turn)
+
+
+def _due(row: Json, rule: Rule) -> Alert | None:
+    # The last step of a severity says whether it was posted, or may be just now. Its end is a post
+    # of its own, and so is that it is worse.
+    notes = sorted(row["notes"] or (), key=lambda note: note["at"])
+    last = {(SEVERITIES.index(n["severity"]), n["awaits_end"]): n for n in notes}
+    posted = {post for post, note in last.items() if note["step"] == "posted"}
+    left_at = rule.now - _LEFT_BEHIND
+    sent = posted | {p for p, n in last.items() if n["step"] == "posting" and n["at"] > left_at}
+    told = max((rank for rank, _ in sent), default=-1)
+    awaits_end = (told, True) in posted and (told, False) not in sent
+    rank = -1 if row["severity"] is None else SEVERITIES.index(row["severity"])
+    is_open, ended_at = bool(row["is_open"]), row["ended_at"]
+    is_late = ended_at is not None and ended_at >= rule.since
+    is_new = rank > told and rank >= SEVERITIES.index(rule.least)
+    if is_new and (is_open or is_late or notes):
+        why = NEW
+    elif awaits_end and (not is_open or rule.tells_again):
+        is_new, why = False, AGAIN if is_open else ENDED
+    else:
+        return None
+    anomaly = {name: _posted(name, row[name]) for name in POSTED}
+    return Alert(
+        why=why,
+        anomaly={**anomaly, "severity": SEVERITIES[rank if is_new else told]},
+        former=SEVERITIES[told] if is_new and told >= 0 else None,
+        awaits_end=is_new and (is_open or awaits_end),
+    )
+
+
+def _turn(alert: Alert) -> tuple[Any, ...]:
+    """Return what puts alerts in order: new before over, the worst and then the oldest first."""
+    at, rank = alert.anomaly["started_at"], SEVERITIES.index(alert.anomaly["severity"])
+    when = at or dt.datetime.max.replace(tzinfo=dt.timezone.utc)
+    return alert.why != NEW, -rank, when, alert.anomaly["anomaly_id"]
+
+
+def _posted(name: str, value: object) -> object:
+    """Return a value as it is posted: times in UTC, and no name too long."""
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.timezone.utc)
+    return cut(value, _LONGEST.get(name, len(value))) if isinstance(value, str) else value
+
+
 def parts(format_: str, alerts: list[Alert], head: Letterhead) -> Iterator[list[Alert]]:
-    """Cut what there is to post into parts, as few as the receiver's limits allow."""
+    """Cut alerts into parts, as few as the receiver's limits allow; each is noted as a whole."""
     shape = _SHAPES[format_]
     part: list[Alert] = []
     taken = 0
@@ -136,26 +205,17 @@ def parts(format_: str, alerts: list[Alert], head: Letterhead) -> Iterator[list[
 
 
 def messages(format_: str, part: list[Alert], head: Letterhead) -> list[Message]:
-    """Return what is to be posted of a part, in this order."""
+    """Return the messages of a part, in their order; one without a body has nothing to tell."""
     return _SHAPES[format_].messages(part, head)
 
 
 def _title(part: list[Alert], head: Letterhead) -> str:
     new = sum(alert.why == NEW for alert in part)
     ended = sum(alert.why == ENDED for alert in part)
-    said = [_many(new, "new or worse anomal")] if new else []
+    said = [count(new, "new or worse anomaly")] if new else []
     if ended:
-        said.append(f"{ended} resolved" if said else _many(ended, "resolved anomal"))
+        said.append(f"{ended} resolved" if said else count(ended, "resolved anomaly"))
     return f"groupledger: {', '.join(said)} in cluster {head.cluster}"
-
-
-def _many(count: int, stem: str) -> str:
-    return f"{count} {stem}{'y' if count == 1 else 'ies'}"
-
-
-def one_line(text: str) -> str:
-    """Return a text with blanks instead of line breaks and other control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _summary(alert: Alert) -> str:
@@ -200,7 +260,7 @@ def _json(part: list[Alert], head: Letterhead) -> list[Message]:
     """Make one body: ``text`` is what chat services show, the rest is for programs."""
     lines = [_title(part, head), *(_line(alert) for alert in part)]
     if head.report is not None:
-        lines.append(_escaped(head.report))
+        lines.append(escaped(head.report))
     body = {
         "text": "\n".join(lines),
         "cluster": head.cluster,
@@ -212,17 +272,12 @@ def _json(part: list[Alert], head: Letterhead) -> list[Message]:
 
 
 def _line(alert: Alert) -> str:
-    return f"[{_status(alert)}] {_what(alert)} {_escaped(_summary(alert))}"
+    return f"[{_status(alert)}] {_what(alert)} {escaped(_summary(alert))}"
 
 
 def _row(alert: Alert, head: Letterhead) -> Json:
     row = {name: _written(value) for name, value in alert.anomaly.items()}
     return {**row, "former_severity": alert.former, "report": _link(alert, head)}
-
-
-def _escaped(text: str) -> str:
-    """Escape what Slack and its like take for markup: mentions, links."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 # -- Slack -----------------------------------------------------------------------------------------
@@ -242,7 +297,7 @@ def _slack(part: list[Alert], head: Letterhead) -> list[Message]:
 def _slack_blocks(alert: Alert, head: Letterhead) -> list[Json]:
     if alert.why == ENDED:
         return [_plain_text(f"[{_status(alert)}] {_what(alert)} {_summary(alert)}")]
-    line = f"*{_status(alert)}* {_escaped(_what(alert))}"
+    line = f"*{_status(alert)}* {escaped(_what(alert))}"
     if (link := _link(alert, head)) is not None:
         line += f"  {_slack_link(link, 'in the report')}"
     return [_mrkdwn(line), _plain_text(_summary(alert))]
@@ -257,13 +312,13 @@ def _plain_text(text: str) -> Json:
     """Return a block of any text: shown as it is."""
     return {
         "type": "section",
-        "text": {"type": "plain_text", "text": _escaped(text), "emoji": False},
+        "text": {"type": "plain_text", "text": escaped(text), "emoji": False},
     }
 
 
 def _slack_link(url: str, text: str) -> str:
-    escaped = url.replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
-    return f"<{_escaped(escaped)}|{text}>"
+    address = url.replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
+    return f"<{escaped(address)}|{text}>"
 
 
 # -- Teams -----------------------------------------------------------------------------------------
@@ -336,8 +391,8 @@ def _event(alert: Alert, head: Letterhead) -> Json:
     group = anomaly["group_id"]
     details = ("label", "started_at", "ended_at", "is_open")
     event["payload"] = {
-        "summary": _passed_on(f"{anomaly['kind']}: {_summary(alert)}")[:_SUMMARY],
-        "source": head.cluster if group is None else f"{head.cluster}/{_passed_on(group)}",
+        "summary": passed_on(f"{anomaly['kind']}: {_summary(alert)}")[:_SUMMARY],
+        "source": head.cluster if group is None else f"{head.cluster}/{passed_on(group)}",
         "severity": anomaly["severity"],
         "timestamp": _written(anomaly["started_at"]),
         "group": head.cluster,
@@ -345,17 +400,12 @@ def _event(alert: Alert, head: Letterhead) -> Json:
         "custom_details": {name: _written(anomaly[name]) for name in details},
     }
     if anomaly["subject"] is not None:
-        event["payload"]["component"] = _passed_on(anomaly["subject"])
+        event["payload"]["component"] = passed_on(anomaly["subject"])
     event["client"] = "groupledger"
     if (link := _link(alert, head)) is not None:
         event["client_url"] = link
         event["links"] = [{"href": link, "text": "The group in the report"}]
     return event
-
-
-def _passed_on(text: str) -> str:
-    """Write a text that others pass on to who knows whom: no mention or link of chat services."""
-    return one_line(text).replace("<", "\u2039").replace(">", "\u203a")
 
 
 # -- Alertmanager ----------------------------------------------------------------------------------
@@ -368,10 +418,8 @@ def _alertmanager(part: list[Alert], head: Letterhead) -> list[Message]:
 
 
 def _firings(alert: Alert, head: Letterhead) -> list[Json]:
-    """Return an anomaly as an alert; if it is worse now, the milder one, too, as resolved.
-
-    The labels identify an alert, and its severity is one of them.
-    """
+    """Return an anomaly as an alert; if it is worse now, the milder one, too, as resolved."""
+    # The labels identify an alert, and its severity is one of them.
     anomaly, now = alert.anomaly, head.now
     if alert.why == ENDED:
         ends = min(anomaly["ended_at"], now)
@@ -396,8 +444,8 @@ def _firing(alert: Alert, head: Letterhead, severity: str, ends: dt.datetime) ->
     more = {name: _written(anomaly[name]) for name in ("label", "started_at", "ended_at")}
     annotations = {"summary": _summary(alert), **more}
     firing: Json = {
-        "labels": {name: _passed_on(text) for name, text in labels.items() if text},
-        "annotations": {name: _passed_on(str(text)) for name, text in annotations.items() if text},
+        "labels": {name: passed_on(text) for name, text in labels.items() if text},
+        "annotations": {name: passed_on(str(text)) for name, text in annotations.items() if text},
         "startsAt": _written(min(anomaly["started_at"], ends)),  # else it is refused
         "endsAt": _written(ends),
     }
@@ -407,18 +455,11 @@ def _firing(alert: Alert, head: Letterhead, severity: str, ends: dt.datetime) ->
 
 
 class _Shape(NamedTuple):
-    """How a format is made, and what a message holds at most.
-
-    Attributes:
-        messages: makes the messages of a part.
-        most: alerts of a part.
-        room: what they may take up together, in the unit of `size`.
-        size: what one takes up.
-    """
+    """How a format is made, and what a part holds at most."""
 
     messages: Callable[[list[Alert], Letterhead], list[Message]]
-    most: int
-    room: int
+    most: int  # alerts
+    room: int  # what they may take up together, in the unit of `size`
     size: Callable[[Alert, Letterhead], int]
 
 

@@ -6,6 +6,7 @@ Times are epoch milliseconds, None where a table has none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -29,14 +30,27 @@ LISTED_FINDINGS = 20
 LISTED_ANOMALIES = 500
 """Anomalies on the front page."""
 
+SUMMED_UP_GROUPS = 12
+"""Groups in a summary."""
+
+LATE_ANOMALIES = 500
+"""Anomalies of a severity, of those of late, that a summary looks at."""
+
+
+class For(Flag):
+    """What facts are read for."""
+
+    PAGE = auto()
+    SUMMARY = auto()
+    HEALTH = auto()  # how groups are, without what the data cover
+    METRICS = auto()
+
 
 @dataclass(frozen=True)
 class Panel:
-    """What one chart of a group is drawn from.
+    """What one chart of a group is drawn from: columns, and so many of the newest rows.
 
-    Attributes:
-        columns: names of the columns, those of time among them.
-        most: rows a group, the newest; more would make the page large and the chart unreadable.
+    More would make the page large and the chart unreadable.
     """
 
     columns: tuple[str, ...]
@@ -109,9 +123,8 @@ class Quality:
     """What the data cover.
 
     Attributes:
-        records: records that ingest runs brought.
-        offsets: offsets that ingest runs account for.
-        partitions: partitions of the log with records.
+        offsets: how many ingest runs account for.
+        partitions: those of the log with records.
         holes: offsets without a record, by reason.
         quarantined: records that nobody could decode.
         quarantine: how many of them, by error; the most frequent errors.
@@ -161,23 +174,33 @@ def quoted(name: str) -> str:
     return "\\Q" + name.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
 
+@dataclass(frozen=True)
+class Log:
+    """The groups of a log that its history knows, and its times."""
+
+    groups: list[str]
+    first: int
+    newest: int  # record or sample of the lag
+    known_until: int  # so far nothing is missing
+
+
 @dataclass
 class Facts:
-    """All that the page tells.
+    """All that the page, a summary and metrics tell.
 
     Attributes:
-        chosen: what the page is narrowed to.
-        cluster: name of the cluster.
-        lakehouse: where its tables are.
-        made_at: when the page was made.
         as_of: time of the newest record, that everything is as of; None without any.
         groups: rows of gold.group_health, the worst first.
         group_count: how many there are, those that are left out too.
         anomalies: rows of gold.anomalies, the worst first.
         anomaly_count: how many the window has.
+        late: rows of gold.anomalies that are open or ended in the last day, but for those that only
+            inform: by severity, the newest first.
+        late_counts: how many there are by severity, those that are left out too.
+        open_counts: how many anomalies have not ended, by kind and severity.
+        lags: how far every group is behind; none but for metrics.
         step_ms: how long one bar of `rebalances` is.
         rebalances: how many began when: group_id, at, rebalances.
-        quality: what the data cover.
         shown: groups in detail, the worst first.
     """
 
@@ -190,6 +213,10 @@ class Facts:
     group_count: int = 0
     anomalies: pa.Table = field(default_factory=lambda: NO_ROWS)
     anomaly_count: int = 0
+    late: list[Row] = field(default_factory=list)
+    late_counts: dict[str, int] = field(default_factory=dict)
+    open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    lags: list[Row] = field(default_factory=list)
     step_ms: int = 3_600_000
     rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)

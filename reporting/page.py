@@ -45,34 +45,19 @@ _IN_HTML = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What every page has, whatever its rows.
-
-    Attributes:
-        libraries: code that draws charts.
-        charts: the description of each chart, by name.
-    """
+    """What every page has, whatever its rows: code that draws charts, and their descriptions."""
 
     libraries: str
     charts: dict[str, Spec]
 
 
 def ingredients(libraries: str | None = None) -> Ingredients:
-    """Return what every page has, which needs no rows.
-
-    Args:
-        libraries: what `reporting.charts.javascript` gives, if it is known.
-    """
+    """Return what every page has; `libraries` is what `javascript` gives, if it is known."""
     return Ingredients(_inlined(javascript() if libraries is None else libraries), charts())
 
 
 def page(facts: Facts, parts: Ingredients | None = None, made_of: str = "") -> str:
-    """Return the page as HTML.
-
-    Args:
-        facts: what it tells.
-        parts: what every page has.
-        made_of: a mark of what it was made of, for its `<head>`.
-    """
+    """Return the page as HTML; `made_of` is a mark of what it was made of, for its `<head>`."""
     parts = parts or ingredients()
     code, style = _text("report.js"), _text("report.css")
     policy = (
@@ -100,11 +85,9 @@ def embedded(value: Any) -> str:  # noqa: ANN401 - anything that JSON can hold
 
 
 def packed(rows: pa.Table, columns: Iterable[str]) -> dict[str, Any]:
-    """Write columns of rows down: texts once, large numbers as what they exceed the least by.
+    """Write columns down: texts once, large numbers as what they exceed the least by.
 
-    Args:
-        rows: the rows, times as epoch milliseconds.
-        columns: names of columns; None stands for one without any value.
+    None stands for a column without any value.
     """
     held = set(rows.schema.names)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -12,22 +13,27 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.tables import OPEN_ROWS
 from reporting.model import (
     DAY_MS,
     EVERYTHING,
+    LATE_ANOMALIES,
     LISTED_ANOMALIES,
     LISTED_FINDINGS,
     LISTED_GROUPS,
     PANELS,
     SHOWN_GROUPS,
+    SUMMED_UP_GROUPS,
     WINDOW_MS,
     Facts,
+    For,
     Group,
+    Log,
     Quality,
     Selection,
 )
 from schemas.columns import in_millis
-from schemas.gold import SEVERITIES, STATUSES
+from schemas.gold import INFO, SEVERITIES, STATUSES
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,
@@ -48,11 +54,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.window import WindowSpec
 
+    from lakehouse.runs import LedgerRow
     from lakehouse.tables import Lakehouse
+    from reporting.model import Row
     from schemas.tables import TableSpec
 
 _BARS = 170  # a week has 168 hours
-_MINUTE_MS = 60_000
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _REASONS = ("compacted", "truncated", "not read")
@@ -61,47 +68,67 @@ _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
 
-def read_facts(lakehouse: Lakehouse, made_at: int, chosen: Selection = EVERYTHING) -> Facts:
-    """Read what the page shows; how many rows that is does not grow with the number of groups."""
+def read_facts(
+    lakehouse: Lakehouse, made_at: int, chosen: Selection = EVERYTHING, readers: For = For.PAGE
+) -> Facts:
+    """Read what the readers tell, each table once.
+
+    How many rows that is does not grow with the number of groups, unless metrics have all of them.
+    """
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen)
-    failed, worst = _failed(lakehouse, made_at - WINDOW_MS), worst_groups(lakehouse, chosen=chosen)
-    found = ask({**quality_of(lakehouse), "findings": failed, "groups": worst})
-    facts.quality = quality(found)
-    validated = lakehouse.runs.last("validate")
-    if validated is not None:
-        facts.quality.last_validation_at = int(validated.at.timestamp() * 1000)
-    facts.quality.findings = found["findings"].drop_columns(["rank"]).to_pylist()
-    facts.groups, facts.group_count = _counted(found["groups"])
-    if not facts.group_count:
-        return facts
-    facts.as_of = facts.groups["as_of"][0].as_py()
-    facts.shown = [Group(name) for name in facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()]
-    if chosen.since is None:
-        until = facts.as_of if chosen.until is None else chosen.until
-        facts.chosen = replace(chosen, since=until - WINDOW_MS)
-    _read_window(lakehouse, facts)
+    last = lakehouse.runs.last("anomalies")
+    as_of = None if last is None else last.details["as_of"]
+    late_from = None if as_of is None else as_of - DAY_MS
+
+    def of_late() -> dict[str, DataFrame]:
+        late, others = Selection(since=late_from), readers & ~For.PAGE
+        return {"anomalies": _anomalies(lakehouse, [], late, late_from, others)}
+
+    is_page = For.PAGE in readers
+    most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
+    every_group = worst_groups(lakehouse, None if For.METRICS in readers else most, chosen)
+    questions = {"groups": every_group, **({} if is_page else of_late())}
+    if readers & (For.PAGE | For.SUMMARY):
+        questions |= _quality_asked(lakehouse)
+    if is_page:
+        questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
+    found = ask(questions)
+    groups, facts.group_count = _counted(found["groups"])
+    facts.groups = groups.slice(0, most)
+    if facts.group_count:
+        facts.as_of = groups["as_of"][0].as_py()
+    if For.METRICS in readers:
+        facts.lags = groups.select(["group_id", "total_lag", "total_lag_is_bound"]).to_pylist()
+    if "log" in found:
+        facts.quality = _quality(found, lakehouse.runs.last("validate"))
+    if is_page and facts.group_count:
+        _read_window(lakehouse, facts, late_from, readers)
+    elif readers != For.PAGE:
+        _tell_anomalies(facts, (ask(of_late()) if is_page else found)["anomalies"])
     return facts
 
 
-def _read_window(lakehouse: Lakehouse, facts: Facts) -> None:
-    names, chosen = [group.group_id for group in facts.shown], facts.chosen
+def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, readers: For) -> None:
+    names = facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()
+    facts.shown = [Group(name) for name in names]
+    if facts.chosen.since is None:
+        until = facts.as_of if facts.chosen.until is None else facts.chosen.until
+        facts.chosen = replace(facts.chosen, since=(until or 0) - WINDOW_MS)
+    chosen = facts.chosen
     found = ask(
         {
-            "anomalies": _first_anomalies(lakehouse, chosen),
-            "anomaly_counts": _anomaly_counts(lakehouse, names, chosen),
+            "anomalies": _anomalies(lakehouse, names, chosen, late_from, readers),
             "rebalances": _rebalances(lakehouse, names, chosen),
             **{panel: _panel(lakehouse, panel, names, chosen) for panel in PANELS},
         }
     )
-    facts.anomalies, facts.anomaly_count = _counted(found["anomalies"])
+    _tell_anomalies(facts, found["anomalies"])
     bars = found["rebalances"]
     if bars.num_rows:
         facts.step_ms = bars["step_ms"][0].as_py()
         order = [("at", "ascending"), ("group_id", "ascending")]
         facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
     groups = {group.group_id: group for group in facts.shown}
-    for of_group in found["anomaly_counts"].to_pylist():
-        groups[of_group["group_id"]].counts["anomalies"] = of_group["count"]
     for panel in PANELS:
         rows = found[panel].sort_by([("group_id", "ascending"), ("rank", "descending")])
         start = 0
@@ -112,18 +139,33 @@ def _read_window(lakehouse: Lakehouse, facts: Facts) -> None:
             start += held
 
 
+def _tell_anomalies(facts: Facts, rows: pa.Table) -> None:
+    """Put anomalies, and how many there are, to where each belongs."""
+    groups = {group.group_id: group.counts for group in facts.shown}
+    late, not_ended = Counter[str](), Counter[tuple[str, str]]()
+    for cell in rows.filter(pc.equal(rows["place"], 1)).to_pylist():
+        number, severity = cell["in_cell"], cell["severity"]
+        facts.anomaly_count += number
+        if cell["named"] is not None:
+            counts = groups[cell["named"]]
+            counts["anomalies"] = counts.get("anomalies", 0) + number
+        late[severity] += number if cell["is_late"] else 0
+        not_ended[cell["kind"], severity] += number if cell["is_open"] else 0
+    facts.late_counts, facts.open_counts = dict(+late), dict(sorted((+not_ended).items()))
+    facts.late = rows.filter(rows["is_told"]).to_pylist()
+    facts.late.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), row["late_rank"]))
+    if facts.shown:
+        listed = rows.filter(pc.less_equal(rows["rank"], LISTED_ANOMALIES)).sort_by("rank")
+        facts.anomalies = listed.select(_ANOMALY)
+
+
 # -- asking ----------------------------------------------------------------------------------------
 
 
 def ask(questions: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Have Spark answer some questions in one job, whose stages run side by side.
+    """Have Spark answer questions of few rows each in one job, whose stages run side by side.
 
-    Args:
-        questions: few rows each, by name.
-
-    Returns:
-        The rows by name, times as epoch milliseconds; texts that are longer than the page can show
-        are cut.
+    Times become epoch milliseconds; texts that are longer than the page can show are cut.
     """
     parts = [
         rows.select(F.lit(name).alias("question"), _row(rows).alias(name))
@@ -160,19 +202,21 @@ def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
     return rows.sort_by("rank").drop_columns(["rank", "row_count"]), count
 
 
-def _first(rows: DataFrame, order: Sequence[Column], most: int) -> DataFrame:
-    """Take the first rows in an order; `row_count` tells how many there are of all."""
-    placed = rows.withColumns(
-        {
-            "rank": F.row_number().over(Window.orderBy(*order)),
-            "row_count": F.count("*").over(_every_row()),
-        }
+def _first(rows: DataFrame, order: Sequence[Column], most: int | None) -> DataFrame:
+    """Take the first rows in an order, or all; `row_count` tells how many there are of all."""
+    placed = _placed(rows, Window.orderBy(*order))
+    return placed if most is None else placed.where(F.col("rank") <= most)
+
+
+def _placed(rows: DataFrame, window: WindowSpec) -> DataFrame:
+    return rows.withColumns(
+        {"rank": F.row_number().over(window), "row_count": F.count("*").over(_whole(window))}
     )
-    return placed.where(F.col("rank") <= most)
 
 
-def _every_row() -> WindowSpec:
-    return Window.partitionBy()
+def _whole(window: WindowSpec) -> WindowSpec:
+    """Return a window over all rows of a partition: in the order of another, it costs no sort."""
+    return window.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
 
 
 def _index_among(column: str, values: Sequence[str]) -> Column:
@@ -189,8 +233,8 @@ def time_at(millis: int) -> Column:
 # -- the log, and what was expected of it ----------------------------------------------------------
 
 
-def quality_of(lakehouse: Lakehouse) -> dict[str, DataFrame]:
-    """Return the questions that `quality` has to have answered."""
+def _quality_asked(lakehouse: Lakehouse) -> dict[str, DataFrame]:
+    """Return the questions that `_quality` has to have answered."""
     missing = {
         reason: F.expr(
             f"aggregate(filter(holes, hole -> hole.reason = '{reason}'), 0L,"
@@ -216,16 +260,17 @@ def quality_of(lakehouse: Lakehouse) -> dict[str, DataFrame]:
         *(F.sum(reason).alias(reason) for reason in missing),
     )
     refused = lakehouse.read(QUARANTINE).groupBy("error").agg(F.count("*").alias("records"))
-    all_refused = refused.withColumn("quarantined", F.sum("records").over(_every_row()))
+    all_refused = refused.withColumn("quarantined", F.sum("records").over(Window.partitionBy()))
     often = (F.desc("records"), F.asc("error"))
     return {"log": log, "quarantine": all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)}
 
 
-def quality(found: Mapping[str, pa.Table]) -> Quality:
-    """Return what the data cover, but for what validate found."""
+def _quality(found: Mapping[str, pa.Table], validated: LedgerRow | None) -> Quality:
+    """Return what the data cover, and what validate found."""
     (log,) = found["log"].to_pylist()
     often = found["quarantine"].sort_by([("records", "descending"), ("error", "ascending")])
     refused = often.to_pylist()
+    failed = found["findings"].drop_columns(["rank"]).to_pylist() if "findings" in found else []
     return Quality(
         records=log["records"] or 0,
         offsets=log["offsets"] or 0,
@@ -234,6 +279,8 @@ def quality(found: Mapping[str, pa.Table]) -> Quality:
         quarantined=refused[0]["quarantined"] if refused else 0,
         quarantine={row["error"]: row["records"] for row in refused},
         last_ingest_at=log["last_ingest_at"],
+        last_validation_at=None if validated is None else int(validated.at.timestamp() * 1000),
+        findings=failed,
     )
 
 
@@ -253,7 +300,7 @@ def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
 
 
 def worst_groups(
-    lakehouse: Lakehouse, most: int = LISTED_GROUPS, chosen: Selection = EVERYTHING
+    lakehouse: Lakehouse, most: int | None, chosen: Selection = EVERYTHING
 ) -> DataFrame:
     """Ask how groups are; `rank` is the order, the worst first, `row_count` how many there are."""
     columns = [column.name for column in GROUP_HEALTH.of_cluster]
@@ -283,22 +330,49 @@ def anomalies_of(lakehouse: Lakehouse, chosen: Selection) -> DataFrame:
     return touching(_of(lakehouse, ANOMALIES, chosen), "started_at", end, chosen)
 
 
-def _anomaly_counts(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
-    """Ask how many anomalies groups have, those that are left out too."""
-    of_groups = anomalies_of(lakehouse, chosen).where(F.col("group_id").isin(*names))
-    return of_groups.groupBy("group_id").agg(F.count("*").alias("count"))
+_ANOMALY = [
+    *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
+    *("is_open", "label", "summary", "evidence", "thresholds"),
+    *("first_record_partition", "first_record_offset"),
+    *("last_record_partition", "last_record_offset"),
+]
+# What anomalies are counted by.
+_CELL = ("named", "kind", "severity", "is_open", "is_late")
 
 
-def _first_anomalies(lakehouse: Lakehouse, chosen: Selection) -> DataFrame:
-    columns = (
-        *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
-        *("is_open", "label", "summary", "evidence", "thresholds"),
-        *("first_record_partition", "first_record_offset"),
-        *("last_record_partition", "last_record_offset"),
+def _anomalies(
+    lakehouse: Lakehouse,
+    names: Sequence[str],
+    chosen: Selection,
+    late_from: int | None,
+    readers: For,
+) -> DataFrame:
+    """Ask for the anomalies to list, for those of late, and how many there are, all in one pass."""
+    is_late = F.lit(False)  # noqa: FBT003 - a column's value
+    if late_from is not None:
+        is_late = F.col("is_open") | (F.col("ended_at") >= time_at(late_from))
+    named = F.when(F.col("group_id").isin(*names), F.col("group_id"))
+    found = anomalies_of(lakehouse, chosen).select(
+        *_ANOMALY, named.alias("named"), is_late.alias("is_late")
     )
-    found = anomalies_of(lakehouse, chosen).select(*columns)
-    worst = (F.desc("is_open"), F.desc(_index_among("severity", SEVERITIES)), F.desc("started_at"))
-    return _first(found, (*worst, F.asc("anomaly_id")), LISTED_ANOMALIES)
+    severity = F.desc(_index_among("severity", SEVERITIES))
+    worst = Window.orderBy(F.desc("is_open"), severity, F.desc("started_at"), "anomaly_id")
+    newest = Window.partitionBy("severity", "is_late").orderBy(F.desc("ended_at"), "anomaly_id")
+    # A row whose `place` is 1 stands for all that are counted with it.
+    cell = Window.partitionBy(*_CELL).orderBy("anomaly_id")
+    # The windows are of different rows: in a single partition none has them exchanged again.
+    placed = found.repartition(1).withColumns(
+        {
+            "rank": F.row_number().over(worst),
+            "late_rank": F.row_number().over(newest),
+            "place": F.row_number().over(cell),
+            "in_cell": F.count("*").over(_whole(cell)),
+        }
+    )
+    is_few = (F.col("severity") != INFO) & (F.col("late_rank") <= LATE_ANOMALIES)
+    is_told = F.col("is_late") & is_few & F.lit(readers != For.PAGE)
+    is_listed = (F.col("rank") <= LISTED_ANOMALIES) & F.lit(For.PAGE in readers)
+    return placed.withColumn("is_told", is_told).where(is_listed | is_told | (F.col("place") == 1))
 
 
 def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
@@ -312,7 +386,7 @@ def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -
     seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
         F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
     )
-    span = F.max("last").over(_every_row()) - F.min("first").over(_every_row())
+    span = F.max("last").over(Window.partitionBy()) - F.min("first").over(Window.partitionBy())
     fits = [F.when(span <= step * 1000 * _BARS, step * 1000) for step in _STEPS_MS]
     stepped = seconds.withColumn("step_ms", F.coalesce(*fits, F.lit(DAY_MS)))
     bar = F.expr("second * 1000 div step_ms * step_ms").alias("at")
@@ -345,42 +419,21 @@ _MADE_OF = {
 
 
 def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selection) -> DataFrame:
-    """Ask for the newest rows of groups, and how many there are of each group.
-
-    The `rank` of the newest row of a group is 1; rows that began at once are ordered by all else.
-    A week may have millions of rows: all are counted by the minute, and only those of a group's
-    last minutes are read whole and put in order.
-    """
+    """Ask for the newest rows of groups, and how many there are of each group."""
     spec, begin, end = _SOURCES[panel]
     of_groups = lakehouse.read(spec).where(F.col("group_id").isin(*names))
     held = touching(of_groups, begin, F.col(end), chosen)
     if panel == "lag":
         held = _samples(held)
-    made_of, most = _MADE_OF.get(panel, {}), PANELS[panel].most
+    made_of = _MADE_OF.get(panel, {})
     columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
-    at, of_group = F.coalesce(F.unix_millis(begin), F.lit(-1)), Window.partitionBy("group_id")
-    last_minutes = (
-        held.groupBy("group_id", F.floor(at / _MINUTE_MS).alias("minute"))
-        .agg(F.count("*").alias("rows"))
-        .withColumn("reached", F.sum("rows").over(of_group.orderBy(F.desc("minute"))))
-        .groupBy("group_id")
-        .agg(
-            F.sum("rows").alias("row_count"),
-            F.coalesce(
-                F.max(F.when(F.col("reached") >= most, F.col("minute"))), F.min("minute")
-            ).alias("first_minute"),
-        )
-    )
     rows = held.select("group_id", *columns)
-    few = rows.join(F.broadcast(last_minutes), "group_id").where(
-        at >= F.col("first_minute") * _MINUTE_MS
-    )
-    by_time = sorted(rows.drop("group_id").schema, key=lambda f: f.dataType != T.TimestampType())
+    # Rows that began at once are ordered by all else.
+    by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
+    at = F.coalesce(F.unix_millis(begin), F.lit(-1))
     order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
-    placed = few.drop("first_minute").withColumn(
-        "rank", F.row_number().over(of_group.orderBy(*order))
-    )
-    return placed.where(F.col("rank") <= most)
+    placed = _placed(rows, Window.partitionBy("group_id").orderBy(*order))
+    return placed.where(F.col("rank") <= PANELS[panel].most)
 
 
 def _samples(lag: DataFrame) -> DataFrame:
@@ -394,3 +447,81 @@ def _samples(lag: DataFrame) -> DataFrame:
         F.get(statuses, (worst - 1).cast("int")).alias("status"),
         F.count("*").alias("partitions"),
     )
+
+
+# -- one group -------------------------------------------------------------------------------------
+
+_IS_LIVE = "coalesce(source, 'kafka') != 'parquet'"
+
+
+def log_of(lakehouse: Lakehouse) -> Log:
+    """Read which groups a log has, and of which time."""
+    states = lakehouse.read(GROUP_STATES)
+    found = ask(
+        {
+            "states": states.agg(F.min("started_at").alias("first"), F.max("record_timestamp")),
+            "groups": states.where(OPEN_ROWS).select("group_id").distinct(),
+            "health": lakehouse.read(GROUP_HEALTH).agg(F.max("as_of")),
+            "lag": lakehouse.read(LAG).agg(F.max("sampled_at")),
+            # Nobody knows what came after the newest record of a file.
+            "coverage": lakehouse.read(COVERAGE).where(_IS_LIVE).agg(F.max("observed_at")),
+        }
+    )
+    groups = found.pop("groups")["group_id"].to_pylist()
+    times = {name: list(rows.to_pylist()[0].values()) for name, rows in found.items()}
+    newest = max(times["states"][1] or 0, times["health"][0] or 0, times["lag"][0] or 0)
+    known_until = max(newest, times["coverage"][0] or 0)
+    return Log(groups, times["states"][0] or 0, newest, known_until)
+
+
+def rows_of_group(
+    lakehouse: Lakehouse, group: str, partition: str | None, since: int, until: int
+) -> dict[str, list[Row]]:
+    """Read the group's rows that touch a window, times in epoch milliseconds."""
+
+    def touched(rows: DataFrame, start: str, end: str) -> DataFrame:
+        goes_on = F.col(end).isNull() | (F.col(end) > time_at(since))
+        return rows.where((F.col(start) < time_at(until)) & goes_on)
+
+    def of(table: TableSpec) -> DataFrame:
+        return lakehouse.read(table).where(F.col("group_id") == group)
+
+    owners, hours = of(PARTITION_OWNERS), of(OFFSET_PROGRESS)
+    lag = of(LAG).where(F.col("sampled_at").between(time_at(since), time_at(until)))
+    if partition is not None:
+        owners, hours, lag = (_of_partition(rows, partition) for rows in (owners, hours, lag))
+    doubted = of(MEMBER_SESSIONS).where("known_until IS NOT NULL")
+    # A classic generation is recorded when it ends, another when it begins.
+    ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
+    until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
+    begun = of(GROUP_GENERATIONS).withColumn("until", until_of)
+    answers = ask(
+        {
+            "states": touched(of(GROUP_STATES), "started_at", "ended_at"),
+            "generations": touched(begun, "join_started_at", "until").select(
+                *(c for c in begun.columns if not c.startswith("members_") and c != "until")
+            ),
+            "owners": touched(owners, "valid_from", "valid_to"),
+            "members": touched(doubted, "joined_at", "left_at"),
+            # An hour may have nothing but deletions, which are no commits.
+            "offsets": hours.where(
+                (F.coalesce("first_commit_at", "record_timestamp") < time_at(until))
+                & (F.greatest("last_commit_at", "record_timestamp") >= time_at(since))
+            ),
+            "anomalies": touched(of(ANOMALIES), "started_at", "ended_at"),
+            "lag": lag.groupBy("sampled_at", "group_status").agg(
+                F.sum("lag").alias("lag"),
+                F.count("lag").alias("partitions"),
+                F.bool_or("lag_is_bound").alias("is_bound"),
+            ),
+        }
+    )
+    found: dict[str, list[Row]] = {name: rows.to_pylist() for name, rows in answers.items()}
+    found["states"].sort(key=lambda row: row["sequence"])
+    return found
+
+
+def _of_partition(rows: DataFrame, partition: str) -> DataFrame:
+    topic, _, number = partition.rpartition(":")
+    named = F.coalesce("topic", "topic_id") if "topic_id" in rows.columns else F.col("topic")
+    return rows.where((named == topic) & (F.col("topic_partition") == int(number)))

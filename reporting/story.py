@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import difflib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reporting.text import count, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from reporting.model import Log
 
     Row = Mapping[str, Any]
 
@@ -22,17 +27,10 @@ MARKS = {
 }
 """How a state is drawn; a moment of which nothing is known is a question mark."""
 UNKNOWN = "?"
+_NAMED = 5
+_HOUR_MS = 3_600_000
 # A column of the band that holds several states shows the one that matters most to a reader.
 _RANK = {mark: rank for rank, mark in enumerate([" ", "·", "█", "░", "▒"])}
-
-# Milliseconds, unit and decimal places.
-_UNITS = (
-    (86_400_000, "d", 1),
-    (3_600_000, "h", 1),
-    (60_000, "min", 1),
-    (1_000, "s", 1),
-    (1, "ms", 0),
-)
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,83 @@ class Event:
     text: str
     record: tuple[int, int] | None
     is_exact: bool = True
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a group did in a window: what happened, in the order of time, and the rows as read."""
+
+    group: str
+    since: int
+    until: int
+    events: list[Event]
+    found: Mapping[str, Sequence[Row]]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the story for programs."""
+        said = [(asdict(event), event.record or (None, None)) for event in self.events]
+        events = [
+            {name: told[name] for name in ("at", "is_exact", "kind", "text")}
+            | {"record_partition": partition, "record_offset": offset}
+            for told, (partition, offset) in said
+        ]
+        window = {"group_id": self.group, "since": self.since, "until": self.until}
+        shown = {name: self.found[name] for name in ("states", "owners", "offsets")}
+        return {**window, "events": events, **shown}
+
+
+def window(log: Log, since: int | None, until: int | None) -> tuple[int, int]:
+    """Return start and end of a window: if nothing else is said, the last hour of a log."""
+    until = log.newest + 1 if until is None else until
+    return until - _HOUR_MS if since is None else since, until
+
+
+def near(log: Log, group: str) -> list[str]:
+    """Return the groups of a log that may be meant by a name that is none."""
+    return difflib.get_close_matches(group, log.groups, _NAMED, 0.4) or sorted(log.groups)[:_NAMED]
+
+
+class Owned(NamedTuple):
+    """A partition and its owner, within the window; an owner of None is not known."""
+
+    partition: str
+    owner: str | None
+    since: int
+    until: int | None
+    is_doubted: bool  # behind `until` records are missing
+
+
+def owned(story: Story) -> list[Owned]:
+    """Return who owned what, by partition and time."""
+    named = [(r["topic"] or r["topic_id"], r["topic_partition"], r) for r in story.found["owners"]]
+    found = []
+    for topic, number, row in sorted(named, key=lambda n: (*n[:2], n[2]["valid_from"])):
+        begins, ends = max(row["valid_from"], story.since), row["valid_to"]
+        host = f" at {row['client_host']}" if row["client_host"] else ""
+        owner: str | None = f"{row['client_id'] or row['member_id']}{host}"
+        is_doubted = is_unknown(row, "valid_to", story.since, story.until)
+        if is_doubted:
+            ends = row["known_until"]
+            owner = owner if ends >= begins else None
+        elif ends is not None and ends >= story.until:
+            ends = None
+        found.append(Owned(f"{topic}:{number}", owner, begins, ends, is_doubted))
+    return found
+
+
+def committed(story: Story) -> list[tuple[str, int | None, int | None, int]]:
+    """Return each partition with its first and last committed offset, and how many commits."""
+    by_partition: dict[tuple[str, int], list[Row]] = {}
+    hours = story.found["offsets"]
+    for row in sorted(hours, key=lambda r: r["record_timestamp"] or r["first_commit_at"] or 0):
+        by_partition.setdefault((row["topic"], row["topic_partition"]), []).append(row)
+    found = []
+    for (topic, number), rows in sorted(by_partition.items()):
+        offsets = (row["first_committed_offset"] for row in rows)
+        first = next((offset for offset in offsets if offset is not None), None)
+        commits = sum(row["commits"] for row in rows)
+        found.append((f"{topic}:{number}", first, rows[-1]["last_committed_offset"], commits))
+    return found
 
 
 def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[Event]:
@@ -92,19 +167,8 @@ def band(states: Iterable[Row], since: int, until: int, width: int) -> str:
     return "".join(parts)
 
 
-def duration(milliseconds: float) -> str:
-    """Write a duration: `5 ms`, `5.9 s`, `12 min`, `3 h`."""
-    size, unit, places = next((u for u in _UNITS if milliseconds >= u[0]), _UNITS[-1])
-    return f"{milliseconds / size:.{places}f}".removesuffix(".0") + f" {unit}"
-
-
 # What may have begun before the window, and goes on in it.
 _LASTING = ("info", "warning", "critical", "rebalance", "unknown")
-_NAMED = 5
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _record(row: Row) -> tuple[int, int] | None:
@@ -135,15 +199,15 @@ def _sentence(row: Row) -> str:
         for name, column in (("join", "join_ms"), ("assignment", "sync_ms"))
         if row[column] is not None
     ]
-    after = [_many(row["member_count"] or 0, "member")]
+    after = [count(row["member_count"] or 0, "member")]
     if row["leader_client_id"] is not None:
         after.append(f"leader {row['leader_client_id']}")
     if row["moved_partitions"]:
-        after.append(f"{_many(row['moved_partitions'], 'partition')} moved")
+        after.append(f"{count(row['moved_partitions'], 'partition')} moved")
     first = f"Rebalance to {word} {row['generation']}: {why}."
     # Where an offset is missing, a record may be compacted away.
     if row["aborted_generations"] and row["aborted_evidence"] == "complete":
-        first += f" {_many(row['aborted_generations'], 'attempt')} before it had been aborted."
+        first += f" {count(row['aborted_generations'], 'attempt')} before it had been aborted."
     rest = ", ".join([*took, *after])
     return f"{first} {rest[:1].upper()}{rest[1:]}."
 
@@ -179,9 +243,9 @@ def _lag(samples: Iterable[Row]) -> Iterator[Event]:
             yield Event(row["sampled_at"], "lag", text, None)
             continue
         status = f", status {row['group_status']}" if row["group_status"] else ""
-        of = _many(row["partitions"], "partition")
+        of = count(row["partitions"], "partition")
         most = "at most " if row.get("is_bound") else ""
-        text = f"Lag {most}{_many(row['lag'], 'record')} in {of}{status}."
+        text = f"Lag {most}{count(row['lag'], 'record')} in {of}{status}."
         yield Event(row["sampled_at"], "lag", text, None)
 
 
@@ -208,7 +272,7 @@ def _unknown(
         how_long = f"for up to {duration(max(known) - at)}" if known == ends else "and so still"
         partitions = {(row["topic"] or row["topic_id"], row["topic_partition"]) for row in owned}
         what = [f"whether {_named(stays)} stayed"] if stays else []
-        what += [f"who owned {_many(len(partitions), 'partition')}"] if partitions else []
+        what += [f"who owned {count(len(partitions), 'partition')}"] if partitions else []
         text = f"Not known from here on, {how_long} (records are missing): {', and '.join(what)}."
         yield Event(at, "unknown", text, None)
 
@@ -217,4 +281,4 @@ def _named(members: Sequence[Row]) -> str:
     """Name some members: `3 members (a, b)`."""
     names = sorted({r["group_instance_id"] or r["client_id"] or r["member_id"] for r in members})
     more = ["…"] if len(names) > _NAMED else []
-    return f"{_many(len(members), 'member')} ({', '.join([*names[:_NAMED], *more])})"
+    return f"{count(len(members), 'member')} ({', '.join([*names[:_NAMED], *more])})"

@@ -37,10 +37,10 @@ from jobs.runtime.findings import (
     warn,
 )
 from jobs.runtime.options import local_path
-from jobs.runtime.sql import printable
 from lakehouse import files
 from lakehouse.runs import formats
 from lakehouse.tables import Lakehouse
+from reporting.text import printable
 from schemas.tables import FORMAT_VERSION, RECORDS
 from sources import parquet
 

@@ -10,14 +10,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich import box
-from rich.table import Table
-
 from lakehouse import upkeep
 from lakehouse.runs import RunId
+from reporting.screen import titled
 from schemas.tables import LAG, RESULTS, all_tables
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from jobs.runtime.run import Run
     from lakehouse.upkeep import Stored
     from schemas.tables import TableSpec
@@ -118,12 +118,7 @@ def _keep(run: Run, spec: TableSpec, before_ms: int, vacuumed_ms: int | None) ->
 
 
 def _table(kept: list[Kept]) -> Table:
-    table = Table(
-        title="Files of the newest version",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    table = titled("Files of the newest version")
     table.add_column("table", no_wrap=True)
     for name in ("files", "after", "MiB", "after"):
         table.add_column(name, justify="right", no_wrap=True)

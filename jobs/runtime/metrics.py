@@ -14,18 +14,15 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.registry import Collector
-from pyspark.sql import functions as F
 
-from reporting.read import ask
 from schemas.errors import GroupledgerError
-from schemas.tables import ANOMALIES, GROUP_HEALTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from jobs.runtime.options import Options
     from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
+    from reporting.model import Facts
 
 _OURS = "groupledger_"
 _OF_RUN = f"{_OURS}run_"
@@ -53,13 +50,13 @@ class _Families(Collector):
         return self._families
 
 
-def write_groups(run: Run) -> None:
+def write_groups(run: Run, facts: Facts) -> None:
     """Write the figures of the groups, if a file is named, and leave those of the run for later."""
     path = run.options.metrics
     if path is not None:
         with run.step("writing metrics"):
             _kept(path)  # refuses to replace something else
-            _write(path, _of_groups(run.lakehouse, run.options.cluster))
+            _write(path, _of_groups(facts, run.options.cluster))
 
 
 def write_run(
@@ -71,24 +68,17 @@ def write_run(
 ) -> None:
     """Write what a run was like, beside the figures of the groups that are there.
 
-    Args:
-        path: the file.
-        options: the cluster and the job.
-        status: the exit status.
-        seconds: how long each step took.
-        summary: figures of the run, by name.
-
     Raises:
         MetricsError: the file cannot be written, or holds something else.
     """
-    of_run = {"cluster": options.cluster, "job": options.job}
-    steps = [{**of_run, "step": step} for step in seconds]
+    of = {"cluster": options.cluster, "job": options.job}
+    steps = [({**of, "step": step}, spent) for step, spent in seconds.items()]
     families = [
-        _gauge(_OF_RUN + "status", "exit status of the last run", [of_run], [status]),
-        _gauge(_OF_RUN + "end_seconds", "when the last run ended", [of_run], [time.time()]),
-        _gauge(_OF_RUN + "step_seconds", "how long a step took", steps, list(seconds.values())),
+        _gauge(_OF_RUN + "status", "exit status of the last run", (of, status)),
+        _gauge(_OF_RUN + "end_seconds", "when the last run ended", (of, time.time())),
+        _gauge(_OF_RUN + "step_seconds", "how long a step took", *steps),
         *(
-            _gauge(_OF_RUN + name, about, [of_run], [summary[name]])
+            _gauge(_OF_RUN + name, about, (of, summary[name]))
             for name, about in _COUNTED.items()
             if name in summary
         ),
@@ -96,52 +86,31 @@ def write_run(
     _write(path, [*_kept(path), *families])
 
 
-def _of_groups(lakehouse: Lakehouse, cluster: str) -> list[Metric]:
-    """Ask how the groups are, and what is wrong, in one Spark job."""
-    health = lakehouse.read(GROUP_HEALTH)
-    questions = {
-        "groups": health.select("group_id", "total_lag", "total_lag_is_bound"),
-        "anomalies": lakehouse.read(ANOMALIES)
-        .where("is_open")
-        .groupBy("kind", "severity")
-        .agg(F.count("*").alias("number")),
-    }
-    found = {name: rows.to_pylist() for name, rows in ask(questions).items()}
-    of_cluster = {"cluster": cluster}
+def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
+    of = {"cluster": cluster}
     # What a group is behind at most, it may not be behind at all.
     behind = [
-        row
-        for row in found["groups"]
+        ({**of, "group": row["group_id"]}, row["total_lag"])
+        for row in facts.lags
         if row["total_lag"] is not None and not row["total_lag_is_bound"]
     ]
-    named = [{**of_cluster, "group": row["group_id"]} for row in behind]
-    kinds = [
-        {**of_cluster, "kind": r["kind"], "severity": r["severity"]} for r in found["anomalies"]
+    not_ended = [
+        ({**of, "kind": kind, "severity": severity}, number)
+        for (kind, severity), number in facts.open_counts.items()
     ]
+    about_lag = "records that a group is behind, of all its partitions, at the last sample"
+    about_anomalies = "anomalies that had not ended at the last run"
     return [
-        _gauge("groupledger_groups", "groups that are known", [of_cluster], [len(found["groups"])]),
-        _gauge(
-            "groupledger_group_lag",
-            "records that a group is behind, of all its partitions, at the last sample",
-            named,
-            [row["total_lag"] for row in behind],
-        ),
-        _gauge(
-            "groupledger_open_anomalies",
-            "anomalies that had not ended at the last run",
-            kinds,
-            [row["number"] for row in found["anomalies"]],
-        ),
+        _gauge(_OURS + "groups", "groups that are known", (of, facts.group_count)),
+        _gauge(_OURS + "group_lag", about_lag, *behind),
+        _gauge(_OURS + "open_anomalies", about_anomalies, *not_ended),
     ]
 
 
-def _gauge(
-    name: str, about: str, labels: Sequence[Mapping[str, str]], values: Sequence[float]
-) -> Metric:
-    names = list(labels[0]) if labels else []
-    family = GaugeMetricFamily(name, about, labels=names)
-    for of_value, value in zip(labels, values, strict=True):
-        family.add_metric([of_value[label] for label in names], value)
+def _gauge(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=list(samples[0][0]) if samples else [])
+    for labels, value in samples:
+        family.add_metric(list(labels.values()), value)
     return family
 
 

@@ -20,27 +20,26 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from detectors.health import index_among
 from lakehouse.runs import RunId
 from reporting.alerts import (
     AGAIN,
     ALERTMANAGER,
     ENDED,
     NEW,
+    POSTED,
     Alert,
+    Json,
     Letterhead,
-    Message,
+    Rule,
+    due,
     messages,
     parts,
 )
-from reporting.read import time_at
-from schemas.gold import SEVERITIES
+from reporting.text import moment
 from schemas.tables import ALERTS, ANOMALIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import Row
+    from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
@@ -54,50 +53,66 @@ _TRIES = 3
 _TIMEOUT_S = 10
 _WAIT_S = 1.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# A message is posted, or given up, in less than 40 seconds, and a part has 15 of them at most: what
-# takes longer was left by a killed run.
-_LEFT_BEHIND = dt.timedelta(minutes=10)
-# Names of groups and clients, which their users choose, have up to 32,767 characters.
-_LONGEST = {"group_id": 200, "subject": 200, "summary": 500}
 # Some anomalies are found a while behind their end.
-_RECENT_MS = 24 * 60 * 60 * 1000
-_SHOWN = (
-    *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "summary"),
-    *("started_at", "ended_at", "is_open"),
-)
+_RECENT = dt.timedelta(days=1)
 # Stands for PagerDuty's key in what a dry run prints.
 _NO_KEY = "(the key)"
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What runs have noted in gold.alerts."""
+
+    lakehouse: Lakehouse
+
+    def claims(self) -> int:
+        """Return the number of posts that runs were about to make so far."""
+        return self._claims().select("at").distinct().count()
+
+    def holds(self, at: dt.datetime) -> bool:
+        """Return whether a post that a run was about to make is there."""
+        return not self._claims().where(F.col("at") == at).isEmpty()
+
+    def add(self, rows: list[Json], claim: RunId | None) -> None:
+        """Add rows; those of a claim only if there is none of its number."""
+        self.lakehouse.append(ALERTS, rows, claim)
+
+    def due(self, rule: Rule) -> list[Alert]:
+        """Return what is to be posted of gold.anomalies."""
+        note = F.struct("severity", "step", "at", "awaits_end")
+        notes = self.lakehouse.read(ALERTS).groupBy("anomaly_id")
+        noted = notes.agg(F.collect_list(note).alias("notes"))
+        known = self.lakehouse.read(ANOMALIES).select(*POSTED)
+        may_be_due = F.expr("is_open OR notes IS NOT NULL") | (F.col("ended_at") >= rule.since)
+        rows = known.join(noted, "anomaly_id", how="full").where(may_be_due)
+        return due(rows.toArrow().to_pylist(), rule)
+
+    def _claims(self) -> DataFrame:
+        return self.lakehouse.read(ALERTS).where("step = 'posting'")
+
+
 @dataclass
-class _Outlet:
+class Outlet:
     """Where to post, and what got there.
 
     Attributes:
+        notes: what runs have noted.
         url: the address, with its secrets; None in a dry run that was given none.
         format: the shape of messages, one of FORMATS.
         head: what all messages have in common.
         sent: the alerts that were posted.
     """
 
-    lakehouse: Lakehouse
+    notes: Notes
     url: str | None
     format: str
     head: Letterhead
     sent: list[Alert] = field(default_factory=list)
 
-    def parts(self, alerts: list[Alert]) -> Iterator[list[Alert]]:
-        """Cut alerts into parts, each of which is noted as a whole."""
-        return parts(self.format, alerts, self.head)
-
-    def messages(self, part: list[Alert]) -> list[Message]:
-        """Return the messages of a part; one without a body has nothing to tell."""
-        return messages(self.format, part, self.head)
-
 
 def notify(run: Run) -> None:
     """Post the anomalies of a severity that are new or worse, and the end of those posted."""
-    options, lakehouse, runs = run.options, run.lakehouse, run.lakehouse.runs
+    options, runs = run.options, run.lakehouse.runs
     if options.notify_url is None and not options.notify_dry_run:
         return
     run.summary |= {"anomalies_posted": 0, "anomalies_resolved": 0}
@@ -108,24 +123,23 @@ def notify(run: Run) -> None:
     posted_to = None if last is None else last.details.get(_AS_OF)
     outlet, error = _outlet(run), None
     with run.step("posting anomalies"):
-        claims = _claims(lakehouse)  # before what is due: who posts meanwhile makes one more
-        since = (as_of if posted_to is None else posted_to) - _RECENT_MS
-        alerts = _due(outlet, SEVERITIES.index(options.notify_severity), since)
-        due = [alert for alert in alerts if alert.why != AGAIN]
+        claims = outlet.notes.claims()  # before what is due: who posts meanwhile makes one more
+        since = moment(as_of if posted_to is None else posted_to) - _RECENT
+        tells_again = outlet.format == ALERTMANAGER
+        rule = Rule(options.notify_severity, since, outlet.head.now, tells_again)
+        alerts = outlet.notes.due(rule)
+        once = [alert for alert in alerts if alert.why != AGAIN]
         again = [alert for alert in alerts if alert.why == AGAIN]
         if options.notify_dry_run:
-            _show(run, outlet, [*outlet.parts(due), *outlet.parts(again)])
+            _show(run, outlet, [once, again])
             return
-        for number, part in enumerate(outlet.parts(due), claims):
-            error = _post_once(outlet, part, RunId(STAGE, number))
-            if error is not None:
-                break
+        error = post_once(outlet, once, claims)
         if error is None and posted_to != as_of:
             done = RunId(STAGE, runs.last_number(STAGE) + 1)
-            runs.note(done, rows={ALERTS.name: len(due)}, details={_AS_OF: as_of})
+            runs.note(done, rows={ALERTS.name: len(once)}, details={_AS_OF: as_of})
             runs.write()
         if error is None:
-            error = _post_again(outlet, again)
+            error = post_again(outlet, again)
     for name, why in (("anomalies_posted", NEW), ("anomalies_resolved", ENDED)):
         run.summary[name] = sum(alert.why == why for alert in outlet.sent)
     if error is not None:
@@ -133,7 +147,7 @@ def notify(run: Run) -> None:
         run.say(f"{left} anomalies could not be posted ({error}); the next run tries again")
 
 
-def _outlet(run: Run) -> _Outlet:
+def _outlet(run: Run) -> Outlet:
     options = run.options
     head = Letterhead(
         cluster=run.lakehouse.cluster,
@@ -141,125 +155,47 @@ def _outlet(run: Run) -> _Outlet:
         key=_NO_KEY if options.notify_dry_run else options.notify_routing_key or "",
         now=dt.datetime.now(dt.timezone.utc),
     )
-    return _Outlet(run.lakehouse, options.notify_url, options.notify_shape, head)
+    return Outlet(Notes(run.lakehouse), options.notify_url, options.notify_shape, head)
 
 
-def _show(run: Run, outlet: _Outlet, told: list[list[Alert]]) -> None:
-    """Print what would be posted of some parts, a line of JSON for each message."""
-    bodies = [message.body for part in told for message in outlet.messages(part)]
-    shown = [json.dumps(body) for body in bodies if body]
-    for text in shown:
+def _show(run: Run, outlet: Outlet, told: list[list[Alert]]) -> None:
+    """Print what would be posted, a line of JSON for each message."""
+    cut = [part for alerts in told for part in parts(outlet.format, alerts, outlet.head)]
+    made = [m.body for part in cut for m in messages(outlet.format, part, outlet.head) if m.body]
+    for body in made:
+        text = json.dumps(body)
         run.out.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
-    count = sum(map(len, told))
     run.say(
-        f"{count} anomalies would be posted, in {len(shown)} messages; nothing was posted or noted"
-        " (--notify-dry-run)"
+        f"{sum(map(len, told))} anomalies would be posted, in {len(made)} messages; nothing was"
+        " posted or noted (--notify-dry-run)"
     )
 
 
-def _claims(lakehouse: Lakehouse) -> int:
-    """Return the number of posts that runs were about to make so far."""
-    return lakehouse.read(ALERTS).where("step = 'posting'").select("at").distinct().count()
+def post_once(outlet: Outlet, alerts: list[Alert], claims: int) -> str | None:
+    """Post alerts in parts, unless another run does; give the reason if that did not work.
 
-
-def _due(outlet: _Outlet, least: int, since: int) -> list[Alert]:
-    """Return what is to be posted: first what is new or worse, then what is over.
-
-    Of what is new, all milder than `least` is left out, and what ended before `since` (epoch
-    milliseconds), unless an earlier run was about to post it. Alertmanager also gets what goes on.
+    Several runs that have seen as many claims make the same one: only the first is kept.
     """
-    rank = F.expr(index_among("severity", SEVERITIES))
-    # The last step of an anomaly and severity says whether it was posted, or may be just now. Its
-    # end is a post of its own, and so is that it is worse.
-    last = (
-        outlet.lakehouse.read(ALERTS)
-        .groupBy("anomaly_id", "severity", "awaits_end")
-        .agg(F.max_by("step", "at").alias("step"), F.max("at").alias("at"))
-    )
-    left_at, is_posted = F.lit(outlet.head.now - _LEFT_BEHIND), F.col("step") == "posted"
-    is_sent = is_posted | (F.col("step") == "posting") & (F.col("at") > left_at)
-    tried = last.groupBy("anomaly_id").agg(
-        F.lit(True).alias("was_tried"),  # noqa: FBT003 - a column's value
-        F.max(F.when(is_sent, rank)).alias("sent"),
-        F.max(F.when(is_posted & F.col("awaits_end"), rank)).alias("awaiting"),
-        F.max(F.when(is_sent & ~F.col("awaits_end"), rank)).alias("told"),
-    )
-    # What was posted may be found no more, by other thresholds or with records that came late.
-    known = outlet.lakehouse.read(ANOMALIES).withColumn("rank", rank)
-    joined = known.join(tried, "anomaly_id", how="full")
-    is_open = F.coalesce("is_open", F.lit(False))  # noqa: FBT003 - a column's value
-    is_due = is_open | (F.col("ended_at") >= time_at(since))
-    is_new = (
-        (F.col("rank") >= least)
-        & (is_due | F.col("was_tried"))
-        & (F.col("sent").isNull() | (F.col("rank") > F.col("sent")))
-    )
-    awaits_end = F.expr("awaiting = sent AND (told IS NULL OR told < awaiting)")
-    awaits_end = F.coalesce(awaits_end, F.lit(False))  # noqa: FBT003 - a column's value
-    why = F.when(is_new, NEW).when(awaits_end & ~is_open, ENDED)
-    if outlet.format == ALERTMANAGER:
-        why = why.when(awaits_end, AGAIN)
-    is_worse = F.when(why == NEW, F.col("rank")).otherwise(F.col("sent"))
-    rows = (
-        joined.withColumns({"why": why, "awaits_end": awaits_end, "worst": is_worse})
-        .where("why IS NOT NULL")
-        .orderBy(
-            *((F.col("why") == NEW).desc(), F.desc("worst")),
-            *(F.asc_nulls_last("started_at"), "anomaly_id"),
-        )
-        .select(*_SHOWN, "why", "awaits_end", "sent", "worst")
-        .collect()
-    )
-    return [_alert(row) for row in rows]
-
-
-def _alert(row: Row) -> Alert:
-    anomaly = {name: _plain(name, row[name]) for name in _SHOWN}
-    anomaly["severity"] = SEVERITIES[row["worst"]]
-    is_new = row["why"] == NEW
-    return Alert(
-        why=row["why"],
-        anomaly=anomaly,
-        former=SEVERITIES[row["sent"]] if is_new and row["sent"] is not None else None,
-        awaits_end=is_new and (row["is_open"] or row["awaits_end"]),
-    )
-
-
-def _plain(name: str, value: object) -> object:
-    """Return a value as it is posted: times in UTC, and no name too long."""
-    if isinstance(value, dt.datetime):  # in the zone of this process, and it does not say so
-        return value.astimezone(dt.timezone.utc)
-    if isinstance(value, str) and len(value) > (longest := _LONGEST.get(name, len(value))):
-        return f"{value[: longest - 1]}…"
-    return value
-
-
-def _post_once(outlet: _Outlet, part: list[Alert], claim: RunId) -> str | None:
-    """Post some alerts, unless another run does; give the reason if that did not work.
-
-    Of runs that have seen the same claims, and so make the same one, a single one writes its own.
-    """
-    at = _note(outlet, part, claim)
-    claims = outlet.lakehouse.read(ALERTS).where("step = 'posting'")
-    if claims.where(F.col("at") == at).isEmpty():
-        return "another run is posting"
-    error = _post_all(outlet, part)
-    _note(outlet, part)
-    return error
-
-
-def _post_again(outlet: _Outlet, alerts: list[Alert]) -> str | None:
-    """Post what goes on, of which nothing is noted; give the reason if that did not work."""
-    for part in outlet.parts(alerts):
+    for number, part in enumerate(parts(outlet.format, alerts, outlet.head), claims):
+        at = _note(outlet, part, RunId(STAGE, number))
+        if not outlet.notes.holds(at):
+            return "another run is posting"
         error = _post_all(outlet, part)
+        _note(outlet, part)
         if error is not None:
             return error
     return None
 
 
-def _post_all(outlet: _Outlet, part: list[Alert]) -> str | None:
+def post_again(outlet: Outlet, alerts: list[Alert]) -> str | None:
+    """Post what goes on, and note nothing of it; give the reason if that did not work."""
+    errors = (_post_all(outlet, part) for part in parts(outlet.format, alerts, outlet.head))
+    return next((error for error in errors if error is not None), None)
+
+
+def _post_all(outlet: Outlet, part: list[Alert]) -> str | None:
     """Post the messages of a part, up to the first that does not get there."""
-    for message in outlet.messages(part):
+    for message in messages(outlet.format, part, outlet.head):
         error = _post(outlet.url or "", json.dumps(message.body).encode()) if message.body else None
         if error is not None:
             return error
@@ -267,26 +203,20 @@ def _post_all(outlet: _Outlet, part: list[Alert]) -> str | None:
     return None
 
 
-def _note(outlet: _Outlet, part: list[Alert], claim: RunId | None = None) -> dt.datetime:
+def _note(outlet: Outlet, part: list[Alert], claim: RunId | None = None) -> dt.datetime:
     """Note that alerts are about to be posted, or without a claim, which of them were."""
     now = dt.datetime.now(dt.timezone.utc)
     sent = {alert.anomaly["anomaly_id"] for alert in outlet.sent}
-    alerts: list[dict[str, object]] = [
-        {
-            "anomaly_id": alert.anomaly["anomaly_id"],
-            "severity": alert.anomaly["severity"],
-            "step": "posting" if claim else _outcome(alert, sent),
-            "at": now,
-            "awaits_end": alert.awaits_end,
-        }
-        for alert in part
-    ]
-    outlet.lakehouse.append(ALERTS, alerts, claim)
+
+    def row(alert: Alert) -> Json:
+        name, outcome = alert.anomaly["anomaly_id"], "posting"
+        if claim is None:
+            outcome = "posted" if name in sent else "failed"
+        about = {"severity": alert.anomaly["severity"], "awaits_end": alert.awaits_end}
+        return {"anomaly_id": name, "step": outcome, "at": now, **about}
+
+    outlet.notes.add([row(alert) for alert in part], claim)
     return now
-
-
-def _outcome(alert: Alert, sent: set[str]) -> str:
-    return "posted" if alert.anomaly["anomaly_id"] in sent else "failed"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

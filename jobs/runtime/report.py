@@ -18,7 +18,7 @@ from jobs.runtime.options import local_path, report_path
 from jobs.runtime.session import configured
 from lakehouse import files
 from reporting.charts import MADE_OF, javascript
-from reporting.model import EVERYTHING, Selection
+from reporting.model import EVERYTHING, For, Selection
 from reporting.page import ingredients, page
 from reporting.read import read_facts
 from schemas.errors import GroupledgerError, UsageError
@@ -26,6 +26,7 @@ from schemas.errors import GroupledgerError, UsageError
 if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
+    from reporting.model import Facts
 
 # What a page tells of.
 _STAGES = ("ingest", "decode", "history", "lag", "anomalies", "validate")
@@ -37,9 +38,14 @@ class ReportError(GroupledgerError):
 
 
 def report(run: Run) -> None:
-    """Read what the groups did, and write the page of it.
+    """Read what the groups did, and write the page of it."""
+    bring_up(run, For.PAGE)
 
-    The pipeline leaves a page as it is that was made of the same runs, by the same code.
+
+def bring_up(run: Run, readers: For) -> Facts | None:
+    """Write the page, and give its facts; None if a pipeline leaves it as it is.
+
+    It is left where it was made of the same runs, by the same code.
     """
     target = report_path(run.options)
     if local_path(target) is not None:
@@ -50,23 +56,26 @@ def report(run: Run) -> None:
     made_of = _made_of(run.lakehouse) if chosen == EVERYTHING else ""
     if run.options.job != "report" and _is_made_of(run, target, made_of):
         run.say("report: left as it is, no run has brought anything new since")
-        return
-    write_page(run, run.lakehouse, target, chosen, made_of)
+        return None
+    facts = write_page(run, run.lakehouse, target, chosen, made_of=made_of, readers=readers)
     if run.options.job == "report":
         print_page(run)
+    return facts
 
 
 def write_page(
-    run: Run, lakehouse: Lakehouse, target: str, chosen: Selection, made_of: str = ""
-) -> None:
-    """Write the page of a selection, with a mark of what it is made of.
+    run: Run,
+    lakehouse: Lakehouse,
+    target: str,
+    chosen: Selection,
+    *,
+    made_of: str = "",
+    readers: For = For.PAGE,
+) -> Facts:
+    """Write the page of a selection to a path or URI, with a mark of what it was made of.
 
-    Args:
-        run: what it is for.
-        lakehouse: the tables that it tells of.
-        target: a path of this machine, or a URI of a file elsewhere.
-        chosen: what it is narrowed to.
-        made_of: the mark.
+    Returns:
+        The facts, read for the page and other readers.
 
     Raises:
         ReportError: The file cannot be written.
@@ -76,11 +85,12 @@ def write_page(
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
             with configured(run.spark, "report"):
-                facts = read_facts(lakehouse, int(time.time() * 1000), chosen)
+                facts = read_facts(lakehouse, int(time.time() * 1000), chosen, readers)
             if chosen.groups is not None and not facts.group_count:
                 raise UsageError(f"--group {chosen.groups}: no group has such an id")
             text = page(facts, parts.result(), made_of)
         _write(run, target, text)
+    return facts
 
 
 def print_page(run: Run) -> None:
@@ -118,11 +128,7 @@ def _cache() -> Path | None:
 
 
 def libraries(cache: Path | None) -> str:
-    """Return the code that draws charts; what takes seconds to put together is kept.
-
-    Args:
-        cache: folder for what can be made again, if there is one.
-    """
+    """Return the code that draws charts; what takes seconds to put together is kept."""
     if cache is None:
         return javascript()
     name = f"charts-{_digest(MADE_OF)}"

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from jobs.runtime.serve import chosen_clusters, serve
 from lakehouse.catalog import register
+from reporting.text import cut, printable
 from schemas.errors import GroupledgerError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
+
+__all__ = ["printable", "split", "sql"]
 
 _SHOWN = 1_000
 _WIDE = 1_000_000
@@ -238,11 +241,6 @@ def _show(out: Console, table: Table) -> None:
     out.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False, emoji=False)
 
 
-def printable(text: str) -> str:
-    """Return a text that anyone may have chosen, its control characters visible."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def _cell(value: object) -> str:
     """Return a value as a cell: not long, and control characters of other people's text visible."""
     if value is None:
@@ -250,8 +248,7 @@ def _cell(value: object) -> str:
     text = str(value)
     if isinstance(value, dt.datetime):
         text = value.isoformat(" ", "milliseconds")
-    shown = printable(text)
-    return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 1]}…"
+    return cut(printable(text), _WIDEST_CELL)
 
 
 def _first_lines(error: AnalysisException | ParseException) -> str:

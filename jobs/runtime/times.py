@@ -17,10 +17,7 @@ FORMS = "02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or 2h ago"
 
 
 def zone(name: str) -> dt.tzinfo:
-    """Return the time zone of a name.
-
-    Args:
-        name: `UTC`, `local` for that of this machine, or a name such as `Europe/Berlin`.
+    """Return the time zone of a name: `UTC`, `Europe/Berlin`, `local` for that of this machine.
 
     Raises:
         ValueError: there is no such zone.
@@ -49,14 +46,9 @@ def millis(at: dt.datetime) -> int:
 
 
 def moment(text: str, now: dt.datetime, where: dt.tzinfo) -> dt.datetime:
-    """Return the moment that a text means.
+    """Return the moment that a text means, see `FORMS`.
 
     A time without a date is the last such time before now. A time without a zone is of `where`.
-
-    Args:
-        text: the text, see `FORMS`.
-        now: the time of asking, with its zone.
-        where: the zone of the one who asks.
 
     Raises:
         ValueError: the text is none of the forms.

@@ -118,22 +118,6 @@ def test_of_files_nothing_is_known_behind_their_newest_record(storm: str) -> Non
     assert partly.summary["until"] < 1_795_252_000_000
 
 
-def test_what_is_not_there_is_said(spark: SparkSession, storm: str) -> None:
-    options = ["--group", "orders-storm", "--since", "2026-11-21 07:00:20", "--until"]
-    options += ["2026-11-21 07:03"]
-    given = run_of(spark, storm, "explain", "--cluster", "one", *options)
-    given.out = Console(record=True, width=120, file=io.StringIO())
-    explain_job(given)
-    shown = given.out.export_text()
-    assert "? unknown" in shown
-    assert re.search(r"\d+ more rows of owners; --partition", shown)
-    options += ["--partition", "orders:99"]
-    given = run_of(spark, storm, "explain", "--cluster", "one", *options)
-    given.out = Console(record=True, width=120, file=io.StringIO())
-    explain_job(given)
-    assert "orders:99: no owner and no commit is known of this time" in given.out.export_text()
-
-
 def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:
     outcome = explain(storm, "--group", "crash-loop", "--since", UNTIL, "--until", SINCE)
     assert outcome.status == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,12 +14,24 @@ from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from reporting.model import PANELS, Panel
 from reporting.read import read_facts
-from schemas.tables import ANOMALIES, GROUP_STATES, RECORDS, RESULTS
+from schemas.tables import (
+    ANOMALIES,
+    COVERAGE,
+    GROUP_GENERATIONS,
+    GROUP_HEALTH,
+    GROUP_STATES,
+    QUARANTINE,
+    RECORDS,
+    RESULTS,
+)
 from tests.support.jobs import query, run, run_of, succeed
 from tests.support.report import column_of, data_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from reporting.model import Facts
+    from schemas.tables import TableSpec
 
 OLD = Path(__file__).parents[2] / "examples" / "recordings" / "2.2.2-default.parquet"
 
@@ -70,6 +82,45 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
     for group in facts.shown:
         newest = sorted(begun[group.group_id])[-5:]
         assert group.rows["states"]["started_at"].to_pylist() == newest
+
+
+def test_a_run_asks_each_table_once(
+    storm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    read, read_of_any = Lakehouse.read, read_facts
+
+    def counted(lakehouse: Lakehouse, spec: TableSpec) -> DataFrame:
+        asked[spec.name] += 1
+        return read(lakehouse, spec)
+
+    def counting(*given: Any, **named: Any) -> Facts:  # noqa: ANN401 - as it is called
+        with monkeypatch.context() as patch:
+            patch.setattr(Lakehouse, "read", counted)
+            return read_of_any(*given, **named)
+
+    for caller in ("report", "summary"):
+        monkeypatch.setattr(f"jobs.runtime.{caller}.read_facts", counting)
+    monkeypatch.setattr("jobs.pipeline.read_facts", counting)
+    page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
+    line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "report"]
+    first = run(*line, "--output", page, "--metrics", metrics)
+    # A panel has the rebalances of the groups that are shown, the front page those of all.
+    assert asked.pop(GROUP_GENERATIONS.name) == 2
+    assert len(asked) == 10
+    assert set(asked.values()) == {1}
+    # The page is left as it is: what it alone tells is not asked for, and the rest is the same.
+    asked.clear()
+    told = [metrics.read_text().partition("# HELP groupledger_run")[0]]
+    again = run(*line, "--output", page, "--metrics", metrics)
+    told.append(metrics.read_text().partition("# HELP groupledger_run")[0])
+    assert "left as it is" in again.err
+    assert sorted(asked) == sorted(
+        spec.name for spec in (ANOMALIES, COVERAGE, GROUP_HEALTH, QUARANTINE)
+    )
+    assert set(asked.values()) == {1}
+    assert told[0] == told[1]
+    assert first.out.splitlines()[:-1] == again.out.splitlines()[:-1]
 
 
 def test_a_page_of_some_groups(storm: str, tmp_path: Path) -> None:

@@ -93,8 +93,10 @@ def _health(name: str, n: int) -> dict[str, object]:
         "worst_anomaly": "rebalance_storm",
         "anomalies_24h": 1,
         "total_lag": n,
+        "total_lag_is_bound": False,
         "worst_lag_status": "OK",
         "last_commit_at": AS_OF - n,
+        "as_of": AS_OF,
     }
 
 

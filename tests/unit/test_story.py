@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from reporting.story import band, duration, events
+from reporting.model import Log
+from reporting.story import Story, band, committed, events, near, owned, window
+from reporting.text import duration
 
 NONE: dict[str, list[dict[str, Any]]] = {
     "states": [],
@@ -179,3 +181,59 @@ def test_a_short_rebalance_is_seen_in_a_long_window() -> None:
 )
 def test_durations_have_the_unit_that_fits(milliseconds: int, text: str) -> None:
     assert duration(milliseconds) == text
+
+
+def test_a_window_is_the_last_hour_unless_something_else_is_said() -> None:
+    log = Log([], first=0, newest=7_200_000, known_until=9_000_000)
+    assert window(log, None, None) == (3_600_001, 7_200_001)
+    assert window(log, None, 5_000_000) == (1_400_000, 5_000_000)
+    assert window(log, 5, None) == (5, 7_200_001)
+
+
+def test_near_a_name_that_is_none_are_those_like_it_or_some() -> None:
+    log = Log(["orders", "crash-loop", "billing"], 0, 0, 0)
+    assert near(log, "crash-lop") == ["crash-loop"]
+    assert near(log, "xyzzy") == ["billing", "crash-loop", "orders"]
+
+
+def owner(number: int, since: int, until: int | None, known: int | None = None) -> dict[str, Any]:
+    return {
+        "topic": "orders",
+        "topic_id": None,
+        "topic_partition": number,
+        "client_host": None,
+        "client_id": "a",
+        "member_id": "a-1",
+        "valid_from": since,
+        "valid_to": until,
+        "known_until": known,
+    }
+
+
+def test_owners_are_told_as_far_as_they_are_known() -> None:
+    rows = [
+        owner(1, 50, None),
+        owner(0, 150, 300) | {"client_id": None, "client_host": "/h"},
+        owner(0, 50, 150),
+        owner(2, 50, None, known=120),
+        owner(3, 50, None, known=60),
+    ]
+    story = Story("g", 100, 200, [], {"owners": rows})
+    told = [(o.partition, o.owner, o.since, o.until, o.is_doubted) for o in owned(story)]
+    assert told == [
+        ("orders:0", "a", 100, 150, False),
+        ("orders:0", "a-1 at /h", 150, None, False),
+        ("orders:1", "a", 100, None, False),
+        ("orders:2", "a", 100, 120, True),
+        ("orders:3", None, 100, 60, True),
+    ]
+
+
+def test_committed_offsets_are_summed_by_partition() -> None:
+    hours = [
+        {"topic": "t", "topic_partition": 0, "record_timestamp": at, "first_commit_at": None}
+        | {"first_committed_offset": first, "last_committed_offset": last, "commits": commits}
+        for at, first, last, commits in [(20, 8, None, 1), (10, None, 7, 0), (15, 3, 8, 4)]
+    ]
+    story = Story("g", 0, 30, [], {"offsets": hours})
+    assert committed(story) == [("t:0", 3, None, 5)]

@@ -1,0 +1,114 @@
+"""What a terminal shows of facts: names that anyone may have chosen stay names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from reporting.model import Facts, Quality
+from reporting.screen import missing, show_groups, show_story, worst_by_group
+from reporting.story import Event, Story
+from reporting.text import count, printable, short_name
+from tests.support.report import AS_OF, facts
+
+KINDS = ("rebalance_storm", "offset_rewind")
+
+
+def anomaly(group: str | None, severity: str, kind: str, **given: Any) -> dict[str, Any]:  # noqa: ANN401
+    about = {"group_id": group, "severity": severity, "kind": kind, "started_at": AS_OF}
+    return {**about, "summary": f"{group} {kind}", **given}
+
+
+def shown(told: Facts) -> str:
+    out = Console(record=True, width=120, file=io.StringIO())
+    show_groups(out, told, KINDS)
+    return out.export_text()
+
+
+def test_the_worst_of_each_group_is_told_with_how_much_more_there_is() -> None:
+    rows = [
+        anomaly("a", "critical", "offset_rewind"),
+        anomaly("b", "critical", "offset_rewind"),
+        anomaly("b", "critical", "rebalance_storm"),
+        anomaly("a", "warning", "rebalance_storm"),
+        anomaly(None, "warning", "offset_rewind"),
+    ]
+    told = [(row["group_id"], row["kind"], more) for row, more in worst_by_group(rows, KINDS)]
+    assert told == [
+        ("a", "offset_rewind", 1),
+        ("b", "rebalance_storm", 1),
+        (None, "offset_rewind", 0),
+    ]
+    assert len(worst_by_group([anomaly(str(n), "info", KINDS[0]) for n in range(20)], KINDS)) == 8
+
+
+def test_groups_and_what_is_wrong_with_them() -> None:
+    told = facts([f"group-{n}" for n in range(20)], 0)
+    told.late = [anomaly("x", "critical", "rebalance_storm", summary="[red]\n\x1b[2J")]
+    told.late_counts = {"info": 3, "critical": 1}
+    text = shown(told)
+    assert "(12 of 20 groups)" in text
+    assert "rebalance_storm  [red]  [2J" in text
+    assert "Anomalies of these 24 hours: 1 critical, 3 info; gold.anomalies has them all" in text
+    assert not [c for c in text if not c.isprintable() and c != "\n"]
+
+
+def test_without_groups_nothing_is_shown() -> None:
+    assert shown(Facts("default", "/lakehouse", 0, groups=pa.table({}))) == ""
+
+
+def test_what_is_missing_is_said() -> None:
+    held = Quality(records=3, offsets=1_005, quarantine={"a": 4, "b": 3, "c": 2, "d": 1})
+    assert list(missing(held)) == [
+        "1,002 of 1,005 offsets have no record here; bronze.coverage says why",
+        *(f"{n} records in quarantine: {error}" for error, n in zip("abc", (4, 3, 2), strict=True)),
+    ]
+    assert list(missing(Quality(records=3, offsets=3))) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "member", "1 member"), (0, "anomaly", "0 anomalies"), (2_000, "record", "2,000 records")],
+)
+def test_a_number_has_its_noun(number: int, noun: str, text: str) -> None:
+    assert count(number, noun) == text
+
+
+def test_names_are_printable() -> None:
+    assert printable("a\n\x1b[2J\u202e") == "a\\n\\x1b[2J\\u202e"
+    assert short_name("[red]\n" + "x" * 40) == "\\[red]\\u000axxxxxxxx…"
+
+
+def explained(story: Story, partition: str | None = None) -> str:
+    out = Console(record=True, width=120, file=io.StringIO())
+    show_story(out, story, dt.timezone.utc, partition)
+    return out.export_text()
+
+
+def test_a_story_says_what_is_not_known_and_not_shown() -> None:
+    since, until = AS_OF, AS_OF + 60_000
+    state = {"state": "Stable", "started_at": since + 30_000, "ended_at": None}
+    owners = [
+        {"topic": "orders", "topic_partition": number, "client_id": "a\x1b", "client_host": "/h"}
+        | {"valid_from": since, "valid_to": None, "known_until": None}
+        for number in range(25)
+    ]
+    found = {"states": [state], "owners": owners, "offsets": []}
+    event = Event(since + 1_500, "critical", "[red] a\nb", (3, 7), is_exact=False)
+    text = explained(Story("g\n", since, until, [event], found))
+    assert text.startswith("g\\n: ")
+    assert "█ Stable, ? unknown" in text
+    assert "01.500~ [critical] [red] a\\nb  record 3/7" in text
+    assert "a\\x1b at /h" in text
+    assert "5 more rows of owners; --partition TOPIC:NUMBER shows those of one partition" in text
+    whole = explained(Story("g", since, until, [], found), "orders:1")
+    assert (whole.count("at /h"), "more rows" in whole) == (25, False)
+    nothing = Story("g", since, until, [], {"states": [], "owners": [], "offsets": []})
+    text = explained(nothing, "orders:99")
+    assert "Nothing happened: no rebalance, no anomaly." in text
+    assert "orders:99: no owner and no commit is known of this time" in text
