@@ -92,7 +92,7 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     yield _part(sessions, group.SESSION, "left_at", "record_offset", "member_id")
     yield _part(sources.states, group.OPEN_STATE)
     yield _part(_at_home(sources.moves, sources.homes), group.MOVE, "record_offset")
-    # Few partitions went back to where they had been. Where none did, Spark does not read owners.
+    # Few partitions went back to where they had been.
     back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
     owners = sources.owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
     yield _part(owners.where("valid_from IS NOT NULL"), group.OWNER, "valid_from")
