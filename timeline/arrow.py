@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from timeline import connect
 from timeline.fold import GROUP_METADATA
-from timeline.groups import CHECKPOINTS
-from timeline.model import Member
+from timeline.model import CHECKPOINTS, Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

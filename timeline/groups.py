@@ -14,15 +14,13 @@ from schemas.columns import array_of_millis
 from schemas.placement import partition_for
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
-from timeline.model import IS_SETTLED, TABLES, GroupState, Record
+from timeline.model import CHECKPOINTS, IS_SETTLED, TABLES, GroupState, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from timeline.arrow import Events
     from timeline.model import Member, Row
-
-CHECKPOINTS = "group_checkpoints"
 
 OUTPUT = {
     **TABLES,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
+CHECKPOINTS = "group_checkpoints"
 STATES = "group_states"
 GENERATIONS = "group_generations"
 SESSIONS = "member_sessions"

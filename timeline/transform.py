@@ -13,7 +13,7 @@ from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, modern
 from timeline.commits import COMMITS, NO_TIME
 from timeline.fold import GROUP_METADATA
-from timeline.groups import CHECKPOINTS
+from timeline.model import CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -28,8 +28,8 @@ from schemas.gold import HISTORY_RUN
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
-from timeline.groups import CHECKPOINTS, Holes, holes_of
-from timeline.model import OWNERS, STATES, TABLES
+from timeline.groups import Holes, holes_of
+from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
 from timeline.transform import timeline
 
 if TYPE_CHECKING:

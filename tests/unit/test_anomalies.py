@@ -912,8 +912,9 @@ def kept(
 ) -> Kept:
     """Return what earlier runs left: partition and time of groups' records, and what was read."""
     groups = [{"record_partition": p, "newest_at": at} for p, at in newest]
-    rows = [{"record_partition": p, "observed_at": at, "is_behind": b} for p, at, b in read]
-    return Kept(groups, None, -1, -1, rows, sampled)
+    observed_at = max((at for _, at, _ in read), default=None)
+    behind = frozenset(partition for partition, _, is_behind in read if is_behind)
+    return Kept(groups, None, -1, -1, observed_at, behind, sampled)
 
 
 def test_the_time_of_the_log_is_that_of_its_newest_record() -> None:

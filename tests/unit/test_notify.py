@@ -41,6 +41,9 @@ class Ledger:
     def last_number(self, stage: str) -> int:
         return len(self.noted.get(stage, [])) - 1
 
+    def write(self) -> None:
+        """What is noted is written at once."""
+
     def note(self, run: RunId, details: dict[str, Any], **_: object) -> None:
         self.noted.setdefault(run.stage, []).append(SimpleNamespace(details=details))
 
