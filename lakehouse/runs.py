@@ -120,7 +120,8 @@ class Runs:
             LakehouseError: another release wrote the ledger, in a form that this one does not know.
         """
         if self._last is None:
-            self._last = {(row.stage, row.state): row for row in self._newest()}
+            known = [*self._newest(), *map(_ledger_row, self._unwritten)]
+            self._last = {(row.stage, row.state): row for row in known}
         return self._last.get((stage, state))
 
     def last_number(self, stage: str) -> int:

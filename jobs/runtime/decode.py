@@ -187,7 +187,8 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
             counted = [{"table_name": name, "rows": count} for name, count in written.items()]
             rows.append(row | {"state": DONE, "rows": counted, "details": json.dumps(details)})
         after = to
-    lakehouse.runs.restore(rows)
+    if rows:
+        lakehouse.runs.restore(rows)
 
 
 def _count(

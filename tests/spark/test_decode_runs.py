@@ -20,7 +20,8 @@ from jobs import INTERRUPTED
 from jobs.runtime import command_line
 from jobs.runtime import decode as decode_job
 from jobs.runtime.run import Run
-from lakehouse.runs import PLANNED, Runs
+from lakehouse import runs as ledger
+from lakehouse.runs import PLANNED
 from lakehouse.tables import Lakehouse
 from schemas.tables import QUARANTINE, RUNS, decoded_table
 from tests.conftest import RECORDINGS
@@ -67,37 +68,39 @@ def decode_twice_at_once(
 ) -> list[Run]:
     """Have two runs plan at the same moment, and then decode at the same moment."""
     chosen = command_line.parse(["decode", "--lakehouse", root])
+    sessions = [spark.newSession() for _ in range(2)]
     runs = [
         Run(
-            spark=spark,
+            spark=session,
             options=chosen,
-            lakehouse=Lakehouse(spark, root, "default"),
+            lakehouse=Lakehouse(session, root, "default"),
             out=Console(file=io.StringIO()),
             err=Console(file=io.StringIO(), width=200),
         )
-        for _ in range(2)
+        for session in sessions
     ]
     both = threading.Barrier(2, timeout=120)
-    write, work = Runs._write, decode_job._decode
+    row_of, work = ledger._row_of, decode_job._decode
 
     def decode(each: Run) -> None:
         try:
             decode_job.decode(each)
+            each.lakehouse.runs.write()
         except BaseException:
             both.abort()
             raise
 
-    def plan_together(self: Runs, run: RunId, state: str, **noted: object) -> str:
+    def plan_together(run: RunId, state: str, **noted: object) -> dict[str, object]:
         if state == PLANNED:
             both.wait()
-        return write(self, run, state, **noted)  # type: ignore[arg-type]
+        return row_of(run, state, **noted)  # type: ignore[arg-type]
 
     def work_together(*arguments: object) -> None:
         both.wait()
         work(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(Runs, "_write", plan_together)
+        patch.setattr(ledger, "_row_of", plan_together)
         patch.setattr(decode_job, "_decode", work_together)
         failures = [pool.submit(decode, each).exception for each in runs]
         raised = [error for failure in failures if (error := failure()) is not None]
@@ -174,7 +177,7 @@ def test_silver_that_is_lost_in_part_is_reported(
         outcome = run("decode", "--lakehouse", lakehouse_path)
         assert outcome.status == 1
         assert f"silver.{table_name} has no row of decode run 1, which wrote" in outcome.complaint
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole, folder)
     forget_logs()
     succeed("decode", "--lakehouse", lakehouse_path)
@@ -206,19 +209,19 @@ def test_an_upgrade_in_the_middle_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
-    decoded, append = decode_job.decoded, Lakehouse.append
+    decoded, append = decode_job.decoded_together, Lakehouse.append
 
     def decoded_in_part(rows: DataFrame, *arguments: object) -> DataFrame:
         return decoded(rows.where(F.col("record_offset") % 3 != 0), *arguments)  # type: ignore[arg-type]
 
-    def killed_before_commits(self: Lakehouse, spec: TableSpec, *arguments: object) -> None:
+    def killed_before_commits(self: Lakehouse, spec: TableSpec, *arguments: object) -> int | None:
         if spec.name == "silver.offset_commits":
             raise KeyboardInterrupt
-        append(self, spec, *arguments)  # type: ignore[arg-type]
+        return append(self, spec, *arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as older:
         older.setattr(decode_job, "decoder_id", lambda: OLDER)
-        older.setattr(decode_job, "decoded", decoded_in_part)
+        older.setattr(decode_job, "decoded_together", decoded_in_part)
         older.setattr(Lakehouse, "append", killed_before_commits)
         assert run("decode", "--lakehouse", lakehouse_path).status == INTERRUPTED
     half = table(spark, lakehouse_path, "silver.group_metadata").count()

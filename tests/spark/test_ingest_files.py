@@ -405,6 +405,7 @@ def _as_if_by(lakehouse: Lakehouse, decoder: str, in_quarantine: int) -> None:
     lakehouse.runs.note(
         RunId("decode", last.run), after=last.after_run, to=last.to_run, rows=rows, details=details
     )
+    lakehouse.runs.write()
 
 
 @pytest.fixture
