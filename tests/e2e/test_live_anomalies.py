@@ -70,7 +70,8 @@ def rows(
     own = folder / "own.toml"
     own.write_text(THRESHOLDS)
     root = str(folder / "lakehouse")
-    succeed("pipeline", "--bootstrap-servers", at, "--lakehouse", root, "--thresholds", own)
+    options = ("--bootstrap-servers", at, "--lakehouse", root, "--thresholds", own)
+    succeed("pipeline", *options, "--only", "ingest,decode,history,lag,anomalies")
     return table(spark, root, ANOMALIES.name).collect()
 
 
@@ -263,7 +264,8 @@ def test_the_log_as_such(spark: SparkSession, broker: Broker, tmp_path: Path) ->
     )
     root = str(tmp_path / "lakehouse")
     options = ("--bootstrap-servers", at, "--lakehouse", root, "--topic", topic)
-    succeed("pipeline", *options, "--thresholds", own)
+    only = ("--only", "ingest,decode,history,anomalies")
+    succeed("pipeline", *options, "--thresholds", own, *only)
     rows = table(spark, root, ANOMALIES.name).collect()
     found = {Found(r.kind, r.group_id, r.subject) for r in rows}
     # Two partitions are busy, but neither takes more than half.

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.net.manager import KafkaConnectionManager
 from pyspark.sql import functions as F
 
-from benchmarks.generate import SCHEMA
-from schemas.tables import COVERAGE, LAG, LOG_OFFSETS
+from lakehouse.runs import RunId
+from lakehouse.tables import Lakehouse
+from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
 from sources import kafka
-from tests.factories import offset_commit
 from tests.support import clients
 from tests.support.jobs import contents, run, succeed, table
 
@@ -32,35 +29,33 @@ if TYPE_CHECKING:
     from tests.support.broker import Broker
 
 OFFSETS = "__consumer_offsets"
-NOW_MS = int(time.time() * 1000)
+NOW = dt.datetime.now(dt.timezone.utc)
 # The broker has no such partition, so that nothing tells how much of it is known.
 NO_PARTITION = 99
+TO_LAG = ("--only", "ingest,decode,history,lag")
 
 
-def recording(path: Path, commits: list[tuple[str, str, int, int]]) -> Path:
-    """Write commits (group, topic, partition, offset), a second apart till now, as a recording."""
-    rows = []
+def known(spark: SparkSession, root: Path, commits: list[tuple[str, str, int, int]]) -> str:
+    """Write what history has of commits (group, topic, partition, offset), a second apart."""
+    recent: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for i, (group, topic, partition, offset) in enumerate(commits):
-        at = NOW_MS - 1000 * (len(commits) - i)
-        key, value = offset_commit(
-            key={"group": group, "topic": topic, "partition": partition},
-            offset=offset,
-            commitTimestamp=at,
-        )
-        rows.append((OFFSETS, NO_PARTITION, i, at, "CreateTime", key, value))
-    columns = [
-        pa.array(column, t) for column, t in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)
+        at = NOW - dt.timedelta(seconds=len(commits) - i)
+        recent[group, topic, partition].append({"committed_offset": offset, "committed_at": at})
+    rows = [
+        {
+            **dict(zip(("group_id", "topic", "topic_partition"), of, strict=True)),
+            **of_partition[-1],
+            "record_partition": NO_PARTITION,
+            "record_offset": number,
+            "is_deleted": False,
+            "recent_commits": of_partition[-10:],
+        }
+        for number, (of, of_partition) in enumerate(recent.items())
     ]
-    pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), path)
-    return path
-
-
-def ingested(tmp_path: Path, commits: list[tuple[str, str, int, int]]) -> str:
-    """Return a lakehouse that knows of these commits."""
-    root = str(tmp_path / "lakehouse")
-    succeed("silver", "--records", recording(tmp_path / "r.parquet", commits), "--lakehouse", root)
-    succeed("history", "--lakehouse", root)
-    return root
+    lakehouse, run_id = Lakehouse(spark, str(root / "lakehouse"), "default"), RunId("history", 0)
+    lakehouse.append(COMMITTED_OFFSETS, rows, run_id)
+    lakehouse.runs.note(run_id, details={"positions": {NO_PARTITION: len(commits)}})
+    return lakehouse.root
 
 
 def newest(spark: SparkSession, root: str) -> dict[tuple[str, TopicPartition], Row]:
@@ -174,7 +169,7 @@ def test_a_later_run_knows_since_when_and_what_is_gone(
     spark: SparkSession, broker: Broker, lakehouse_path: str
 ) -> None:
     source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-    succeed("pipeline", *source)
+    succeed("pipeline", *source, *TO_LAG)
     first = newest(spark, lakehouse_path)
     clients.produce(broker.bootstrap, "lag-plain", 10, partition=1)
     succeed("lag", *source)
@@ -202,7 +197,7 @@ def test_a_later_run_knows_since_when_and_what_is_gone(
 
     # Kafka deletes the offsets of a topic that is deleted: when that is ingested, the row is gone.
     assert gone.commits_known_until < gone.sampled_at
-    succeed("pipeline", *source)
+    succeed("pipeline", *source, *TO_LAG)
     assert not [tp for _, tp in newest(spark, lakehouse_path) if tp == GONE]
 
 
@@ -214,7 +209,7 @@ def test_what_is_produced_while_a_run_works_is_no_lag(
     source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
     clients.produce(broker.bootstrap, "lag-busy", 20)
     clients.commit(broker.bootstrap, "lag-busy", {busy: 20})
-    succeed("pipeline", *source)
+    succeed("pipeline", *source, *TO_LAG)
     clients.commit(broker.bootstrap, "lag-busy", {busy: 20})
     succeed("silver", *source)
     succeed("history", "--lakehouse", lakehouse_path)
@@ -244,7 +239,7 @@ def test_commits_behind_an_open_transaction_are_not_known(
     try:
         clients.commit(broker.bootstrap, "lag-held", {held: 3})
         source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-        succeed("pipeline", *source)
+        succeed("pipeline", *source, *TO_LAG)
     finally:
         transaction.abort()
     row = newest(spark, lakehouse_path)["lag-held", held]
@@ -263,7 +258,7 @@ def test_groups_are_judged_by_their_last_commits(
     back = [("back", "lag-plain", 0, 9 - n // 4) for n in range(12)]
     together = [c for step in zip(at_work, stuck, back, strict=True) for c in step]
     done = [("dead", "lag-plain", 0, 1), ("dead", "lag-plain", 0, 2)]
-    root = ingested(tmp_path, [*done, *together])
+    root = known(spark, tmp_path, [*done, *together])
     source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", root)
     outcome = run("lag", *source)
     assert outcome.status == 0, outcome.err
@@ -290,7 +285,7 @@ def test_many_groups_take_few_requests(
         clients.create_topic(broker.bootstrap, f"lag-many-{topic}", partitions=50)
     clients.produce(broker.bootstrap, "lag-many-1", 9, partition=7)
     commits = [(f"g{g}", f"lag-many-{g % 4}", p, 0) for g in range(200) for p in range(50)]
-    root = ingested(tmp_path, commits)
+    root = known(spark, tmp_path, commits)
     asked: Counter[str] = Counter()
     send = KafkaConnectionManager.send
 
@@ -313,7 +308,7 @@ def test_many_groups_take_few_requests(
 def root(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, topics: None) -> str:  # noqa: ARG001
     """A lakehouse with a group that has committed offsets of two topics."""
     commits = [("g", "lag-plain", 0, 1), ("g", "lag-empty", 0, 0)]
-    return ingested(tmp_path_factory.mktemp("known"), commits)
+    return known(spark, tmp_path_factory.mktemp("known"), commits)
 
 
 class TestErrors:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import io
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
 from jobs.runtime.explain import explain as explain_job
-from tests.support.jobs import query, run, run_of
+from tests.support.jobs import query, run, run_of, succeed
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, MINUTE
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from pyspark.sql import SparkSession
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SINCE, UNTIL = "2026-11-21 07:01:08", "2026-11-21 07:01:40"
 
 
+@cache
 def explain(root: str, *options: str) -> Outcome:
     return run("explain", "--lakehouse", root, "--cluster", "one", *options)
 
@@ -128,22 +129,20 @@ def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:
 def test_from_a_gap_on_members_and_owners_are_not_known(
     spark: SparkSession, gap: str, tmp_path: Path, group: str
 ) -> None:
-    def told(since: int, until: int, *more: str) -> tuple[dict[str, Any], str]:
-        options = ["--group", group, "--since", moment(since), "--until", moment(until), *more]
-        given = run_of(spark, gap, "explain", *options)
+    def asked(since: int, until: int) -> list[str]:
+        return ["--group", group, "--since", moment(since), "--until", moment(until)]
+
+    def told(since: int, until: int) -> str:
+        given = run_of(spark, gap, "explain", *asked(since, until))
         given.out = Console(record=True, width=160, file=io.StringIO())
         explain_job(given)
-        outcome = run("explain", "--lakehouse", gap, *options)
-        assert outcome.status == 0, outcome.err
-        return outcome.summary, given.out.export_text()
-
-    def unknown(found: dict[str, Any]) -> list[dict[str, Any]]:
-        return [event for event in found["events"] if event["kind"] == "unknown"]
+        return given.out.export_text()
 
     since, back, end = GAP_SINCE, GAP_SINCE + HOUR, GAP_SINCE + 2 * HOUR
     path = tmp_path / "explained.html"
-    found, shown = told(since - MINUTE, end, "--html", str(path))
-    (event,) = unknown(found)
+    line = ("--lakehouse", gap, *asked(since - MINUTE, end), "--html", str(path))
+    found, shown = succeed("explain", *line), told(since - MINUTE, end)
+    (event,) = (event for event in found["events"] if event["kind"] == "unknown")
     assert event["at"] == since
     assert event["text"].startswith("Not known from here on, for up to ")
     assert "(records are missing): whether 1 member (client-a) stayed, and" in event["text"]
@@ -155,11 +154,11 @@ def test_from_a_gap_on_members_and_owners_are_not_known(
     for panel in ("members", "owners"):
         assert since in column_of(page["panels"][panel]["rows"], "known_until")
     # Amid the gap the last owner is not named, and behind it all are known.
-    found, shown = told(since + 10 * MINUTE, back - 10 * MINUTE)
-    assert len(unknown(found)) == 1
+    shown = told(since + 10 * MINUTE, back - 10 * MINUTE)
+    assert shown.count("Not known from here on") == 1
     assert re.search(r":0\s+not known\s+22:23:20\s+not known from 22:13:20", shown)
     assert "client-a at" not in shown
-    found, shown = told(back + MINUTE, end)
-    assert {o["known_until"] for o in found["owners"]} == {None}
+    shown = told(back + MINUTE, end)
+    assert re.search(r":0\s+client-b at", shown) or re.search(r":0\s+client-c at", shown)
     assert "who owned" not in shown
     assert "not known from" not in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from sources import parquet
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted
+from tests.support.topic import PARTITIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,9 +81,17 @@ def test_a_pipeline_of_some_steps_leaves_the_others_for_later(tmp_path: Path) ->
 
 
 class Recordings(NamedTuple):
-    spark: SparkSession
+    """Every bundled recording as one topic, in which each has partitions of its own.
+
+    Attributes:
+        counts: the number of records of each, in the order of their partitions.
+        summary: that of the run which has ingested and decoded them.
+    """
+
+    folder: Path
     root: str
-    done: dict[str, tuple[Path, dict[str, Any]]]
+    counts: list[int]
+    summary: dict[str, Any]
 
 
 def accounts_for_every_offset(spark: SparkSession, root: str, cluster: str = "default") -> bool:
@@ -97,49 +107,56 @@ def accounts_for_every_offset(spark: SparkSession, root: str, cluster: str = "de
 
 
 @pytest.fixture(scope="module")
-def recordings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Recordings:
-    """Every bundled recording, each a cluster of one lakehouse."""
-    root = str(tmp_path_factory.mktemp("recordings") / "lakehouse")
-    done = {}
-    for path in sorted(RECORDINGS.glob("*.parquet")):
-        cluster = path.name.removesuffix(".parquet")
-        options = ("--records", path, "--lakehouse", root, "--cluster", cluster)
-        done[cluster] = (path, succeed("silver", *options))
-    return Recordings(spark, root, done)
+def recordings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Recordings:  # noqa: ARG001
+    folder, counts = tmp_path_factory.mktemp("recordings"), []
+    for number, path in enumerate(sorted(RECORDINGS.glob("*.parquet"))):
+        records = pq.read_table(path)
+        moved = pa.compute.add(records["partition"], pa.scalar(number * PARTITIONS, pa.int32()))
+        column = records.schema.get_field_index("partition")
+        write(folder / path.name, records.set_column(column, "partition", moved))
+        counts.append(records.num_rows)
+    root = str(tmp_path_factory.mktemp("ingested") / "lakehouse")
+    summary = succeed("silver", "--records", folder, "--lakehouse", root)
+    return Recordings(folder, root, counts, summary)
 
 
-def test_recordings_are_decoded_completely(recordings: Recordings) -> None:
-    assert len(recordings.done) == 7
-    for cluster, (path, summary) in recordings.done.items():
-        expected = pq.read_metadata(path).num_rows
-        assert summary["records_ingested"] == summary["decoded"] == expected, cluster
-        assert summary["quarantined"] == 0, cluster
-        assert is_balanced(recordings.spark, recordings.root, cluster), cluster
-        assert accounts_for_every_offset(recordings.spark, recordings.root, cluster), cluster
+def test_recordings_are_decoded_completely(spark: SparkSession, recordings: Recordings) -> None:
+    root, counts, summary = recordings.root, recordings.counts, recordings.summary
+    assert len(counts) == 7
+    assert summary["records_ingested"] == summary["decoded"] == sum(counts)
+    assert summary["quarantined"] == 0
+    of_recording = F.floor(F.col("record_partition") / PARTITIONS).alias("recording")
+    held = table(spark, root, RECORDS.name).groupBy(of_recording).count().collect()
+    assert {row.recording: row["count"] for row in held} == dict(enumerate(counts))
+    assert is_balanced(spark, root)
+    assert accounts_for_every_offset(spark, root)
 
 
-def test_a_second_run_changes_nothing(recordings: Recordings) -> None:
-    spark, root, cluster = recordings.spark, recordings.root, "4.3.1-modern"
-    before = contents(spark, root, cluster)
-    coverage = table(spark, root, COVERAGE.name, cluster).count()
-    summary = succeed("silver", "--records", MODERN, "--lakehouse", root, "--cluster", cluster)
+def test_a_second_run_changes_nothing(spark: SparkSession, recordings: Recordings) -> None:
+    root = recordings.root
+    before = contents(spark, root)
+    coverage = table(spark, root, COVERAGE.name).count()
+    summary = succeed("silver", "--records", recordings.folder, "--lakehouse", root)
     assert summary["records_ingested"] == summary["records_read"] == 0
-    assert contents(spark, root, cluster) == before
-    assert table(spark, root, COVERAGE.name, cluster).count() == coverage
+    assert contents(spark, root) == before
+    assert table(spark, root, COVERAGE.name).count() == coverage
 
 
-def test_another_topic_under_the_same_name_is_refused(recordings: Recordings) -> None:
-    spark, root, cluster = recordings.spark, recordings.root, "4.3.1-storm"
-    before = contents(spark, root, cluster)
-    outcome = run("ingest", "--records", MODERN, "--lakehouse", root, "--cluster", cluster)
+def test_another_topic_under_the_same_name_is_refused(
+    spark: SparkSession, storm: str, lakehouse_path: str
+) -> None:
+    shutil.copytree(storm, lakehouse_path)
+    before = contents(spark, lakehouse_path, "one")
+    line = ("--records", MODERN, "--lakehouse", lakehouse_path, "--cluster", "one")
+    outcome = run("ingest", *line)
     assert outcome.status == 1
     assert "has other bytes" in outcome.complaint
-    assert outcome.complaint.endswith("keep it under a name of its own: --cluster 4.3.1-storm.2")
-    assert contents(spark, root, cluster) == before
+    assert outcome.complaint.endswith("keep it under a name of its own: --cluster one.2")
+    assert contents(spark, lakehouse_path, "one") == before
 
 
 def test_any_split_into_runs_gives_the_same_tables(
-    recordings: Recordings, tmp_path: Path, lakehouse_path: str
+    spark: SparkSession, storm: str, tmp_path: Path, lakehouse_path: str
 ) -> None:
     records = pq.read_table(STORM)
     chooser = random.Random(7)  # noqa: S311 - any split will do
@@ -147,11 +164,11 @@ def test_any_split_into_runs_gives_the_same_tables(
     for number in range(3):  # not in the order of offsets: later files fill holes of earlier ones
         some = records.filter(pa.compute.equal(part, number))
         path = write(tmp_path / f"{number}.parquet", some)
-        succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
-    cluster = "4.3.1-storm"
-    whole = contents(recordings.spark, recordings.root, cluster)
-    split = contents(recordings.spark, lakehouse_path)
-    assert {t: [r.replace(cluster, "default") for r in rows] for t, rows in whole.items()} == split
+        succeed("silver", "--records", path, "--lakehouse", lakehouse_path, "--cluster", "one")
+    whole, split = (contents(spark, root, "one") for root in (storm, lakehouse_path))
+    names = [name for name in split if not name.startswith("gold.")]
+    assert len(names) > 2
+    assert {name: split[name] for name in names} == {name: whole[name] for name in names}
 
 
 def test_a_folder_that_grows_adds_what_is_new(
@@ -375,12 +392,12 @@ class TestInterrupted:
         append = Lakehouse.append
         calls = []
 
-        def killed_at_the_third(self: Lakehouse, spec: TableSpec, *arguments: object) -> None:
+        def killed_at_the_third(self: Lakehouse, spec: TableSpec, *arguments: object) -> int | None:
             if spec.name.startswith("silver."):
                 calls.append(spec)
                 if len(calls) == 3:
                     raise KeyboardInterrupt
-            append(self, spec, *arguments)  # type: ignore[arg-type]
+            return append(self, spec, *arguments)  # type: ignore[arg-type]
 
         records = pq.read_table(MODERN)
         first = write(
