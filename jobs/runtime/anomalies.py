@@ -344,12 +344,13 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
             if changes.replayed
             else checkpoints
         )
-    states = _with_open(lakehouse, GROUP_STATES, stage)
+    new = (stage.after, stage.to)
+    states = with_open(lakehouse, GROUP_STATES, *new)
     return Sources(
-        generations=_with_open(lakehouse, GROUP_GENERATIONS, stage),
+        generations=with_open(lakehouse, GROUP_GENERATIONS, *new),
         states=states.where(f"{OPEN_ROWS} AND ended_at IS NULL"),
-        sessions=_with_open(lakehouse, MEMBER_SESSIONS, stage),
-        moves=lakehouse.of_runs(OFFSET_MOVES, stage.after, stage.to),
+        sessions=with_open(lakehouse, MEMBER_SESSIONS, *new),
+        moves=lakehouse.of_runs(OFFSET_MOVES, *new),
         owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
         commits=commits,
         lag=lag,
@@ -358,16 +359,16 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
     )
 
 
-def _with_open(lakehouse: Lakehouse, spec: TableSpec, stage: StageRun) -> DataFrame:
-    """Return the rows that the history has written since, and all that are open.
+def with_open(lakehouse: Lakehouse, spec: TableSpec, after: int, to: int) -> DataFrame:
+    """Return the rows of the runs of history behind one, up to another, and all that are open.
 
     Open rows have a partition of their own, and by statistics Delta skips files of the others. By
     one condition of both it would skip none, and read the whole history.
     """
-    kept = lakehouse.kept(spec, stage.to) if stage.after == stage.to - 1 else None
+    kept = lakehouse.kept(spec, to) if after == to - 1 else None
     if kept is not None:  # with the open rows of all other groups
         return kept
-    rows, is_new = lakehouse.read(spec), between("history_run", stage.after, stage.to)
+    rows, is_new = lakehouse.read(spec), between("history_run", after, to)
     return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {is_new}"))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dq.declared import filled, suites
-from jobs.runtime.anomalies import open_or
+from jobs.runtime.anomalies import with_open
 from jobs.runtime.session import configured
 from lakehouse.queries import on_views, show, view_of
 from lakehouse.runs import RunId
@@ -71,7 +71,7 @@ def test_validation_opens_no_file_of_earlier_hours(
     (suite,) = (s for s in suites() if s.title == name)
     since = f"timestamp_millis({int(hour(RUNS - 1).timestamp() * 1000)})"
     values = {"history_runs": NEW, "begun_since": since, "first_hour": since}
-    show(lakehouse, [name])
+    show(lakehouse, [name], {})
     rows = spark.sql(on_views(filled(suite.rows, values), view_of))
     every = opened(lakehouse.read(all_tables()[name]))
     # The last hour's, those of what is open, and of the hour before what ended in the last moment.
@@ -83,8 +83,9 @@ def test_detectors_open_no_file_of_earlier_hours(
     spark: SparkSession, lakehouse_path: str, name: str
 ) -> None:
     lakehouse = written(spark, lakehouse_path, name)
-    rows = lakehouse.read(all_tables()[name])
-    assert opened(open_or(NEW, rows)) == 2 < opened(rows)
+    spec = all_tables()[name]
+    found = with_open(lakehouse, spec, RUNS - 2, RUNS - 1)
+    assert opened(found) == 2 < opened(lakehouse.read(spec))
 
 
 def test_settings_of_a_step_hold_for_that_step(spark: SparkSession) -> None:
