@@ -14,13 +14,17 @@ from jobs.runtime.runner import run_alone
 from tests.conftest import DESCRIBER, GROUPLESS, RECORDINGS
 from tests.support import clients
 from tests.support.broker import Broker
+from tests.support.jobs import succeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
     from tests.support.broker import Credentials
 
 OFFSETS = "__consumer_offsets"
+RECORDING = RECORDINGS / "2.2.2-default.parquet"
 
 
 class Checked:
@@ -208,14 +212,20 @@ def test_what_kafka_python_cannot_read_is_asked_by_kafkas_client(
     assert broker.truststore_password not in said.printed
 
 
-def test_tables_that_are_there(storm: str, look: Callable[..., Checked]) -> None:
-    before = files_below(storm)
-    recording = ("--records", RECORDINGS / "4.3.1-storm.parquet")
-    said = look("--lakehouse", storm, "--cluster", "one", *recording)
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:  # noqa: ARG001
+    root = str(tmp_path_factory.mktemp("checked") / "lakehouse")
+    succeed("ingest", "--records", RECORDING, "--lakehouse", root, "--cluster", "one")
+    return root
+
+
+def test_tables_that_are_there(tables: str, look: Callable[..., Checked]) -> None:
+    before = files_below(tables)
+    said = look("--lakehouse", tables, "--cluster", "one", "--records", RECORDING)
     assert (said.status, said.states("warn")) == (0, set()), said.printed
     assert said.found["tables"]["text"] == "format 2; clusters one"
     assert f"records of {OFFSETS}" in said.found["records"]["text"]
-    assert files_below(storm) == before
+    assert files_below(tables) == before
 
 
 def files_below(folder: str) -> list[tuple[str, int]]:
@@ -223,10 +233,10 @@ def files_below(folder: str) -> list[tuple[str, int]]:
 
 
 def test_tables_of_a_newer_release(
-    storm: str, look: Callable[..., Checked], monkeypatch: pytest.MonkeyPatch
+    tables: str, look: Callable[..., Checked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.runtime.check.FORMAT_VERSION", 1)
-    said = look("--lakehouse", storm)
+    said = look("--lakehouse", tables)
     assert (said.status, said.states("fail")) == (1, {"tables"})
     assert "this release knows format 1" in said.found["tables"]["text"]
 
@@ -237,7 +247,7 @@ def test_tables_of_a_newer_release(
     [
         (("--records", "/no/such"), "no such file or folder"),
         (
-            ("--records", RECORDINGS / "4.3.1-storm.parquet", "--topic", "other"),
+            ("--records", RECORDING, "--topic", "other"),
             f"has no record of topic other, but some of {OFFSETS}",
         ),
     ],
