@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.window import WindowSpec
 
-    from lakehouse.runs import LedgerRow
     from lakehouse.tables import Lakehouse
     from reporting.model import Row
     from schemas.tables import TableSpec
@@ -89,7 +88,7 @@ def read_facts(
     every_group = worst_groups(lakehouse, None if For.METRICS in readers else most, chosen)
     questions = {"groups": every_group, **({} if is_page else of_late())}
     if readers & (For.PAGE | For.SUMMARY):
-        questions |= _quality_asked(lakehouse)
+        questions |= _quality_asked(lakehouse, is_page=is_page)
     if is_page:
         questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
     found = ask(questions)
@@ -99,8 +98,8 @@ def read_facts(
         facts.as_of = groups["as_of"][0].as_py()
     if For.METRICS in readers:
         facts.lags = groups.select(["group_id", "total_lag", "total_lag_is_bound"]).to_pylist()
-    if "log" in found:
-        facts.quality = _quality(found, lakehouse.runs.last("validate"))
+    if readers & (For.PAGE | For.SUMMARY):
+        facts.quality = _quality(lakehouse, found)
     if is_page and facts.group_count:
         _read_window(lakehouse, facts, late_from, readers)
     elif readers != For.PAGE:
@@ -233,8 +232,23 @@ def time_at(millis: int) -> Column:
 # -- the log, and what was expected of it ----------------------------------------------------------
 
 
-def _quality_asked(lakehouse: Lakehouse) -> dict[str, DataFrame]:
-    """Return the questions that `_quality` has to have answered."""
+def _quality_asked(lakehouse: Lakehouse, *, is_page: bool) -> dict[str, DataFrame]:
+    """Return the questions that `_quality` has to have answered, but for what the ledger notes."""
+    decode = lakehouse.runs.last("decode")
+    is_whole = decode is not None and not decode.details["in_quarantine"]
+    questions = {} if is_whole else {"quarantine": _refused(lakehouse)}
+    if is_page or _state(lakehouse) is None:
+        questions["log"] = _log(lakehouse)
+    return questions
+
+
+def _state(lakehouse: Lakehouse) -> dict[str, Any] | None:
+    """Return how far the log was read, as the ledger has it; None if it does not say."""
+    read = lakehouse.runs.last("ingest")
+    return None if read is None else read.details.get("state")
+
+
+def _log(lakehouse: Lakehouse) -> DataFrame:
     missing = {
         reason: F.expr(
             f"aggregate(filter(holes, hole -> hole.reason = '{reason}'), 0L,"
@@ -252,24 +266,34 @@ def _quality_asked(lakehouse: Lakehouse) -> dict[str, DataFrame]:
             *(F.sum(offsets).alias(reason) for reason, offsets in missing.items()),
         )
     )
-    log = ends.agg(
+    return ends.agg(
         F.sum("offsets").alias("offsets"),
         F.sum("records").alias("records"),
         F.count_if(F.col("records") > 0).alias("partitions"),
         F.max("observed_at").alias("last_ingest_at"),
         *(F.sum(reason).alias(reason) for reason in missing),
     )
+
+
+def _refused(lakehouse: Lakehouse) -> DataFrame:
     refused = lakehouse.read(QUARANTINE).groupBy("error").agg(F.count("*").alias("records"))
     all_refused = refused.withColumn("quarantined", F.sum("records").over(Window.partitionBy()))
     often = (F.desc("records"), F.asc("error"))
-    return {"log": log, "quarantine": all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)}
+    return all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)
 
 
-def _quality(found: Mapping[str, pa.Table], validated: LedgerRow | None) -> Quality:
+def _quality(lakehouse: Lakehouse, found: Mapping[str, pa.Table]) -> Quality:
     """Return what the data cover, and what validate found."""
-    (log,) = found["log"].to_pylist()
-    often = found["quarantine"].sort_by([("records", "descending"), ("error", "ascending")])
-    refused = often.to_pylist()
+    validated, state = lakehouse.runs.last("validate"), _state(lakehouse)
+    if "log" in found or state is None:
+        (log,) = found["log"].to_pylist()
+    else:  # for a summary, which tells of no more
+        log = dict.fromkeys((*_REASONS, "last_ingest_at")) | {"partitions": 0}
+        log |= {"offsets": sum(state["positions"].values()), "records": state["records"]}
+    refused = []
+    if "quarantine" in found:
+        order = [("records", "descending"), ("error", "ascending")]
+        refused = found["quarantine"].sort_by(order).to_pylist()
     failed = found["findings"].drop_columns(["rank"]).to_pylist() if "findings" in found else []
     return Quality(
         records=log["records"] or 0,

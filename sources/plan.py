@@ -24,6 +24,7 @@ class State:
     Attributes:
         run: number of the last ingest run that is accounted for; -1 for none.
         run_with_records: that of the last one of them that brought records.
+        records: how many all of them brought.
         topic: the topic that was read; None if none was.
         positions: by partition, the offset behind the last one accounted for.
         last_read: by partition, the offset of the last record there; not if none was.
@@ -35,6 +36,7 @@ class State:
 
     run: int = -1
     run_with_records: int = -1
+    records: int = 0
     topic: str | None = None
     positions: dict[Position, int] = field(default_factory=dict)
     last_read: dict[Position, int] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class State:
             state,
             run=run,
             run_with_records=run if found else self.run_with_records,
+            records=self.records + sum(extent.records for extent in found.values()),
             positions=positions,
             last_read=last_read,
             behind=frozenset(behind),

@@ -131,7 +131,7 @@ def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
         LakehouseError: a part of silver is lost.
     """
     names = [name for name, rows in last.rows.items() if rows and name != QUARANTINE.name]
-    specs, versions = silver_specs(), last.details[VERSIONS]
+    specs, versions = silver_specs(), last.details.get(VERSIONS, {})
     if lakehouse.has_all({specs[name]: versions.get(name) for name in names}):
         return
     held = _count(lakehouse, [], [(name, last.run) for name in names])

@@ -117,7 +117,7 @@ def _needs_refresh(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
         return False
     if any(row.is_refresh for row in lakehouse.runs.done(DECODE, last.to_run, to)):
         return True
-    versions = last.details[VERSIONS]
+    versions = last.details.get(VERSIONS, {})
     if lakehouse.has_all({_SPECS[table]: versions.get(table) for table in written}):
         return False
     parts = [

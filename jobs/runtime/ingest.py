@@ -339,7 +339,7 @@ def _within(ranges: list[Range]) -> str:
 def state_of(lakehouse: Lakehouse) -> State:
     """Return how far the lakehouse has got, by its ledger; by bronze.coverage if that was lost."""
     last = lakehouse.runs.last(STAGE)
-    if last is not None and lakehouse.exists(COVERAGE):
+    if last is not None and STATE in last.details and lakehouse.exists(COVERAGE):
         return State.of_note(last.run, last.details[STATE])
     return _state_covered(lakehouse)
 
@@ -347,7 +347,7 @@ def state_of(lakehouse: Lakehouse) -> State:
 def _recovered(lakehouse: Lakehouse, state: State) -> State:
     """Account for the records of runs that were killed, or whose ledger was lost."""
     last = lakehouse.runs.last(STAGE)
-    version = None if last is None or last.run != state.run else last.details[VERSION]
+    version = None if last is None or last.run != state.run else last.details.get(VERSION)
     if lakehouse.is_at(RECORDS, version):
         return state
     notes = [note[STAGE] for note in map(json.loads, lakehouse.notes(RECORDS)) if STAGE in note]
@@ -429,6 +429,7 @@ def _state_covered(lakehouse: Lakehouse) -> State:
             F.max("next_offset").alias("next_offset"),
             F.max("last_offset_read").alias("last_offset_read"),
             F.max("ingest_run").alias("run"),
+            F.sum("record_count").alias("records"),
             F.max(F.when(F.col("record_count") > 0, F.col("ingest_run"))).alias("run_with_records"),
             F.max_by(is_behind, "ingest_run").alias("is_behind"),
             at.alias("observed_at"),
@@ -446,6 +447,7 @@ def _state_covered(lakehouse: Lakehouse) -> State:
     return State(
         run=-1 if run is None else run,
         run_with_records=-1 if run_with_records is None else run_with_records,
+        records=sum(row.records for row in found),
         topic=newest("topic"),
         positions={(row.topic, row.record_partition): row.next_offset for row in found},
         last_read={

@@ -1,4 +1,4 @@
-"""Alerts in tables; what is due, and what becomes of a post, is in `tests/unit/test_notify.py`."""
+"""Alerts in tables; what is due and becomes of a post is in `tests/unit/test_what_is_due.py`."""
 
 from __future__ import annotations
 
