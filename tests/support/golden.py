@@ -141,7 +141,10 @@ def _of_any_moment(name: str, row: Row) -> Row:
 
 def _without_extras(checkpoint: Any) -> Any:  # noqa: ANN401 - JSON
     """Leave out what a checkpoint keeps of records besides what the fold reads of them later."""
-    pending = [record[:5] for record in checkpoint.get("pending", ())]
+    pending: list[Any] = []
+    if "pending" in checkpoint:
+        records, *known = checkpoint["pending"]
+        pending = [[record[:5] for record in records], *known]
     state = {name: value for name, value in checkpoint["state"].items() if name != "topic_names"}
     return {"state": state, "pending": pending}
 
