@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detectors.model import HOUR_MS, Hit, Position
+import orjson
+
+from detectors.model import HOUR_MS, Findings, Hit, Position
+from detectors.rows import anomaly_rows
 from schemas.gold import INFO, WARNING
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from detectors.model import Row
     from detectors.thresholds import Thresholds, Values
@@ -53,6 +56,62 @@ class Finding(NamedTuple):
     hit: Hit
 
 
+class LogFindings:
+    """The findings of the log as a whole; those of each group are kept apart.
+
+    Args:
+        kept: what `to_json` gave after the last run; None without one.
+        is_backfill: whether all hours are looked at again, so that their findings do not count.
+    """
+
+    # Prefix of the keys of groups, since a group's id may be empty: that is the key of the log.
+    _GROUP = "="
+
+    def __init__(self, kept: str | None, *, is_backfill: bool) -> None:
+        self._lasting: dict[str, Findings] = {
+            key: Findings([e for e in episodes if not (is_backfill and e["kind"] in HOURLY_KINDS)])
+            for key, episodes in orjson.loads(kept or "{}").items()
+        }
+        self._passing: list[tuple[str, Findings]] = []
+
+    def add(self, group: str | None, hit: Hit) -> None:
+        """Take a finding of a group, or of the log."""
+        key = "" if group is None else f"{self._GROUP}{group}"
+        if hit.kind in MOMENTARY_KINDS:
+            self._passing.append((key, Findings()))
+            self._passing[-1][1].add(hit)
+        else:
+            self._lasting.setdefault(key, Findings()).add(hit)
+
+    def rows(self, cluster: str, thresholds: Thresholds, now: int) -> Iterator[Row]:
+        """Return the anomalies, and what is to be kept of the log."""
+        for key, findings in (*self._passing, *self._lasting.items()):
+            group = key.removeprefix(self._GROUP) if key else None
+            limits = thresholds.values if group is None else thresholds.of(group)
+            settled, still_open = findings.settle(now), findings.open()
+            yield from anomaly_rows(settled, still_open, cluster, group, limits, now=now)
+        kept = {key: found.to_json() for key, found in self._lasting.items() if found.current}
+        yield {"group_id": None, "state": orjson.dumps(kept).decode()}
+
+
+class Asked(NamedTuple):
+    """What is new in the tables of a lakehouse.
+
+    Attributes:
+        is_read: the condition of new rows of bronze.
+        is_decoded: the condition of new rows of silver.
+        rows: how many rows are new, by table of silver.
+        since: the time of the earliest new commit; None without one.
+        hours: the condition of rows of gold.offset_progress of the hours to look at.
+    """
+
+    is_read: str
+    is_decoded: str
+    rows: Mapping[str, int]
+    since: int | None
+    hours: str
+
+
 class Question(NamedTuple):
     """SQL, the columns that put its rows in order, and what finds anomalies in them."""
 
@@ -67,6 +126,20 @@ class Question(NamedTuple):
 
     def _rank(self, row: Row) -> list[tuple[bool, Any]]:
         return [(row[name] is not None, row[name]) for name in self.order]
+
+
+def questions(new: Asked, limits: Thresholds, now: int) -> list[Question]:
+    """Ask the tables that have new rows."""
+    asked = [coverage_gaps(new.is_read)]
+    if new.rows[QUARANTINE]:
+        asked.append(undecodable(new.is_read))
+    if new.rows[METADATA]:
+        asked.append(oversized(new.is_decoded, limits))
+    if new.since is not None:
+        if new.since < now - limits.values["cleaner_stalled"]["age_ms"]:
+            asked.append(cleaner_stalled(new.is_decoded, limits.values, now))
+        asked.append(hot_partitions(new.hours, limits.values))
+    return asked
 
 
 def coverage_gaps(new_rows: str) -> Question:

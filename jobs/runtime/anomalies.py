@@ -10,15 +10,14 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from detectors import health, log
+from detectors.clock import known_until, time_of_log
 from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
-from detectors.model import HOUR_MS, SKEW_MS, Findings
-from detectors.rows import anomaly_rows
+from detectors.model import HOUR_MS
 from detectors.transform import Sources, detect
 from jobs.runtime import ingest
 from jobs.runtime.decode import STAGE as DECODE
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from detectors.log import Finding, Question
+    from detectors.log import Finding
     from detectors.model import Row
     from detectors.thresholds import Thresholds
     from jobs.runtime.run import Run
@@ -64,8 +63,6 @@ VERSION = "version"
 LAG_RUN = "lag_run"
 """Detail of a run in the ledger: the newest run of gold.lag that it knew; -1 for none."""
 COMMITS, METADATA = (all_tables()[name] for name in (log.COMMITS, log.METADATA))
-# Prefix of the keys of groups in the state of the log, since a group's id may be empty.
-_GROUP = "="
 
 
 class Kept(NamedTuple):
@@ -92,28 +89,8 @@ class Kept(NamedTuple):
 
     @property
     def as_of(self) -> int:
-        """The time of the log in epoch milliseconds: that of its newest record.
-
-        No record is younger than when it was read, whatever its broker's clock says. When nobody
-        commits any more, a sample of the lag shows until when there was nothing to read.
-        """
-        newest = max((g["newest_at"] for g in self.groups if g["newest_at"] is not None), default=0)
-        if self.observed_at is not None:
-            newest = min(newest, self.observed_at + SKEW_MS)
-        return max(newest, self.sampled_until or newest)
-
-    @property
-    def known_until(self) -> dict[int, int]:
-        """The time of the newest record of partitions that could not be read to their end.
-
-        An open transaction hides what follows it.
-        """
-        newest: dict[int, int] = {}
-        for group in self.groups:
-            partition, at = group["record_partition"], group["newest_at"]
-            if partition in self.behind and at is not None:
-                newest[partition] = max(at, newest.get(partition, at))
-        return newest
+        """The time of the log in epoch milliseconds."""
+        return time_of_log(self.groups, self.observed_at, self.sampled_until)
 
 
 class Changes(NamedTuple):
@@ -295,7 +272,7 @@ def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Threshold
         thresholds=limits,
         cluster=lakehouse.cluster,
         now=stage.plan["as_of"],
-        known_until=kept.known_until,
+        known_until=known_until(kept.groups, kept.behind),
         schema=schema,
     )
     table = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
@@ -446,47 +423,27 @@ def _detect_in_log(
     Returns:
         Columns `OUTPUT`: the anomalies, and what is remembered of the log.
     """
-    now = stage.plan["as_of"]
-    former = kept.log if stage.after >= 0 else None
-    remembered = {} if former is None else orjson.loads(former)
-    if changes.is_backfill:  # all hours are looked at again
-        for key, episodes in remembered.items():
-            remembered[key] = [e for e in episodes if e["kind"] not in log.HOURLY_KINDS]
-    by_key = {key: Findings(episodes) for key, episodes in remembered.items()}
-    rows: list[Row] = []
-
-    def rows_of_key(key: str, findings: Findings) -> Iterator[Row]:
-        group = key.removeprefix(_GROUP) if key else None
-        of_group = limits.values if group is None else limits.of(group)
-        settled, still_open = findings.settle(now), findings.open()
-        yield from anomaly_rows(settled, still_open, lakehouse.cluster, group, of_group, now=now)
-
+    now, former = stage.plan["as_of"], kept.log if stage.after >= 0 else None
+    of_log = log.LogFindings(former, is_backfill=changes.is_backfill)
     for group, hit in _log_findings(lakehouse, stage, kept, changes, limits):
-        if group is not None and limits.ignores(group):
-            continue
-        if hit.kind in log.MOMENTARY_KINDS:
-            passing = Findings()
-            passing.add(hit)
-            rows += rows_of_key(_key(group), passing)
-        else:
-            by_key.setdefault(_key(group), Findings()).add(hit)
-    for key, findings in by_key.items():
-        rows += rows_of_key(key, findings)
-    current = {key: findings.to_json() for key, findings in by_key.items() if findings.current}
-    return [*rows, {"group_id": None, "state": orjson.dumps(current).decode()}]
-
-
-def _key(group: str | None) -> str:
-    """Name what findings are kept under; an empty text is a group's id, too."""
-    return "" if group is None else f"{_GROUP}{group}"
+        if group is None or not limits.ignores(group):
+            of_log.add(group, hit)
+    return list(of_log.rows(lakehouse.cluster, limits, now))
 
 
 def _log_findings(
     lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
 ) -> Iterator[Finding]:
     now = stage.plan["as_of"]
-    decoded = between("decode_run", *changes.decode_runs)
-    questions = _questions(now, changes, decoded, limits)
+    is_read, is_decoded = (
+        between(column, *runs)
+        for column, runs in (
+            ("ingest_run", changes.ingest_runs),
+            ("decode_run", changes.decode_runs),
+        )
+    )
+    new = log.Asked(is_read, is_decoded, changes.rows, changes.since, changes.hours)
+    questions = log.questions(new, limits, now)
     stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
     asked = [question.sql for question in questions]
     given = _given(lakehouse, stage, changes)
@@ -511,18 +468,3 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str,
     if hours is not None and not changes.is_backfill:
         given[OFFSET_PROGRESS.name] = hours
     return given
-
-
-def _questions(now: int, changes: Changes, decoded: str, limits: Thresholds) -> list[Question]:
-    """Ask the tables that have new rows."""
-    is_read = between("ingest_run", *changes.ingest_runs)
-    questions = [log.coverage_gaps(is_read)]
-    if changes.rows[log.QUARANTINE]:
-        questions.append(log.undecodable(is_read))
-    if changes.rows[log.METADATA]:
-        questions.append(log.oversized(decoded, limits))
-    if changes.since is not None:
-        if changes.since < now - limits.values["cleaner_stalled"]["age_ms"]:
-            questions.append(log.cleaner_stalled(decoded, limits.values, now))
-        questions.append(log.hot_partitions(changes.hours, limits.values))
-    return questions

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detectors import sentences
+from detectors.clock import known_until, time_of_log
 from detectors.group import (
     GENERATION,
     LAG,
@@ -19,13 +20,12 @@ from detectors.group import (
     TOPIC,
     GroupDetector,
 )
-from detectors.log import misplaced
+from detectors.log import LogFindings, misplaced
 from detectors.members import SlotChanges
 from detectors.model import anomaly_id
 from detectors.rows import anomaly_row
 from detectors.sentences import KINDS, window
 from detectors.thresholds import ThresholdsError
-from jobs.runtime.anomalies import Kept
 from schemas.placement import java_hash
 from tests.support.detection import default_thresholds, detected
 from tests.support.labels import RECORDINGS, found_in, outcomes, path_of
@@ -907,28 +907,39 @@ def test_misplaced_records_are_reported_of_their_group() -> None:
     assert found.hit.last_values == {"expected_partition": 2, "partitions": 12}
 
 
-def kept(
-    newest: list[tuple[int, int]], *read: tuple[int, int, bool], sampled: int | None = None
-) -> Kept:
-    """Return what earlier runs left: partition and time of groups' records, and what was read."""
-    groups = [{"record_partition": p, "newest_at": at} for p, at in newest]
-    observed_at = max((at for _, at, _ in read), default=None)
-    behind = frozenset(partition for partition, _, is_behind in read if is_behind)
-    return Kept(groups, None, -1, -1, observed_at, behind, sampled)
+def groups(*newest: tuple[int, int]) -> list[Row]:
+    """Return partition and time of groups' newest records."""
+    return [{"record_partition": p, "newest_at": at} for p, at in newest]
 
 
 def test_the_time_of_the_log_is_that_of_its_newest_record() -> None:
-    assert kept([(0, 5 * HOUR), (1, 4 * HOUR)]).as_of == 5 * HOUR
+    assert time_of_log(groups((0, 5 * HOUR), (1, 4 * HOUR)), None, None) == 5 * HOUR
     # A broker's clock that is a day ahead moves it by no more than a minute.
-    assert kept([(0, 24 * HOUR)], (0, 5 * HOUR, False)).as_of == 5 * HOUR + MINUTE_MS
+    assert time_of_log(groups((0, 24 * HOUR)), 5 * HOUR, None) == 5 * HOUR + MINUTE_MS
     # Nobody commits any more, and there was nothing to read.
-    assert kept([(0, 5 * HOUR)], (0, 5 * HOUR, False), sampled=8 * HOUR).as_of == 8 * HOUR
-    assert kept([]).as_of == 0
+    assert time_of_log(groups((0, 5 * HOUR)), 5 * HOUR, 8 * HOUR) == 8 * HOUR
+    assert time_of_log([], None, None) == 0
 
 
 def test_a_partition_that_is_hidden_is_known_until_its_last_record() -> None:
-    newest = [(0, 5 * HOUR), (1, 3 * HOUR), (1, 2 * HOUR)]
-    assert kept(newest, (0, 6 * HOUR, False), (1, 6 * HOUR, True)).known_until == {1: 3 * HOUR}
+    newest = groups((0, 5 * HOUR), (1, 3 * HOUR), (1, 2 * HOUR))
+    assert known_until(newest, {1}) == {1: 3 * HOUR}
+
+
+def test_findings_of_the_log_go_on_in_the_next_run() -> None:
+    row = {"group_id": "g", "record_partition": 3, "records": 5}
+    expected = {"expected_partition": 2, "partitions": 12}
+    rows: list[Row] = []
+    kept = None
+    for hour in (1, 2):
+        of_log = LogFindings(kept, is_backfill=False)
+        for group, hit in misplaced([{**row, **expected, "at": hour * HOUR}]):
+            of_log.add(group, hit)
+        *rows, state = of_log.rows("c", LIMITS, hour * HOUR)
+        kept = state["state"]
+    (found,) = rows
+    assert (found["started_at"], found["ended_at"]) == (HOUR, 2 * HOUR)
+    assert json.loads(found["evidence"])["records"] == 10
 
 
 # -- thresholds ------------------------------------------------------------------------------------
