@@ -231,7 +231,7 @@ class Lakehouse:
 
     def version(self, spec: TableSpec, since: int | None = None) -> int:
         """Return the newest version of a table that is there; since which one may be known."""
-        number = -1 if since is None else since
+        number = since if since is not None and self._has_version(spec, since) else -1
         while self._has_version(spec, number + 1):
             number += 1
         if number >= 0:

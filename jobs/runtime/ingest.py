@@ -285,9 +285,10 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
         )
     if are_few:
         lakehouse.keep(RECORDS, rows, number)
-    found = source.found
-    if found is None:
-        found = extents(_of_run(lakehouse, number), record_type(F.col("key")))
+    found, written = source.found, _of_run(lakehouse, number)
+    if found is None or written.count() != sum(e.records for e in found.values()):
+        # A source that is read once, or a file that another program wrote to meanwhile.
+        found = extents(written, record_type(F.col("key")))
     _account(lakehouse, source.ranges, found, number, now)
     types = by_type(found)
     state = state.after(number, source.ranges, found, now)
