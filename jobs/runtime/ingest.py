@@ -351,6 +351,7 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
     version = None if last is None or last.run != state.run else last.details.get(VERSION)
     if lakehouse.is_at(RECORDS, version):
         return state
+    version = lakehouse.version(RECORDS) if lakehouse.exists(RECORDS) else None
     notes = [note[STAGE] for note in map(json.loads, lakehouse.notes(RECORDS)) if STAGE in note]
     by_run = {n["run"]: n for n in notes if n["cluster"] == lakehouse.cluster}
     for number in range(state.run + 1, max(_last_run(lakehouse, state), *by_run, state.run) + 1):
@@ -366,9 +367,9 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
             ranges = [Range(**of_range) for of_range in note["ranges"]]
         _account(lakehouse, ranges, found, number, now)
         state = state.after(number, ranges, found, now)
-        _note(lakehouse, state, by_type(found))
+        _note(lakehouse, state, by_type(found), version=version)
     if state.run > lakehouse.runs.last_number(STAGE):
-        _note(lakehouse, state, None)
+        _note(lakehouse, state, None, version=version)
     return state
 
 

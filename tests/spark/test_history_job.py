@@ -35,7 +35,7 @@ from schemas.tables import (
     decoded_table,
 )
 from tests.conftest import RECORDINGS
-from tests.support.jobs import contents, query, run, succeed, table
+from tests.support.jobs import contents, noted, query, run, succeed, table
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 
@@ -176,7 +176,7 @@ def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_p
         at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
         row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
         lakehouse.append(LAG, [row], RunId("lag", number))
-        lakehouse.of("one").runs.note(RunId("lag", number), rows={LAG.name: 1})
+        noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
         assert succeed("anomalies", *options)["anomalies_run"] is True
         health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
         whole = health["healthy-ctl"]
@@ -204,7 +204,7 @@ def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
         )
     ]
     lakehouse.append(LAG, rows, RunId("lag", 0))
-    lakehouse.runs.note(RunId("lag", 0), rows={LAG.name: len(rows)})
+    noted(lakehouse, RunId("lag", 0), rows={LAG.name: len(rows)})
     shown = run("anomalies", *options).out
     assert re.search(r"healthy-ctl .* at most 926", shown)
     assert re.search(r"orders-storm .* 5\s", shown)

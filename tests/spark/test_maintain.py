@@ -16,7 +16,7 @@ from lakehouse.tables import Lakehouse, spark_schema
 from lakehouse.upkeep import Stored
 from schemas.tables import LAG, RECORDS
 from tests.conftest import RECORDINGS
-from tests.support.jobs import contents, is_balanced, run, succeed, table
+from tests.support.jobs import contents, is_balanced, noted, run, succeed, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +110,7 @@ def test_old_samples_go_when_asked_but_for_the_newest(
             [tuple(values.get(c.name) for c in LAG.columns)], spark_schema(LAG.columns)
         ).selectExpr("* EXCEPT (sampled_at)", "timestamp'2001-01-01' AS sampled_at")
         lakehouse.append(LAG, rows, RunId("lag", number))
-        lakehouse.runs.note(RunId("lag", number))
+        noted(lakehouse, RunId("lag", number))
     assert succeed("maintain", "--lakehouse", lakehouse_path)["rows_deleted"] == 0
     result = succeed("maintain", "--lakehouse", lakehouse_path, "--retain-lag", 30)
     assert result["rows_deleted"] == 2

@@ -14,7 +14,7 @@ from jobs.runtime.notify import Notes, notify
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import ALERTS, ANOMALIES
-from tests.support.jobs import run_of, table
+from tests.support.jobs import noted, run_of, table
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def found(lakehouse: Lakehouse, number: int, *rows: dict[str, Any]) -> None:
     """Let an anomalies run have found these."""
     lakehouse.replace(ANOMALIES, [{"anomalies_run": number, **row} for row in rows])
     as_of = round(NOW.timestamp() * 1000)
-    lakehouse.runs.note(RunId("anomalies", number), details={"as_of": as_of})
+    noted(lakehouse, RunId("anomalies", number), details={"as_of": as_of})
 
 
 def test_what_was_posted_is_noted_and_what_is_gone_has_ended(

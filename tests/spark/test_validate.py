@@ -27,7 +27,7 @@ from schemas.placement import partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
 from tests.conftest import RECORDINGS
 from tests.factories import assignment, group_metadata, member, offset_commit, subscription
-from tests.support.jobs import run, succeed, table
+from tests.support.jobs import noted, run, succeed, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -578,9 +578,9 @@ def test_tables_that_were_made_anew_are_looked_at_whole(
 ) -> None:
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
-    runs = Lakehouse(spark, root, "default").runs
+    held = Lakehouse(spark, root, "default")
     reach = dict.fromkeys(("decode", "history", "anomalies", "lag"), 7)
-    runs.note(RunId("validate", 1), details={"reach": reach, "failing": ["gold.lag key"]})
+    noted(held, RunId("validate", 1), details={"reach": reach, "failing": ["gold.lag key"]})
     assert succeed("validate", "--lakehouse", root)["expectations"] > 50
     again = run("validate", "--lakehouse", root)
     assert (again.status, again.summary["expectations"]) == (0, 0)
@@ -613,7 +613,7 @@ def test_a_run_that_wrote_nothing_is_nothing_new(
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
     nothing = dict.fromkeys(("gold.anomalies", "gold.group_health", "gold.anomaly_checkpoints"), 0)
-    Lakehouse(spark, root, "default").runs.note(RunId("anomalies", 1), rows=nothing)
+    noted(Lakehouse(spark, root, "default"), RunId("anomalies", 1), rows=nothing)
     outcome = run("validate", "--lakehouse", root)
     assert outcome.status == 0
     assert "nothing new" in outcome.err

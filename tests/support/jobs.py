@@ -34,9 +34,9 @@ from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
-    COVERAGE,
     QUARANTINE,
     RECORDS,
+    RUNS,
     all_tables,
     decoded_table,
 )
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakehouse.runs import RunId
     from schemas.tables import TableSpec
 
 
@@ -149,29 +150,28 @@ def rows_of(lakehouse: Lakehouse, spec: TableSpec) -> list[dict[str, Any]]:
     return [{c.name: row.get(c.name) for c in spec.columns} for row in rows]
 
 
-# Wall-clock times, and what only the source could have said to a run that was killed.
 _OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at", "seconds", "token"})
-_OF_THE_SOURCE = frozenset(
-    {
-        *("source", "isolation_level", "topic_id"),
-        *("first_offset_available", "last_offset_available"),
-    }
-)
+"""Columns with wall-clock times."""
+
+
+def noted(lakehouse: Lakehouse, run: RunId, **noted: Any) -> None:  # noqa: ANN401 - as `Runs.note`
+    """Have the ledger say that a run is done."""
+    runs = Lakehouse(lakehouse.spark, lakehouse.root, lakehouse.cluster).runs
+    runs.note(run, **noted)
+    runs.write()
 
 
 def everything(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, Counter[str]]:
     """Return every row of every table, with the numbers of its runs, to compare.
 
-    Left out are wall-clock times, such as that when a coverage gap was found, and of
-    bronze.coverage what only the source could have said.
+    Left out are wall-clock times, such as that when a coverage gap was found.
     """
     lakehouse = Lakehouse(spark, root, cluster)
     found = {}
     for spec in all_tables().values():
         if lakehouse.exists(spec):
-            without = _OF_THE_MOMENT | (_OF_THE_SOURCE if spec is COVERAGE else set())
             rows = (_of_any_moment(spec, row) for row in rows_of(lakehouse, spec))
-            found[spec.name] = Counter(map(repr, _less(rows, without)))
+            found[spec.name] = Counter(map(repr, _less(rows, _OF_THE_MOMENT)))
     return found
 
 
@@ -181,6 +181,10 @@ def _less(rows: Iterable[dict[str, Any]], without: Collection[str]) -> Iterator[
 
 
 def _of_any_moment(spec: TableSpec, row: dict[str, Any]) -> dict[str, Any]:
+    if spec is RUNS:
+        details = json.loads(row["details"])
+        details.get("state", {}).pop("observed_at", None)
+        return row | {"details": json.dumps(details)}
     if spec is ANOMALIES and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
     if spec is ANOMALY_CHECKPOINTS and row["group_id"] is None:
