@@ -133,12 +133,10 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     times = sum(event["counts"] for event in counted)
     short = sum(event["counts"] for event in counted if clock - event["clock"] <= _TEN_MINUTES_MS)
     share = sum(event["ms"] for event in counted) / HOUR_MS
-    if times >= limit["critical_an_hour"] or short >= limit["in_ten_minutes"]:
-        severity = CRITICAL
-    elif times >= limit["warning_an_hour"] or (len(counted) > 1 and share > limit["share_of_time"]):
-        severity = WARNING
-    else:
+    is_long, is_dense = share > limit["share_of_time"], short >= limit["in_ten_minutes"]
+    if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
+    severity = CRITICAL if times >= limit["critical_an_hour"] or is_dense else WARNING
     # The series that it is part of: one restart follows the other within minutes.
     series = hour[-1]["series"]
     first = next(event for event in hour if event["clock"] >= series)

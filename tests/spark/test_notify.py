@@ -114,4 +114,4 @@ def test_a_dry_run_notes_nothing_and_times_are_utc_in_every_zone(
     assert posted["started_at"] == "2026-11-21T11:00:00Z"
     assert posted["ended_at"] == "2026-11-21T11:55:00Z"
     assert not lakehouse.exists(ALERTS)
-    assert lakehouse.of("default").runs.last("notify") is None
+    assert Lakehouse(lakehouse.spark, lakehouse.root, "default").runs.last("notify") is None

@@ -10,6 +10,7 @@ from lakehouse.runs import DONE, PLANNED, RunId
 from lakehouse.tables import Lakehouse
 from schemas.errors import LakehouseError
 from schemas.tables import RUNS
+from tests.support.jobs import noted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,12 +21,13 @@ def lakehouse(spark: SparkSession, lakehouse_path: str) -> Lakehouse:
     return Lakehouse(spark, lakehouse_path, "default")
 
 
-def reopened(lakehouse: Lakehouse) -> Lakehouse:
+def reopened(lakehouse: Lakehouse, cluster: str = "default") -> Lakehouse:
     """Return the tables as another process sees them."""
-    return lakehouse.of(lakehouse.cluster)
+    return Lakehouse(lakehouse.spark, lakehouse.root, cluster)
 
 
 def steps(lakehouse: Lakehouse) -> list[tuple[int, str, int, int]]:
+    lakehouse.runs.write()
     rows = lakehouse.read(RUNS).where("stage = 'decode'").orderBy("run", "at").collect()
     return [(row.run, row.state, row.after_run, row.to_run) for row in rows]
 
@@ -38,6 +40,9 @@ def test_a_stage_takes_what_is_new(lakehouse: Lakehouse) -> None:
             if run is not None:
                 run.rows["silver.offset_commits"] = 10 * to
                 run.details["quarantined"] = 1
+    # With the plan of the second run the ledger got that the first was done.
+    rows = reopened(lakehouse).read(RUNS).where("run = 0").select("state").collect()
+    assert {row.state for row in rows} == {PLANNED, DONE}
     assert steps(lakehouse) == [
         (0, PLANNED, -1, 2),
         (0, DONE, -1, 2),
@@ -58,14 +63,16 @@ def test_a_run_that_was_killed_is_resumed_with_its_range(lakehouse: Lakehouse) -
         lakehouse.runs.incremental("decode", to=2, plan={"as_of": 7}),
     ):
         raise KeyboardInterrupt
-    with reopened(lakehouse).runs.incremental("decode", to=9, plan={"as_of": 8}) as run:
+    later = reopened(lakehouse)
+    with later.runs.incremental("decode", to=9, plan={"as_of": 8}) as run:
         assert run is not None
         assert (run.id, run.after, run.to) == (RunId("decode", 0), -1, 2)
         assert run.is_resumed
         assert run.plan == {"as_of": 7}
-    with lakehouse.of("other").runs.incremental("decode", to=-1) as run:
+    assert [step[:2] for step in steps(lakehouse)] == [(0, PLANNED)]
+    assert [step[:2] for step in steps(later)] == [(0, PLANNED), (0, DONE)]
+    with reopened(lakehouse, "other").runs.incremental("decode", to=-1) as run:
         assert run is None  # it is the business of one cluster
-    assert [step[:2] for step in steps(lakehouse)] == [(0, PLANNED), (0, DONE)]
 
 
 def test_a_full_refresh_takes_all_from_the_start(lakehouse: Lakehouse) -> None:
@@ -89,6 +96,8 @@ def test_of_two_plans_at_once_one_holds(lakehouse: Lakehouse) -> None:
         assert second is not None
         assert (second.id, second.to) == (first.id, 2)
         assert (first.is_resumed, second.is_resumed) == (False, True)
+    one.runs.write()
+    other.runs.write()
     done = reopened(lakehouse).runs.done("decode", -1, 5)
     assert [(row.run, row.to_run) for row in done] == [(0, 2)]
 
@@ -101,7 +110,7 @@ def test_numbers_go_on_behind_those_that_the_tables_have(lakehouse: Lakehouse) -
 
 
 def test_a_ledger_of_a_later_release_is_refused(lakehouse: Lakehouse) -> None:
-    lakehouse.runs.note(RunId("ingest", 0))
+    noted(lakehouse, RunId("ingest", 0))
     row = lakehouse.read(RUNS).drop("cluster").collect()[0].asDict(recursive=True)
     lakehouse.append(RUNS, [row | {"run": 1, "format_version": 999}])
     with pytest.raises(LakehouseError, match="lakehouse format 999"):

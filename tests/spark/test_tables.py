@@ -70,7 +70,7 @@ def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:
 
 
 def test_rows_are_of_the_cluster_that_wrote_them(lakehouse: Lakehouse) -> None:
-    other = lakehouse.of("007")  # which is no number
+    other = Lakehouse(lakehouse.spark, lakehouse.root, "007")  # which is no number
     lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("a")])
     other.append(GROUP_CHECKPOINTS, [checkpoint("b")])
     assert (groups(lakehouse), groups(other)) == (["a"], ["b"])
