@@ -254,6 +254,7 @@ class Runs:
             self._unwritten = noted
             self.write()
             self._last = None
+            self._lakehouse.let_go()
             return self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan)
         held = _ledger_row(row)
         if self._last is not None:

@@ -42,7 +42,7 @@ Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
 """Rows of a table without the column `cluster`: in Spark, or here."""
 
 FEW_ROWS = 1_000_000
-"""So many rows of a table are kept at hand; more would take the memory that their work needs."""
+"""So many rows of a stage are kept at hand; more would take the memory that their work needs."""
 
 EVERY_ROW = "true"
 """The condition that each row meets."""
@@ -58,6 +58,8 @@ _DAMAGED = (
 )
 # Where Delta notes the version that the session's last commit made.
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+# So many are looked for one by one, before Delta is asked.
+_FEW_COMMITS = 20
 # What ends the name of the constraint that a column is never null.
 _IS_GIVEN = "_is_given"
 # Delta's default of 10 has every table write a checkpoint in the same run.
@@ -175,7 +177,7 @@ class Lakehouse:
         return found if _same_types(found.schema, schema) else found.to(schema)
 
     def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> DataFrame:
-        """Keep rows at hand that were just written, until others are: nobody reads them again.
+        """Keep rows at hand that a run has written, until others are: nobody reads them again.
 
         Args:
             spec: the table.
@@ -189,6 +191,10 @@ class Lakehouse:
         kept = self.with_cluster(spec, rows)
         self._kept[spec.name] = run, kept
         return kept
+
+    def let_go(self) -> None:
+        """Forget all rows that are kept: another process has gone on."""
+        self._kept.clear()
 
     def kept(self, spec: TableSpec, run: int) -> DataFrame | None:
         """Return the rows that a run of this process has kept; None if it has not."""
@@ -215,29 +221,32 @@ class Lakehouse:
             note: a text to keep with the commit, see `notes`; None for none.
 
         Returns:
-            The version that the table has got, unless others write at the same time; None if the
+            The version that it made, as long as no other thread of the session writes; None if the
             run was there.
         """
         options = {} if note is None else {"userMetadata": note}
         return self._write(spec, rows, run, mode="append", options=options)
 
-    def notes(self, spec: TableSpec) -> list[str]:
-        """Return the notes of a table's commits, of all clusters."""
-        if not self.exists(spec):
+    def notes(self, spec: TableSpec, after: int | None = None) -> list[str]:
+        """Return the notes of a table's commits behind a version, or of all, of all clusters."""
+        newest = self.version(spec, after)
+        if newest is None:
             return []
-        history = DeltaTable.forPath(self.spark, self.path(spec)).history()
+        commits = DeltaTable.forPath(self.spark, self.path(spec))
+        history = commits.history() if after is None else commits.history(max(1, newest - after))
         rows = history.select("userMetadata").where("userMetadata IS NOT NULL").collect()
         return [row.userMetadata for row in rows]
 
-    def version(self, spec: TableSpec, since: int | None = None) -> int:
-        """Return the newest version of a table that is there; since which one may be known."""
+    def version(self, spec: TableSpec, since: int | None = None) -> int | None:
+        """Return the newest version of a table, None without one; since which may be known."""
+        if not self.exists(spec):
+            return None
         number = since if since is not None and self._has_version(spec, since) else -1
-        while self._has_version(spec, number + 1):
-            number += 1
-        if number >= 0:
-            return number
+        for version in range(number, number + _FEW_COMMITS):
+            if not self._has_version(spec, version + 1) and version >= 0:
+                return version
         newest = DeltaTable.forPath(self.spark, self.path(spec)).history(1).first()
-        return -1 if newest is None else int(newest.version)
+        return None if newest is None else int(newest.version)
 
     def has_all(self, versions: Mapping[TableSpec, int | None]) -> bool:
         """Return whether tables have versions; an older copy has not, nor a log cleaned up."""

@@ -323,8 +323,10 @@ def _write_tables(
                 parts.append(pool.submit(lakehouse.append, decoded_table(table), rows, run))
         for part in parts:
             part.result()
-    for table, rows in rows_by_table.items():
-        lakehouse.keep(decoded_table(table), rows, run.number)
+    # Of a run that was killed, the tables may have what another decoder read.
+    if not stage.is_resumed and counts.total() <= FEW_ROWS:
+        for table, rows in rows_by_table.items():
+            lakehouse.keep(decoded_table(table), rows, run.number)
     # The tables show what a run that another one began has written.
     asked = silver_tables() if stage.is_resumed else apart
     of_run = {table: (decoded_table(table).name, run.number) for table in asked}

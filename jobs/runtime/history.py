@@ -21,7 +21,7 @@ from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.decode import VERSIONS
 from jobs.runtime.homes import at_home, locate
 from lakehouse.runs import PLANNED
-from lakehouse.tables import EVERY_ROW, OPEN_ROWS, between, of_groups, rows_of
+from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups, rows_of
 from offsets.progress import HOURS, LATEST, MOVES
 from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
@@ -265,6 +265,8 @@ def _update(run: Run, stage: StageRun) -> None:
     if stage.is_resumed:
         # What it would count now is not what the killed run wrote before it was killed.
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
+        went_back = lakehouse.of_runs(_SPECS[MOVES], stage.id.number - 1, stage.id.number)
+        stage.details[WENT_BACK] = went_back.where("last_there_at IS NOT NULL").count()
     written = {} if stage.is_refresh else stage.former.get("written", {})
     versions = stage.former.get(VERSIONS, {})
     of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
@@ -277,11 +279,7 @@ def _update(run: Run, stage: StageRun) -> None:
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
         VERSIONS: versions
-        | {
-            table: lakehouse.version(_SPECS[table], versions.get(table))
-            for table in _SPECS
-            if lakehouse.exists(_SPECS[table])
-        },
+        | {table: lakehouse.version(_SPECS[table], versions.get(table)) for table in of_run},
     }
 
 
@@ -537,7 +535,9 @@ class _Tables:
             lakehouse.append(spec, rows, stage.id)
         else:
             lakehouse.replace(spec, rows, stage.id, where)
-        lakehouse.keep(spec, rows, None if where == EVERY_ROW else stage.id.number)
+        # Of a run that was killed, the tables may have other rows than are made now.
+        if not stage.is_resumed and sum(self._totals.counts.values()) <= FEW_ROWS:
+            lakehouse.keep(spec, rows, None if where == EVERY_ROW else stage.id.number)
 
     def _numbered(self, table: str) -> DataFrame:
         number = F.lit(self._stage.id.number).cast("bigint")

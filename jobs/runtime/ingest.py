@@ -40,9 +40,11 @@ if TYPE_CHECKING:
 STAGE = "ingest"
 TYPES = "records_by_type"
 """Details of a run in the ledger: the number of its records by record type, "" for none."""
-STATE, VERSION = "state", "version"
-"""Details of a run: how far the lakehouse has got (`sources.plan.State`), and the version that
-bronze.records had behind it; None if others wrote to it at the same time."""
+STATE, VERSION, COVERED = "state", "version", "covered"
+"""Details of a run: how far the lakehouse has got (`sources.plan.State`), and the versions that
+bronze.records and bronze.coverage had behind it."""
+_NOTE = f'{{"{STAGE}": '
+"""What a commit of records has in its userMetadata begins so."""
 
 # The kind of a record of which the lakehouse has the position, with other bytes.
 _OTHER = "other"
@@ -274,7 +276,7 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
     )
     are_few = sum(r.next_offset - r.from_offset for r in source.ranges) <= FEW_ROWS
     rows = rows.localCheckpoint(eager=False) if are_few else rows
-    # For who finds the records of a run that was killed behind this.
+    # If this process is killed behind this commit, the next run accounts for it by the note.
     note = {"cluster": lakehouse.cluster, "run": number, "at": now.isoformat()}
     note["ranges"] = [asdict(r) for r in source.ranges]
     version = lakehouse.append(RECORDS, rows, RunId(STAGE, number), json.dumps({STAGE: note}))
@@ -340,7 +342,7 @@ def _within(ranges: list[Range]) -> str:
 def state_of(lakehouse: Lakehouse) -> State:
     """Return how far the lakehouse has got, by its ledger; by bronze.coverage if that was lost."""
     last = lakehouse.runs.last(STAGE)
-    if last is not None and STATE in last.details and lakehouse.exists(COVERAGE):
+    if last is not None and lakehouse.has_all({COVERAGE: last.details.get(COVERED)}):
         return State.of_note(last.run, last.details[STATE])
     return _state_covered(lakehouse)
 
@@ -351,13 +353,15 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
     version = None if last is None or last.run != state.run else last.details.get(VERSION)
     if lakehouse.is_at(RECORDS, version):
         return state
-    version = lakehouse.version(RECORDS) if lakehouse.exists(RECORDS) else None
-    notes = [note[STAGE] for note in map(json.loads, lakehouse.notes(RECORDS)) if STAGE in note]
+    notes = [json.loads(n)[STAGE] for n in lakehouse.notes(RECORDS, version) if n.startswith(_NOTE)]
+    version = lakehouse.version(RECORDS, version)
     by_run = {n["run"]: n for n in notes if n["cluster"] == lakehouse.cluster}
     for number in range(state.run + 1, max(_last_run(lakehouse, state), *by_run, state.run) + 1):
         records = _of_run(lakehouse, number)
         found = extents(records, record_type(F.col("key")))
         note = by_run.get(number)
+        if note is None and not found:
+            continue
         if note is None:  # Delta keeps them for a month
             (at,) = records.agg(F.min("ingested_at")).collect()[0]
             now = at.astimezone(dt.timezone.utc)
@@ -387,6 +391,8 @@ def _note(
     seconds: float | None = None,
 ) -> None:
     """Note the run that a state is behind; without `types`, what it brought is not known."""
+    last = lakehouse.runs.last(STAGE)
+    former = None if last is None else last.details.get(COVERED)
     lakehouse.runs.note(
         RunId(STAGE, state.run),
         seconds=seconds,
@@ -395,6 +401,7 @@ def _note(
             **({} if types is None else {TYPES: types}),
             STATE: state.noted(),
             VERSION: version,
+            COVERED: lakehouse.version(COVERAGE, former),
         },
     )
 

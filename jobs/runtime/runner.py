@@ -8,6 +8,7 @@ import re
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -62,8 +63,9 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
                 run.seconds["start"] = round(time.monotonic() - started, 3)
                 try:
                     job(run)
-                except GroupledgerError:  # what was done before it counts
-                    run.lakehouse.runs.write()
+                except Exception:  # what was done before it counts, as far as it can be said
+                    with suppress(Exception):
+                        run.lakehouse.runs.write()
                     raise
                 run.lakehouse.runs.write()
         if chosen.json:

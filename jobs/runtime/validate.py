@@ -19,6 +19,7 @@ from schemas.columns import LAST_MS
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
+    COVERAGE,
     GROUP_HEALTH,
     LAG,
     LOG_OFFSETS,
@@ -80,8 +81,14 @@ class Changes:
 
 def validate(run: Run) -> None:
     """Check what is expected of the tables; write and print what was found."""
-    lakehouse = run.lakehouse
     run.summary |= {"expectations": 0, "expectations_failed": 0, "expectations_still_failing": 0}
+    while _follow(run):
+        pass
+
+
+def _follow(run: Run) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
+    lakehouse = run.lakehouse
     last = lakehouse.runs.last(STAGE)
     before = _NOTHING if last is None else last.details["reach"]
     # As long as nobody has looked at all rows again, what was wrong once still is.
@@ -100,7 +107,7 @@ def validate(run: Run) -> None:
         if stage is None:
             run.say("validate: nothing new to look at since the last time")
             _finish(run, failing)
-            return
+            return False
         if stage.is_resumed:
             run.say(f"validate run {stage.id.number} was planned and not done: this one does it")
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
@@ -113,9 +120,10 @@ def validate(run: Run) -> None:
             wrong = {_title(f) for f in failed if f.check.severity == CRITICAL}
             earlier = set() if stage.is_refresh else failing - wrong
             stage.details = {_FAILING: sorted(earlier | wrong)}
-    run.summary |= {"expectations": len(found), "expectations_failed": len(failed)}
+    run.add(expectations=len(found), expectations_failed=len(failed))
     _print(run, found, failed, changes)
     _finish(run, earlier, now=bool(wrong))
+    return stage.is_resumed
 
 
 def _title(found: Found) -> str:
@@ -253,13 +261,16 @@ def _kept(lakehouse: Lakehouse, stage: StageRun) -> dict[str, DataFrame]:
     """Return the rows that the stages of this process have made, of one new run each."""
     before, reach = stage.former.get("reach", _NOTHING), stage.plan["reach"]
     runs = {stage: number for stage, number in reach.items() if before[stage] == number - 1}
+    took = lakehouse.runs.done("history", before["history"], reach["history"])
+    if any((run.after_run, run.to_run) != (before["decode"], reach["decode"]) for run in took):
+        runs.pop("decode", None)  # a suite holds the history against all that it took
     if "decode" in runs:
         (decode,) = lakehouse.runs.done("decode", before["decode"], reach["decode"])
         if decode.after_run == decode.to_run - 1:
             runs["ingest"] = decode.to_run
     found = {}
     for name, spec in all_tables().items():
-        number = runs.get("ingest" if spec is RECORDS else _stage_of(name))
+        number = runs.get("ingest" if spec in (RECORDS, COVERAGE) else _stage_of(name))
         rows = None if number is None else lakehouse.kept(spec, number)
         if rows is not None:
             found[name] = rows

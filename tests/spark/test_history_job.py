@@ -20,10 +20,12 @@ from pyspark.sql import functions as F
 
 from detectors import transform
 from detectors.model import anomaly_id
+from jobs import INTERRUPTED
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
+    COMMITTED_OFFSETS,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
@@ -35,16 +37,22 @@ from schemas.tables import (
     decoded_table,
 )
 from tests.conftest import RECORDINGS
+from tests.support import golden
 from tests.support.jobs import contents, noted, query, run, succeed, table
+from tests.support.parts import parts_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+    from schemas.tables import TableSpec
+
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 OLD = RECORDINGS / "0.11.0.3-default.parquet"
 RUNS = 3
+_TO_HISTORY = "ingest,decode,history"
+_TO_ANOMALIES = f"{_TO_HISTORY},anomalies"
 
 
 @pytest.fixture(scope="module")
@@ -494,3 +502,35 @@ def test_sql_that_cannot_run_is_refused_in_one_line(root: str) -> None:
     outcome = run("sql", "--lakehouse", root, "--query", "SELECT nope FROM gold.timeline")
     assert outcome.status == 1
     assert "nope" in outcome.complaint
+
+
+def told(spark: SparkSession, root: Path) -> dict[str, list[str]]:
+    """Return the rows of silver and gold, without the numbers of runs."""
+    tables = golden.tables(spark, root)
+    return {name: golden.lines(rows, golden.compared(rows)) for name, rows in tables.items()}
+
+
+def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run ends it and goes on with newer records, in one process."""
+    parts = parts_of(RECORDINGS / "2.2.2-default.parquet", tmp_path / "parts", 3)
+    whole, ours = tmp_path / "whole", tmp_path / "ours"
+    succeed("pipeline", "--records", parts[0], "--lakehouse", whole, "--only", _TO_HISTORY)
+    succeed("silver", "--records", parts[1], "--lakehouse", whole)
+    shutil.copytree(whole, ours)
+    write = Lakehouse._write
+
+    def killed(self: Lakehouse, spec: TableSpec, *given: object, **named: object) -> int | None:
+        version = write(self, spec, *given, **named)  # type: ignore[arg-type]
+        if spec is COMMITTED_OFFSETS:  # the checkpoints are written behind it
+            raise KeyboardInterrupt
+        return version
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lakehouse, "_write", killed)
+        assert run("history", "--lakehouse", ours).status == INTERRUPTED
+    succeed("history", "--lakehouse", whole)
+    for root in (whole, ours):
+        succeed("pipeline", "--records", parts[2], "--lakehouse", root, "--only", _TO_ANOMALIES)
+    assert told(spark, ours) == told(spark, whole)

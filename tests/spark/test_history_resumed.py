@@ -76,10 +76,11 @@ def test_it_goes_on(
     shutil.copytree(half, root)
     write = Lakehouse._write
 
-    def killed(self: Lakehouse, spec: TableSpec, *arguments: object, **named: object) -> None:
-        write(self, spec, *arguments, **named)  # type: ignore[arg-type]
+    def killed(self: Lakehouse, spec: TableSpec, *arguments: object, **named: object) -> int | None:
+        version = write(self, spec, *arguments, **named)  # type: ignore[arg-type]
         if spec is killed_behind:
             raise KeyboardInterrupt
+        return version
 
     with monkeypatch.context() as patch:
         patch.setattr(Lakehouse, "_write", killed)
