@@ -368,9 +368,10 @@ def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
 def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Given) -> int:
     """Write the tables; give the number of groups with new rows."""
     rows = timeline(given.silver, given.checkpoints, changes.holes, given.locations.partitions)
+    is_followed = stage.is_resumed and _is_followed(given.committed, changes.before)
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed, changes.holes)
-        if COMMITS in given.silver
+        if COMMITS in given.silver and not is_followed
         else lakehouse.spark.createDataFrame([], FOLLOWED)
     )
     rows = rows.unionByName(followed, allowMissingColumns=True)
@@ -380,7 +381,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     totals = _summed_up(rows, {} if changes.is_late else changes.before)
     stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
     stage.details |= {
-        FIRST_HOUR: totals.first_hour,
+        **({} if is_followed else {FIRST_HOUR: totals.first_hour}),
         BEGUN_SINCE: totals.begun_since,
         WENT_BACK: totals.went_back,
     }
@@ -394,6 +395,17 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     tables.write_committed()
     tables.write_checkpoints()
     return len(totals.groups)
+
+
+def _is_followed(committed: DataFrame | None, before: dict[int, int]) -> bool:
+    """Return whether the last commits are those behind this run: they are written behind its moves.
+
+    To follow its commits once more would find rewinds that were none.
+    """
+    if committed is None or not before:
+        return False
+    first = F.coalesce(_first_new(before, F.col("record_partition")), F.lit(0))
+    return not committed.where(F.col("record_offset") >= first).isEmpty()
 
 
 class _Totals(NamedTuple):
