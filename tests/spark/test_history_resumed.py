@@ -157,5 +157,6 @@ def test_a_table_that_an_old_copy_stands_for_is_made_anew(
     lakehouse = Lakehouse(spark, str(root), "default")
     with lakehouse.runs.incremental("decode", to=1, force=True, plan={"retried": 0}) as stage:
         assert stage is not None
+    lakehouse.runs.write()
     succeed("history", "--lakehouse", root)
     assert contents(spark, str(root)) == whole[0]

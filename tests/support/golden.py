@@ -142,7 +142,7 @@ def _of_any_moment(name: str, row: Row) -> Row:
 def _without_extras(checkpoint: Any) -> Any:  # noqa: ANN401 - JSON
     """Leave out what a checkpoint keeps of records besides what the fold reads of them later."""
     pending: list[Any] = []
-    if "pending" in checkpoint:
+    if checkpoint.get("pending"):
         records, *known = checkpoint["pending"]
         pending = [[record[:5] for record in records], *known]
     state = {name: value for name, value in checkpoint["state"].items() if name != "topic_names"}
