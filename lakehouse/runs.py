@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse
 
 PLANNED, DONE = "planned", "done"
+VERSIONS = "versions"
+"""Details of a run: the versions that tables had behind it, by name (`Lakehouse.versions`)."""
 _BLANK: dict[str, object] = {
     "is_refresh": False,
     "seconds": None,
@@ -71,6 +73,12 @@ class LedgerRow:
     rows: dict[str, int]
     details: dict[str, Any]
     token: str | None
+
+    @property
+    def versions(self) -> dict[str, int | None]:
+        """The versions that tables had behind the run, as far as it has noted them."""
+        noted: dict[str, int | None] = self.details.get(VERSIONS, {})
+        return noted
 
     @property
     def is_done(self) -> bool:

@@ -248,9 +248,16 @@ class Lakehouse:
         newest = DeltaTable.forPath(self.spark, self.path(spec)).history(1).first()
         return None if newest is None else int(newest.version)
 
-    def has_all(self, versions: Mapping[TableSpec, int | None]) -> bool:
-        """Return whether tables have versions; an older copy has not, nor a log cleaned up."""
-        return all(self._has_version(spec, version) for spec, version in versions.items())
+    def versions(
+        self, specs: Iterable[TableSpec], former: Mapping[str, int | None]
+    ) -> dict[str, int | None]:
+        """Return versions of tables by name: the newest of some, of others what was noted."""
+        now = {spec.name: self.version(spec, former.get(spec.name)) for spec in specs}
+        return {**former, **now}
+
+    def has_all(self, specs: Iterable[TableSpec], noted: Mapping[str, int | None]) -> bool:
+        """Return whether tables have noted versions; an older copy has not, nor a cleaned log."""
+        return all(self._has_version(spec, noted.get(spec.name)) for spec in specs)
 
     def _has_version(self, spec: TableSpec, version: int | None) -> bool:
         return version is not None and files.exists(

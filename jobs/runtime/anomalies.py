@@ -26,7 +26,7 @@ from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from lakehouse.queries import answers
-from lakehouse.runs import PLANNED
+from lakehouse.runs import PLANNED, VERSIONS
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
 from schemas.tables import (
     ANOMALIES,
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
 
 STAGE = "anomalies"
-VERSION = "version"
-"""Detail of a run in the ledger: the version that gold.anomalies had behind it."""
 LAG_RUN = "lag_run"
 """Detail of a run in the ledger: the newest run of gold.lag that it knew; -1 for none."""
 COMMITS, METADATA = (all_tables()[name] for name in (log.COMMITS, log.METADATA))
@@ -202,7 +200,7 @@ def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
         # The log was read to its end where the last of its partitions was.
         asked.append("SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag")
         given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
-    is_whole = last is not None and lakehouse.has_all({ANOMALIES: last.details.get(VERSION)})
+    is_whole = last is not None and lakehouse.has_all([ANOMALIES], last.versions)
     if not is_whole:
         asked.append("SELECT max(anomalies_run) AS run FROM gold.anomalies")
     groups, own, *more = answers(lakehouse, asked, given)
@@ -258,7 +256,7 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
     stage.details = {
         "anomalies": {row["kind"]: row["known"] for row in kinds},
-        VERSION: lakehouse.version(ANOMALIES, stage.former.get(VERSION)),
+        VERSIONS: lakehouse.versions([ANOMALIES], stage.former.get(VERSIONS, {})),
     }
 
 

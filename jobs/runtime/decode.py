@@ -21,7 +21,7 @@ from decoders.transform import decoded, decoded_together, decoder_id, is_of_type
 from jobs.runtime.ingest import STAGE as INGEST
 from jobs.runtime.ingest import TYPES
 from jobs.runtime.session import configured
-from lakehouse.runs import DONE, PLANNED
+from lakehouse.runs import DONE, PLANNED, VERSIONS
 from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.errors import LakehouseError
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse
 
 STAGE = "decode"
-VERSIONS = "versions"
-"""Details of a run: by table, the version that it had behind it."""
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
@@ -131,8 +129,8 @@ def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
         LakehouseError: a part of silver is lost.
     """
     names = [name for name, rows in last.rows.items() if rows and name != QUARANTINE.name]
-    specs, versions = silver_specs(), last.details.get(VERSIONS, {})
-    if lakehouse.has_all({specs[name]: versions.get(name) for name in names}):
+    specs = silver_specs()
+    if lakehouse.has_all([specs[name] for name in names], last.versions):
         return
     held = _count(lakehouse, [], [(name, last.run) for name in names])
     for name in names:
@@ -183,7 +181,6 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
             # Which decoder refused what is in quarantine, its rows say: the next run looks.
             details = plan | {"decoder": ""}
             details |= {"quarantined": quarantined, "in_quarantine": in_quarantine}
-            details[VERSIONS] = {}
             counted = [{"table_name": name, "rows": count} for name, count in written.items()]
             rows.append(row | {"state": DONE, "rows": counted, "details": json.dumps(details)})
         after = to
@@ -240,14 +237,9 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     stage.rows[QUARANTINE.name] = in_quarantine
     before = 0 if stage.is_refresh else int(stage.former.get("in_quarantine", 0))
     former = {} if stage.is_refresh else stage.former.get(VERSIONS, {})
-    specs = silver_specs()
+    made = [spec for name, spec in silver_specs().items() if stage.rows.get(name)]
     stage.details = {
-        VERSIONS: former
-        | {
-            name: lakehouse.version(specs[name], former.get(name))
-            for name, rows in stage.rows.items()
-            if rows
-        },
+        VERSIONS: lakehouse.versions(made, former),
         "quarantined": in_quarantine,
         "in_quarantine": before - stage.plan["retried"] + in_quarantine,
     }

@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.decode import VERSIONS
 from jobs.runtime.homes import at_home, locate
-from lakehouse.runs import PLANNED
+from lakehouse.runs import PLANNED, VERSIONS
 from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups, rows_of
 from offsets.progress import HOURS, LATEST, MOVES
 from offsets.transform import FOLLOWED, follow_offsets, joined_hours
@@ -117,8 +116,7 @@ def _needs_refresh(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
         return False
     if any(row.is_refresh for row in lakehouse.runs.done(DECODE, last.to_run, to)):
         return True
-    versions = last.details.get(VERSIONS, {})
-    if lakehouse.has_all({_SPECS[table]: versions.get(table) for table in written}):
+    if lakehouse.has_all([_SPECS[table] for table in written], last.versions):
         return False
     parts = [
         lakehouse.read(_SPECS[table])
@@ -268,7 +266,6 @@ def _update(run: Run, stage: StageRun) -> None:
         went_back = lakehouse.of_runs(_SPECS[MOVES], stage.id.number - 1, stage.id.number)
         stage.details[WENT_BACK] = went_back.where("last_there_at IS NOT NULL").count()
     written = {} if stage.is_refresh else stage.former.get("written", {})
-    versions = stage.former.get(VERSIONS, {})
     of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
     holes = changes.holes.items()
     stage.details |= {
@@ -278,8 +275,9 @@ def _update(run: Run, stage: StageRun) -> None:
         HAS_MOVED: bool(given.locations.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
-        VERSIONS: versions
-        | {table: lakehouse.version(_SPECS[table], versions.get(table)) for table in of_run},
+        VERSIONS: lakehouse.versions(
+            [_SPECS[table] for table in of_run], stage.former.get(VERSIONS, {})
+        ),
     }
 
 

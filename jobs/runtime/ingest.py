@@ -18,7 +18,7 @@ from rich.text import Text
 
 from jobs.runtime.sql import printable
 from jobs.runtime.summary import titled
-from lakehouse.runs import RunId
+from lakehouse.runs import VERSIONS, RunId
 from lakehouse.tables import FEW_ROWS
 from schemas.errors import ConflictError, LakehouseError, SourceError
 from schemas.tables import COVERAGE, RECORDS
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 STAGE = "ingest"
 TYPES = "records_by_type"
 """Details of a run in the ledger: the number of its records by record type, "" for none."""
-STATE, VERSION, COVERED = "state", "version", "covered"
-"""Details of a run: how far the lakehouse has got (`sources.plan.State`), and the versions that
-bronze.records and bronze.coverage had behind it."""
+STATE = "state"
+"""Details of a run: how far the lakehouse has got (`sources.plan.State`)."""
 _NOTE = f'{{"{STAGE}": '
 """What a commit of records has in its userMetadata begins so."""
 
@@ -342,7 +341,7 @@ def _within(ranges: list[Range]) -> str:
 def state_of(lakehouse: Lakehouse) -> State:
     """Return how far the lakehouse has got, by its ledger; by bronze.coverage if that was lost."""
     last = lakehouse.runs.last(STAGE)
-    if last is not None and lakehouse.has_all({COVERAGE: last.details.get(COVERED)}):
+    if last is not None and lakehouse.has_all([COVERAGE], last.versions):
         return State.of_note(last.run, last.details[STATE])
     return _state_covered(lakehouse)
 
@@ -350,7 +349,7 @@ def state_of(lakehouse: Lakehouse) -> State:
 def _recovered(lakehouse: Lakehouse, state: State) -> State:
     """Account for the records of runs that were killed, or whose ledger was lost."""
     last = lakehouse.runs.last(STAGE)
-    version = None if last is None or last.run != state.run else last.details.get(VERSION)
+    version = None if last is None or last.run != state.run else last.versions.get(RECORDS.name)
     if lakehouse.is_at(RECORDS, version):
         return state
     notes = [json.loads(n)[STAGE] for n in lakehouse.notes(RECORDS, version) if n.startswith(_NOTE)]
@@ -392,7 +391,7 @@ def _note(
 ) -> None:
     """Note the run that a state is behind; without `types`, what it brought is not known."""
     last = lakehouse.runs.last(STAGE)
-    former = None if last is None else last.details.get(COVERED)
+    former = {} if last is None else last.versions
     lakehouse.runs.note(
         RunId(STAGE, state.run),
         seconds=seconds,
@@ -400,8 +399,7 @@ def _note(
         details={
             **({} if types is None else {TYPES: types}),
             STATE: state.noted(),
-            VERSION: version,
-            COVERED: lakehouse.version(COVERAGE, former),
+            VERSIONS: lakehouse.versions([COVERAGE], former) | {RECORDS.name: version},
         },
     )
 
