@@ -232,10 +232,13 @@ class Lakehouse:
         newest = self.version(spec, after)
         if newest is None:
             return []
-        commits = DeltaTable.forPath(self.spark, self.path(spec))
-        history = commits.history() if after is None else commits.history(max(1, newest - after))
-        rows = history.select("userMetadata").where("userMetadata IS NOT NULL").collect()
-        return [row.userMetadata for row in rows]
+        # Delta gives the last ones first; of what comes meanwhile there is room for a few.
+        most = None if after is None else max(0, newest - after) + _FEW_COMMITS
+        history = DeltaTable.forPath(self.spark, self.path(spec)).history(most)
+        noted = (
+            history.where("userMetadata IS NOT NULL").select("version", "userMetadata").collect()
+        )
+        return [row.userMetadata for row in noted if after is None or row.version > after]
 
     def version(self, spec: TableSpec, since: int | None = None) -> int | None:
         """Return the newest version of a table, None without one; since which may be known."""

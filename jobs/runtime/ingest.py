@@ -352,14 +352,17 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
     version = None if last is None or last.run != state.run else last.versions.get(RECORDS.name)
     if lakehouse.is_at(RECORDS, version):
         return state
+    # Before the notes are read: a commit that comes meanwhile is looked at by the next run.
+    newest = lakehouse.version(RECORDS, version)
     notes = [json.loads(n)[STAGE] for n in lakehouse.notes(RECORDS, version) if n.startswith(_NOTE)]
-    version = lakehouse.version(RECORDS, version)
     by_run = {n["run"]: n for n in notes if n["cluster"] == lakehouse.cluster}
-    for number in range(state.run + 1, max(_last_run(lakehouse, state), *by_run, state.run) + 1):
+    known = lakehouse.runs.last_number(STAGE)
+    for number in range(state.run + 1, max(_last_run(lakehouse, state), known, *by_run) + 1):
         records = _of_run(lakehouse, number)
         found = extents(records, record_type(F.col("key")))
         note = by_run.get(number)
-        if note is None and not found:
+        if note is None and not found:  # it brought no record, but its number is taken
+            state = replace(state, run=number)
             continue
         if note is None:  # Delta keeps them for a month
             (at,) = records.agg(F.min("ingested_at")).collect()[0]
@@ -370,9 +373,9 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
             ranges = [Range(**of_range) for of_range in note["ranges"]]
         _account(lakehouse, ranges, found, number, now)
         state = state.after(number, ranges, found, now)
-        _note(lakehouse, state, by_type(found), version=version)
+        _note(lakehouse, state, by_type(found), version=newest)
     if state.run > lakehouse.runs.last_number(STAGE):
-        _note(lakehouse, state, None, version=version)
+        _note(lakehouse, state, None, version=newest)
     return state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -20,13 +21,12 @@ from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
 from tests.conftest import RECORDINGS
-from tests.support.jobs import contents, is_balanced, run, succeed, table
+from tests.support.jobs import contents, is_balanced, noted, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted
+from tests.support.parts import parts_of
 from tests.support.topic import PARTITIONS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from schemas.tables import TableSpec
@@ -382,6 +382,21 @@ class TestInterrupted:
         observed = table(spark, lakehouse_path, COVERAGE.name).select("observed_at").distinct()
         assert observed.collect() == began.collect()
 
+    def test_a_run_that_brought_no_record_has_its_number(
+        self, spark: SparkSession, tmp_path: Path, lakehouse_path: str
+    ) -> None:
+        """Also where nothing but the ledger knows of it: of a number, Delta takes one write."""
+        first, second = parts_of(STORM, tmp_path, 2)
+        succeed("ingest", "--records", first, "--lakehouse", lakehouse_path)
+        lakehouse = Lakehouse(spark, lakehouse_path, "default")
+        lakehouse.append(RECORDS, [], RunId("ingest", 1))
+        noted(lakehouse, RunId("ingest", 1))
+        shutil.rmtree(Path(lakehouse_path, "bronze", "coverage"))
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+        succeed("ingest", "--records", second, "--lakehouse", lakehouse_path)
+        assert table(spark, lakehouse_path, RECORDS.name).count() == 1671
+        assert accounts_for_every_offset(spark, lakehouse_path)
+
     def test_decode_between_two_tables(
         self,
         spark: SparkSession,
@@ -419,10 +434,8 @@ def _as_if_by(lakehouse: Lakehouse, decoder: str, in_quarantine: int) -> None:
     assert last is not None
     details = last.details | {"decoder": decoder, "in_quarantine": in_quarantine}
     rows = {"silver.quarantine": in_quarantine}
-    lakehouse.runs.note(
-        RunId("decode", last.run), after=last.after_run, to=last.to_run, rows=rows, details=details
-    )
-    lakehouse.runs.write()
+    ranged = {"after": last.after_run, "to": last.to_run}
+    noted(lakehouse, RunId("decode", last.run), **ranged, rows=rows, details=details)
 
 
 @pytest.fixture
