@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.engine import jobs_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -54,9 +56,7 @@ def main(log: Path) -> None:
     found = scans(log)
     for table, count in found.most_common():
         print(f"{count:4} {table}")
-    with log.open(encoding="utf-8") as lines:
-        jobs = sum(line.startswith('{"Event":"SparkListenerJobStart"') for line in lines)
-    print(f"{found.total():4} scans, {jobs} jobs")
+    print(f"{found.total():4} scans, {jobs_of(log).total()} jobs")
 
 
 if __name__ == "__main__":

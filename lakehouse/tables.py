@@ -196,14 +196,14 @@ class Lakehouse:
         """Forget all rows that are kept: another process has gone on."""
         self._kept.clear()
 
-    def kept(self, spec: TableSpec, run: int) -> DataFrame | None:
-        """Return the rows that a run of this process has kept; None if it has not."""
+    def kept(self, spec: TableSpec, after: int, to: int) -> DataFrame | None:
+        """Return what is kept of the one run behind another; None of several, or if none is."""
         number, rows = self._kept.get(spec.name, (-1, None))
-        return rows if number == run else None
+        return rows if number == to == after + 1 else None
 
     def of_runs(self, spec: TableSpec, after: int, to: int) -> DataFrame:
         """Read the rows of the runs behind one, up to another; see `read`."""
-        kept = self.kept(spec, to) if after == to - 1 else None
+        kept = self.kept(spec, after, to)
         rows = self.read(spec) if kept is None else kept
         return rows.where(between(str(spec.run_column), after, to))
 

@@ -57,7 +57,7 @@ class State:
             at: when it began.
         """
         positions, last_read, behind = self.positions.copy(), self.last_read.copy(), {*self.behind}
-        state = self
+        said: dict[str, Any] = {}
         for r in ranges:
             position = r.topic, r.record_partition
             positions[position] = max(positions.get(position, 0), r.next_offset)
@@ -65,14 +65,11 @@ class State:
                 last_read[position] = max(last_read.get(position, -1), found[position].last_offset)
             is_behind = (r.last_offset_available or -1) >= r.next_offset
             (behind.add if is_behind else behind.discard)(r.record_partition)
-            state = replace(
-                state,
-                topic=r.topic,
-                topic_id=r.topic_id or state.topic_id,
-                kafka_cluster_id=r.kafka_cluster_id or state.kafka_cluster_id,
-            )
+            own = {name: getattr(r, name) for name in ("topic", "topic_id", "kafka_cluster_id")}
+            said |= {name: value for name, value in own.items() if value}
         return replace(
-            state,
+            self,
+            **said,
             run=run,
             run_with_records=run if found else self.run_with_records,
             records=self.records + sum(extent.records for extent in found.values()),

@@ -194,7 +194,8 @@ def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
         GROUPS_NOW,
         "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL",
     ]
-    states = lakehouse.kept(GROUP_STATES, runs.last_number(HISTORY))
+    history = runs.last_number(HISTORY)
+    states = lakehouse.kept(GROUP_STATES, history - 1, history)
     given = {} if states is None else {GROUP_STATES.name: states}
     if lag_run >= 0:
         # The log was read to its end where the last of its partitions was.
@@ -340,7 +341,7 @@ def with_open(lakehouse: Lakehouse, spec: TableSpec, after: int, to: int) -> Dat
     Open rows have a partition of their own, and by statistics Delta skips files of the others. By
     one condition of both it would skip none, and read the whole history.
     """
-    kept = lakehouse.kept(spec, to) if after == to - 1 else None
+    kept = lakehouse.kept(spec, after, to)
     if kept is not None:  # with the open rows of all other groups
         return kept
     rows, is_new = lakehouse.read(spec), between("history_run", after, to)
@@ -398,7 +399,7 @@ def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, i
     if all(FIRST_HOUR in run.details and not run.details["groups_replayed"] for run in history):
         hours = [run.details[FIRST_HOUR] for run in history]
         return min((hour for hour in hours if hour is not None), default=None)
-    commits = lakehouse.read(COMMITS).where(between("decode_run", *decodes))
+    commits = lakehouse.of_runs(COMMITS, *decodes)
     at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
     row = commits.agg(at.alias("at")).first()
     return None if row is None else row["at"]
@@ -462,7 +463,7 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str,
     runs = {COVERAGE: changes.ingest_runs}
     runs |= dict.fromkeys((COMMITS, METADATA), changes.decode_runs)
     given = {spec.name: lakehouse.of_runs(spec, *of_spec) for spec, of_spec in runs.items()}
-    hours = lakehouse.kept(OFFSET_PROGRESS, stage.to) if stage.after == stage.to - 1 else None
+    hours = lakehouse.kept(OFFSET_PROGRESS, stage.after, stage.to)
     if hours is not None and not changes.is_backfill:
         given[OFFSET_PROGRESS.name] = hours
     return given

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from rich.text import Text
 
-from jobs.runtime.sql import printable
-from jobs.runtime.summary import titled
 from lakehouse.runs import VERSIONS, RunId
 from lakehouse.tables import FEW_ROWS
+from reporting.screen import titled
+from reporting.text import printable
 from schemas.errors import ConflictError, LakehouseError, SourceError
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet

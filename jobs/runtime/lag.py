@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from jobs.runtime.summary import records_behind, short_name
 from lakehouse.runs import RunId
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
+from reporting.text import records_behind, short_name
 from schemas.errors import SourceError
 from schemas.gold import ERR
 from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from jobs.runtime.run import Run
 
-__all__ = ["printable", "split", "sql"]
 
 _SHOWN = 1_000
 _WIDE = 1_000_000

@@ -13,7 +13,7 @@ from reporting import screen
 from reporting.model import For, Selection
 from reporting.read import anomalies_of, ask, read_facts, worst_groups
 from reporting.screen import titled
-from reporting.text import records_behind, short_name
+from reporting.text import short_name
 from schemas.errors import UsageError
 from schemas.tables import QUARANTINE
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from jobs.runtime.run import Run
     from reporting.model import Facts
-
-__all__ = ["records_behind", "short_name", "show_anomalies", "show_summary", "titled"]
 
 _MOST_ANOMALIES = 500
 

@@ -271,7 +271,7 @@ def _kept(lakehouse: Lakehouse, stage: StageRun) -> dict[str, DataFrame]:
     found = {}
     for name, spec in all_tables().items():
         number = runs.get("ingest" if spec in (RECORDS, COVERAGE) else _stage_of(name))
-        rows = None if number is None else lakehouse.kept(spec, number)
+        rows = None if number is None else lakehouse.kept(spec, number - 1, number)
         if rows is not None:
             found[name] = rows
     return found

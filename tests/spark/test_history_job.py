@@ -39,6 +39,7 @@ from schemas.tables import (
 from tests.conftest import RECORDINGS
 from tests.support import golden
 from tests.support.jobs import contents, noted, query, run, succeed, table
+from tests.support.kills import killed_behind
 from tests.support.parts import parts_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
@@ -46,7 +47,6 @@ from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from schemas.tables import TableSpec
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 OLD = RECORDINGS / "0.11.0.3-default.parquet"
@@ -511,7 +511,7 @@ def told(spark: SparkSession, root: Path) -> dict[str, list[str]]:
 
 
 def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """The next run ends it and goes on with newer records, in one process."""
     parts = parts_of(RECORDINGS / "2.2.2-default.parquet", tmp_path / "parts", 3)
@@ -519,16 +519,7 @@ def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind
     succeed("pipeline", "--records", parts[0], "--lakehouse", whole, "--only", _TO_HISTORY)
     succeed("silver", "--records", parts[1], "--lakehouse", whole)
     shutil.copytree(whole, ours)
-    write = Lakehouse._write
-
-    def killed(self: Lakehouse, spec: TableSpec, *given: object, **named: object) -> int | None:
-        version = write(self, spec, *given, **named)  # type: ignore[arg-type]
-        if spec is COMMITTED_OFFSETS:  # the checkpoints are written behind it
-            raise KeyboardInterrupt
-        return version
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Lakehouse, "_write", killed)
+    with killed_behind(COMMITTED_OFFSETS):  # the checkpoints are written behind it
         assert run("history", "--lakehouse", ours).status == INTERRUPTED
     succeed("history", "--lakehouse", whole)
     for root in (whole, ours):

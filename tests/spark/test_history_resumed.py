@@ -14,6 +14,7 @@ from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, GROUP_CHECKPOINTS, GROUP_STATES, OFFSET_MOVES
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, run, succeed
+from tests.support.kills import killed_behind
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def noted(spark: SparkSession, root: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "killed_behind",
+    "table",
     [GROUP_STATES, COMMITTED_OFFSETS, GROUP_CHECKPOINTS],
     ids=lambda spec: spec.name,
 )
@@ -68,22 +69,11 @@ def test_it_goes_on(
     half: Path,
     whole: tuple[dict[str, list[str]], dict[str, int]],
     tmp_path: Path,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-    killed_behind: TableSpec,
+    table: TableSpec,
 ) -> None:
     root = tmp_path / "lakehouse"
     shutil.copytree(half, root)
-    write = Lakehouse._write
-
-    def killed(self: Lakehouse, spec: TableSpec, *arguments: object, **named: object) -> int | None:
-        version = write(self, spec, *arguments, **named)  # type: ignore[arg-type]
-        if spec is killed_behind:
-            raise KeyboardInterrupt
-        return version
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Lakehouse, "_write", killed)
+    with killed_behind(table):
         assert run("history", "--lakehouse", root).status == INTERRUPTED
     succeed("history", "--lakehouse", root)
     expected, rows = whole

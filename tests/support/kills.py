@@ -14,12 +14,15 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from lakehouse.runs import Runs
+from lakehouse.tables import Lakehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from typing_extensions import Self
+
+    from schemas.tables import TableSpec
 
 _LOOK_S = 0.002
 _LAUNCH = "import sys; from jobs.launch.submit import main; main(sys.argv[1:])"
@@ -153,6 +156,22 @@ def counted(names: Iterable[str]) -> str:
     """Say how often each of some names is there."""
     found = sorted(names)
     return ", ".join(f"{name} {found.count(name)}" for name in dict.fromkeys(found))
+
+
+@contextmanager
+def killed_behind(table: TableSpec) -> Iterator[None]:
+    """Let runs of this process end behind their write to a table."""
+    write = Lakehouse._write
+
+    def killed(self: Lakehouse, spec: TableSpec, *given: object, **named: object) -> int | None:
+        version = write(self, spec, *given, **named)  # type: ignore[arg-type]
+        if spec is table:
+            raise KeyboardInterrupt
+        return version
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lakehouse, "_write", killed)
+        yield
 
 
 @contextmanager
