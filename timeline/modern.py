@@ -178,7 +178,8 @@ def read(
     is_new = begins and (is_complete or _is_creation(state, batch))
     # What it follows from may be missing, till a record bears the state out.
     is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
-    state.gap.is_partial |= has_moved_on or is_cut_off
+    lacks_some = (is_cut or not is_complete) and not (state.members or _may_be_empty(state))
+    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
@@ -366,10 +367,18 @@ def _upgraded(
 
 def _is_creation(state: GroupState, batch: list[Record]) -> bool:
     """Return whether the records themselves show that a group began with them."""
-    # Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it.
+    # Its first epoch is 1, or 2 from Kafka 4.3 on, and all of its members come with it: an epoch
+    # that stands there alone is what the cleaner left, of a group whose members all have come back
+    # under other ids since (a static member's return makes no epoch).
     named = {r.member_id for r in batch if _is_member(r)}
-    epoch = state.epochs.group
-    return epoch is not None and epoch <= _FIRST_EPOCH and state.members.keys() <= named
+    epoch, members = state.epochs.group, state.members.keys()
+    return epoch is not None and epoch <= _FIRST_EPOCH and bool(members) and members <= named
+
+
+def _may_be_empty(state: GroupState) -> bool:
+    """Return whether no target assignment was made for the epoch, as behind the last leave."""
+    # Only a member lets one be computed (GroupMetadataManager.consumerGroupHeartbeat).
+    return (state.epochs.group or 0) > (state.epochs.assignment or 0)
 
 
 def _is_known(state: GroupState) -> bool:
@@ -377,10 +386,9 @@ def _is_known(state: GroupState) -> bool:
     epochs = state.epochs
     if epochs.group is None or (state.group_type == "streams" and epochs.topology is None):
         return False
-    # The epoch of a leave alone has no target assignment after it if nobody is left.
-    is_last = epochs.group > (epochs.assignment or 0)
+    is_last = _may_be_empty(state)
     others = {*epochs.member, *epochs.target}.difference(state.gap.absent if is_last else ())
-    if not state.members and others:
+    if not state.members and (others or not is_last):
         return False  # that no member is known makes no group Empty that has assigned to one
     is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
     return epochs.assignment is not None or state.group_type == "share" or not is_ready

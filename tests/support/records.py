@@ -145,9 +145,9 @@ class Records:
         return self.current(name, epoch, [0, 1])
 
     def leaves_empty(self, name: str, epoch: int) -> Records:
-        """Let the last member leave."""
+        """Let the last member leave: the epoch of that has no target assignment."""
         self.current(name, None).record("consumer_group_target_assignment_member", None, name)
-        return self.member(name, gone=True).epoch(epoch).target(epoch)
+        return self.member(name, gone=True).epoch(epoch)
 
 
 def classic_member(name: str, owned: list[int], topics: tuple[str, ...] = ("t",)) -> Row:

@@ -141,6 +141,37 @@ def test_a_group_whose_members_may_come_yet_is_not_called_empty() -> None:
     assert timeline(whole_and_cut(log.log())) == [("Stable", 7)]
 
 
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+@pytest.mark.parametrize("epoch", [1, 7])
+def test_a_group_that_has_assigned_to_somebody_is_not_called_empty(kind: str, epoch: int) -> None:
+    # Static members that come back under other ids make no epoch. Of a group all of whose members
+    # have, the cleaner leaves the epochs alone.
+    log = Records().wait(SECOND, hole=True)
+    if kind == "streams":
+        log.record("streams_group_topology", {"epoch": 0, "subtopologies": []})
+    metadata = {"epoch": epoch, "validated_topology_epoch": 0}
+    log.record(f"{kind}_group_metadata", metadata).wait(0, hole=True)
+    log.record(f"{kind}_group_target_assignment_metadata", {"assignment_epoch": epoch})
+    log.wait(DAY, hole=True)
+    assert timeline(whole_and_cut(log.log())) == []
+    assigned = {"member_epoch": epoch, "state": 1 if kind == "streams" else 0}
+    log.record(f"{kind}_group_member_metadata", {"subscribed_topic_names": ["t"]}, "b")
+    log.record(f"{kind}_group_current_member_assignment", assigned, "b").wait(SECOND)
+    assert timeline(whole_and_cut(log.log())) == [("Stable", epoch)]
+
+
+def test_members_of_whose_leave_the_epoch_is_missing_have_left_to_others() -> None:
+    log = two_members().wait(DAY, hole=True)
+    for name in ("a", "b"):
+        log.current(name, None).record("consumer_group_target_assignment_member", None, name)
+        log.member(name, gone=True).wait(MINUTE, hole=True)
+    log.record("consumer_group_target_assignment_metadata", {"assignment_epoch": 61})
+    log.wait(HOUR, hole=True)
+    assert timeline(whole_and_cut(log.log()))[-1] == ("Stable", 57)
+    log.current("c", None).member("c", gone=True).epoch(62).wait(SECOND)
+    assert timeline(whole_and_cut(log.log()))[-2:] == [("Stable", 57), ("Empty", 62)]
+
+
 def test_a_new_owner_ends_the_old_one_whose_release_was_cleaned_away() -> None:
     log = two_members().wait(HOUR, hole=True).member("c").epoch(58).target(58, b=[1], c=[0])
     log.current("c", 58, [0]).wait(SECOND, hole=True).current("a", 58, []).current("b", 58, [1])

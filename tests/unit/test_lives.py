@@ -300,7 +300,7 @@ def test_no_phase_of_an_epoch_is_over_after_all_members_got_there(is_known: bool
 
 
 def test_a_consumer_group_that_the_last_member_leaves_is_empty() -> None:
-    log = Records().wait(SECOND, hole=True).leaves_empty("a", 8)
+    log = Records().wait(SECOND, hole=True).target(7).wait(SECOND, hole=True).leaves_empty("a", 8)
     assert states(whole_and_cut(log.log())) == [("consumer", "Empty")]
 
 
