@@ -35,6 +35,7 @@ _MOST_ROWS = 2**31 - 1
 _LEAST_VACUUM_HOURS = 24
 _CLUSTER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _DEFAULT_CLUSTER = "default"
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 EVERY_CLUSTER = "*"
 """The name that stands for all clusters, where one may look at all."""
 
@@ -360,6 +361,15 @@ class Steps(Part):
     """Leave these out; a later run does what is left, with what is new then."""
     dry_run: Annotated[bool, _STEPS] = False
     """Write nothing, print what an ingest would read: partitions, offsets, records."""
+    every: Annotated[str | None, _STEPS] = None
+    """Begin a run so often, as 15m or 1h, until a signal ends it. A run that fails says so, and the
+    next one goes on."""
+
+    @property
+    def every_s(self) -> int | None:
+        """Seconds from the start of a run to that of the next one; None if there is none."""
+        found = re.fullmatch(r"([1-9]\d{0,5})([smh])", self.every or "")
+        return None if found is None else int(found[1]) * _SECONDS[found[2]]
 
     @property
     def steps(self) -> list[str]:
@@ -375,6 +385,10 @@ class Steps(Part):
                 )
         if not self.steps:
             raise ValueError("--only and --skip leave no step to do")
+        if self.every is not None and self.every_s is None:
+            raise ValueError(f"--every {self.every!r}: give a time such as 90s, 15m or 1h")
+        if self.every is not None and self.dry_run:
+            raise ValueError("--every goes on with what was written, --dry-run writes nothing")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -25,7 +26,9 @@ from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageE
 from schemas.tables import RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
 
     from jobs.runtime.options import Options
     from jobs.runtime.run import Figure
@@ -34,7 +37,7 @@ _PIPE_CLOSED = 141  # as a shell gives it
 
 
 def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
-    """Run `job` with the options in `argv`, its own name first.
+    """Run `job` with the options in `argv`, its own name first; with --every, again and again.
 
     Returns:
         The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
@@ -46,28 +49,33 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
         with session(chosen) as spark:
-            if chosen.like.has_tasks:
-                executors.look_at_executors(spark)
-            run = Run(
-                spark=spark,
-                options=chosen,
-                lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
-                out=Console(),
-                err=err,
-                summary=summary,
-                seconds=seconds,
-            )
-            _look_for_tables(run)
-            _look_for_cluster(run)
-            with writers.announced(run):
-                run.seconds["start"] = round(time.monotonic() - started, 3)
-                try:
-                    job(run)
-                except Exception:  # what was done before it counts, as far as it can be said
-                    with suppress(Exception):
-                        run.lakehouse.runs.write()
-                    raise
-                run.lakehouse.runs.write()
+            if chosen.every_s is None:
+                return once(spark, chosen, err, started)
+            for begun in _times(chosen.every_s):
+                seconds.clear()
+                summary.clear()
+                status = _status(partial(once, spark, chosen, err, begun), chosen, err)
+                if _measured(measure, chosen, err, status):
+                    _look_for_spark(spark)
+            return 0
+
+    def once(spark: SparkSession, chosen: Options, err: Console, started: float) -> int:
+        if chosen.like.has_tasks:
+            executors.look_at_executors(spark)
+        run = Run(
+            spark=spark,
+            options=chosen,
+            lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
+            out=Console(),
+            err=err,
+            summary=summary,
+            seconds=seconds,
+        )
+        _look_for_tables(run)
+        _look_for_cluster(run)
+        with writers.announced(run):
+            run.seconds["start"] = round(time.monotonic() - started, 3)
+            _work(job, run)
         if chosen.json:
             figures = {**summary, "seconds": seconds}
             print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))
@@ -101,22 +109,65 @@ def run_alone(
         return int(exit_.code or 0)
     err = Console(stderr=True)
     try:
-        status = work(chosen, err)
-    except BrokenPipeError:  # the reader of what is printed has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0 if chosen.like.only_prints else _PIPE_CLOSED
-    except Exception as error:  # noqa: BLE001 - whatever happens becomes one line and a status
-        status = _report(error, err, verbose=chosen.verbose)
+        status = _status(partial(work, chosen, err), chosen, err)
     except KeyboardInterrupt:
         say_ended()
         status = INTERRUPTED
-    if measure is not None:
-        try:
-            measure(chosen, status)
-        except GroupledgerError as error:
-            failed = _report(error, err, verbose=chosen.verbose)
-            status = status or failed
+    return status if measure is None else _measured(measure, chosen, err, status)
+
+
+def _work(job: Callable[[Run], None], run: Run) -> None:
+    try:
+        job(run)
+    except Exception:  # what was done before it counts, as far as it can be said
+        with suppress(Exception):
+            run.lakehouse.runs.write()
+        raise
+    run.lakehouse.runs.write()
+
+
+def _status(work: Callable[[], int], chosen: Options, err: Console) -> int:
+    """Return the exit status of some work; whatever happens becomes one line and a status."""
+    try:
+        return work()
+    except BrokenPipeError:  # the reader of what is printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0 if chosen.like.only_prints else _PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 - said, and told by the status
+        return _report(error, err, verbose=chosen.verbose)
+
+
+def _measured(
+    measure: Callable[[Options, int], None], chosen: Options, err: Console, status: int
+) -> int:
+    """Write the metrics of a run; return its exit status, or that of their failure."""
+    try:
+        measure(chosen, status)
+    except GroupledgerError as error:
+        return status or _report(error, err, verbose=chosen.verbose)
     return status
+
+
+def _times(every_s: int) -> Iterator[float]:
+    """Give the time at each start, until a signal ends the process (`jobs.end`)."""
+    while True:
+        started = time.monotonic()
+        yield started
+        time.sleep(max(0, started + every_s - time.monotonic()))
+
+
+def _look_for_spark(spark: SparkSession) -> None:
+    """Refuse to go on in a session that has ended.
+
+    Raises:
+        GroupledgerError: No run of this process can work any more.
+    """
+    try:
+        spark.range(1).count()
+    except Exception as error:
+        raise GroupledgerError("Spark has ended, and with it all further runs: start again") from (
+            error
+        )
 
 
 def _look_for_tables(run: Run) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +19,7 @@ from pyspark.sql import functions as F
 from benchmarks.generate import SCHEMA
 from jobs import INTERRUPTED
 from jobs.runtime import ingest as ingest_job
+from jobs.runtime import runner
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
@@ -27,6 +31,8 @@ from tests.support.parts import parts_of
 from tests.support.topic import PARTITIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from schemas.tables import TableSpec
@@ -78,6 +84,32 @@ def test_a_pipeline_of_some_steps_leaves_the_others_for_later(tmp_path: Path) ->
     assert summary["records_read"] == summary["records_ingested"] > 0
     assert not (root / "gold").exists()
     assert succeed("pipeline", "--lakehouse", root, "--only", "history")["groups_changed"] > 0
+
+
+def test_a_run_that_fails_is_followed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, each with figures of its own, until it is interrupted."""
+    records, root, metrics = (tmp_path / n for n in ("some.parquet", "lakehouse", "ingest.prom"))
+    said: list[str] = []
+
+    def starts(every_s: int) -> Iterator[float]:
+        assert every_s == 60
+        yield time.monotonic()
+        said.append(metrics.read_text("utf-8"))
+        shutil.copy(RECORDINGS / "2.2.2-default.parquet", records)
+        yield time.monotonic()
+        said.append(metrics.read_text("utf-8"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_times", starts)
+    line = ["pipeline", "--records", records, "--lakehouse", root, "--metrics", metrics]
+    outcome = run(*line, "--only", "ingest", "--every", "1m")
+    assert outcome.status == INTERRUPTED
+    assert "no such file" in outcome.complaint
+    statuses = [re.findall(r"groupledger_run_status\S* (\S+)", text) for text in said]
+    assert statuses == [["1.0"], ["0.0"]]
+    assert json.loads(outcome.out.splitlines()[-1])["records_ingested"] > 0
 
 
 class Recordings(NamedTuple):

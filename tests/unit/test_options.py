@@ -222,6 +222,11 @@ class TestSteps:
         line = ["pipeline", "--only", "validate,history,decode", "--skip", "history"]
         assert command_line.parse(line).steps == ["decode", "validate"]
 
+    @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("1h", 3600)])
+    def test_a_time_between_runs(self, text: str, seconds: int) -> None:
+        line = ["pipeline", "--records", "x", "--every", text]
+        assert command_line.parse(line).every_s == seconds
+
     def test_an_ingest_needs_a_source(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "exactly one source" in refusal(capsys, "pipeline", "--only", "ingest")
 
@@ -230,6 +235,9 @@ class TestSteps:
         [
             (["--skip", "valid"], "there is no step 'valid'"),
             (["--only", "report", "--skip", "report"], "leave no step"),
+            (["--every", "15"], "--every '15': give a time such as 90s, 15m or 1h"),
+            (["--every", "0m"], "give a time such as"),
+            (["--every", "1h", "--dry-run"], "--dry-run writes nothing"),
         ],
     )
     def test_what_is_refused(

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,7 @@ def test_schemas_allow_what_the_files_have() -> None:
     """
     python = environment("schedulers") / "bin" / "python"
     checked = [*SCHEDULES.glob("*/*.json"), *SCHEDULES.glob("kubernetes/[cs]*.yaml")]
-    assert len(checked) == 6
+    assert len(checked) == 7
     line = [python, ROOT / "tests" / "support" / "schedulers.py", *checked]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -299,6 +300,16 @@ def test_the_cron_job_runs_the_pipeline() -> None:
     assert set(re.findall(r"\$\((\w+)\)", " ".join(driver["args"]))) <= known
     # A try that failed is not made again: the next run is.
     assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+
+
+def test_what_stays_runs_the_pipeline_again_and_again() -> None:
+    service = unit("groupledger-every.service")["Service"]
+    words = shlex.split(service["ExecStart"])
+    (container,) = load("kubernetes/continuous.yaml")["spec"]["template"]["spec"]["containers"]
+    for line in (words, [*container["command"], *container["args"]]):
+        job = accepted(line[line.index("/opt/groupledger/spark-submit.sh") + 1 :])
+        assert (job.job, job.every_s) == ("pipeline", 900)
+    assert service["SuccessExitStatus"] == str(128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize("operator", ["apache", "kubeflow"])
