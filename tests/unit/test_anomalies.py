@@ -406,6 +406,42 @@ def test_conditions_last_from_stable_till_the_next_generation() -> None:
     assert [r["is_open"] for r in story.found(lasts=300)] == [False, True]
 
 
+def idling(story: Story, minutes: float, *names: str) -> list[tuple[str, str]]:
+    """Let members come that get nothing, and return how they are told so much later."""
+    for number, name in enumerate(names, 1):
+        story.then(1, "new_member", joined=[name], idle_members=[*names[:number]])
+    found = story.found(lasts=60 * minutes)
+    return [(row["kind"], row["severity"]) for row in found]
+
+
+def test_members_without_partitions_that_came_for_a_while_are_no_alarm() -> None:
+    for minutes, severity in ((90, "info"), (150, "warning")):
+        grown = started("a", "b").then(1200, "leader_rejoined")
+        assert idling(grown, minutes, *"cde") == [("idle_members", severity)]
+    daily = started("a", "b")
+    for _ in range(3):
+        assert idling(daily.then(5 * 3600, "probing"), 60, *"cde")[-1] == ("idle_members", "info")
+        for name in "cde":
+            daily.then(3600 if name == "c" else 1, "member_left", left=[name])
+    # A restart meanwhile begins nothing anew.
+    grown = started("a", "b").then(1200, "probing")
+    idling(grown, 0, *"cd")
+    grown.then(5400, "member_left", left=["d"], idle_members=["c"])
+    grown.then(10, "new_member", joined=["d"], idle_members=["c", "d"])
+    told = {(row["kind"], row["severity"]) for row in grown.found(lasts=3600)}
+    assert told == {("idle_members", "warning")}
+
+
+def test_members_without_partitions_from_the_start_are_told_at_once() -> None:
+    assert idling(started("a", "b"), 5, *"cd") == [("idle_members", "warning")]
+    again = started("a", "b").then(7200, "member_left", left=["a", "b"], stable_at=None)
+    again.then(60, "new_member", joined=["a", "b"])
+    assert idling(again, 5, *"cd") == [("idle_members", "warning")]
+    # Nobody came, and the partitions went.
+    fewer = started(*"abcd").then(7200, "partitions_changed", idle_members=["c", "d"])
+    assert ("idle_members", "warning") in {(r["kind"], r["severity"]) for r in fewer.found()}
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 
