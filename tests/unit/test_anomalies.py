@@ -579,6 +579,18 @@ def test_a_topic_that_a_new_coordinator_assigns_no_more_is_deleted() -> None:
     assert not orphans(story.found())
 
 
+def test_a_deleted_topic_of_a_streams_group_is_an_orphan_as_long_as_its_topology_has_it() -> None:
+    # What is assigned is told by subtopology, so that no topic is known to be unassigned.
+    streams = reading("gone", "kept") | {"group_type": "streams", "unassigned_topics": None}
+    story = started("a")
+    story.generations[0] |= streams
+    story.then(110, "partitions_changed", **streams)
+    still = ("gone", "deleted", "warning", 100 * SECOND)
+    assert orphans(story.found(*GONE, *DELETED)) == [(*still, 3710 * SECOND, True)]
+    back = offset_move("returned", "gone", 0, 2.5, 130)
+    assert orphans(story.found(*GONE, *DELETED, back)) == [(*still, 130 * SECOND, False)]
+
+
 def test_a_topic_that_the_group_has_moved_on_from_is_abandoned() -> None:
     story = started("a")
     story.generations[0] |= reading("gone", "kept")
@@ -722,6 +734,9 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
 def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
     story = started("a")
     assert not story.found(move("deleted", 2 * HOUR), lasts=3 * 3600)
+    (gone,) = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
+    assert (gone["label"], gone["severity"]) == ("perhaps_deleted", "info")
+    story.generations[0]["join_completed_at_min"] = None  # a broker before 2.1
     (expired,) = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
     assert (expired["label"], expired["severity"]) == ("group_in_use", "warning")
 
