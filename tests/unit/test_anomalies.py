@@ -671,15 +671,32 @@ def test_a_stall_needs_members_and_a_pause_that_is_unusual() -> None:
 def test_a_stall_matters_if_records_wait() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
 
-    def judged(*lags: tuple[int, int]) -> tuple[str, str | None]:
-        samples = [(LAG, {"at": at * MINUTE_MS, "lag": lag}) for at, lag in lags]
-        (row,) = started().found(*samples, *commits)
+    def judged(*lags: tuple[float, int], then: int | None = None) -> tuple[str, str | None]:
+        samples = [(LAG, {"at": round(at * MINUTE_MS), "lag": lag}) for at, lag in lags]
+        following = [] if then is None else [minute(then, 20), minute(then + 1, 21)]
+        row = started().found(*samples, *commits, *following)[0]
         return row["severity"], row["label"]
 
     assert judged() == ("info", None)
     assert judged((2, 9)) == ("info", None)  # before it stalled
     assert judged((20, 0)) == ("info", "nothing_to_read")
     assert judged((20, 0), (25, 7)) == ("warning", "records_wait")
+    assert judged((20, 0), (25, 7), then=40) == ("warning", "records_wait")
+    # They came just now.
+    assert judged((20, 0), (55, 0), (59.9, 7)) == ("info", None)
+    assert judged((20, 0), (39.9, 7), then=40) == ("info", "nothing_to_read")
+    assert judged((30, 7), (39.9, 7), then=40) == ("warning", "records_wait")
+
+    def partitions(owned: int, lag: int) -> tuple[str, str | None]:
+        story = started()
+        story.generations[0]["assigned_partitions"] = owned
+        samples = [(LAG, {"at": at * MINUTE_MS, "lag": lag}) for at in range(6, 60, 5)]
+        (row,) = story.found(*samples, *commits)
+        return row["severity"], row["label"]
+
+    # A transaction's marker behind what was committed last, in each partition.
+    assert partitions(1, 1) == partitions(6, 6) == ("info", "perhaps_markers")
+    assert partitions(1, 2) == partitions(6, 7) == ("warning", "records_wait")
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
@@ -788,6 +805,29 @@ def test_commits_that_may_be_of_transactions(commits: int, offsets: int, severit
     (storm,) = simple(*rows)
     assert (storm["kind"], storm["severity"]) == ("commit_storm", severity)
     assert ("Exactly-once" in storm["summary"]) == (severity == "info")
+
+
+@pytest.mark.parametrize(
+    ("commits", "keys", "severity"),
+    [
+        (5_000, (1,), "warning"),  # of one partition, while 99 stand still
+        (5_000, tuple(range(20)), None),  # after each poll, of one or the other
+        (500, (1,), None),
+        (6_500, tuple(range(100)), "warning"),
+    ],
+)
+def test_one_partition_of_many_that_is_committed_all_the_time(
+    commits: int, keys: tuple[int, ...], severity: str | None
+) -> None:
+    rows = []
+    for number in range(4):
+        kind, row = minute(number, 10 + number * commits, commits, *keys)
+        row |= {"last_at": row["first_at"] + 59 * SECOND}
+        rows.append((kind, row | {"last_offset": row["first_offset"] + commits - 1}))
+    story = started()
+    story.generations[0]["assigned_partitions"] = 100
+    found = [r["severity"] for r in story.found(*rows) if r["kind"] == "commit_storm"]
+    assert found == [severity] * (severity is not None)
 
 
 @pytest.mark.parametrize(("times", "severity"), [(1, "info"), (2, "info"), (3, "warning")])
