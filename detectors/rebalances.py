@@ -488,9 +488,13 @@ def _conditions(track: Track, generation: Row, now: int | None) -> None:
         end = now if now is not None else start
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
+    is_apart = _are_apart(memory, limits, generation, start, end)
     if start is not None and end is not None:
         span = (start, max(start, end))
-        for hit in _conditions_of(limits, generation, span, is_scaled_out=is_scaled_out):
+        hits = _conditions_of(
+            limits, generation, span, is_scaled_out=is_scaled_out, is_apart=is_apart
+        )
+        for hit in hits:
             # What a generation of seconds has is on the way to the next: it ends nothing.
             if hit.ended_at - start >= limits[hit.kind]["least_ms"]:
                 findings.add(hit)
@@ -522,8 +526,29 @@ def _is_scaled_out(
     return more_since is not None and bool(end - more_since <= limit["scale_out_ms"])
 
 
+def _are_apart(
+    memory: Row, limits: Values, generation: Row, start: int | None, end: int | None
+) -> bool:
+    """Return whether members have long had no topic in common with others.
+
+    In a share group such do not disturb each other.
+    """
+    if start is None or end is None:
+        return False
+    if (generation.get("separate_subscriptions") or 0) <= 1 or generation["group_type"] == "share":
+        memory.pop("apart_since", None)
+        return False
+    since: int = memory.setdefault("apart_since", start)
+    return end - since > limits["mixed_subscriptions"]["warning_ms"]
+
+
 def _conditions_of(
-    limits: Values, generation: Row, span: tuple[int, int], *, is_scaled_out: bool
+    limits: Values,
+    generation: Row,
+    span: tuple[int, int],
+    *,
+    is_scaled_out: bool,
+    is_apart: bool,
 ) -> Iterator[Hit]:
     lasting = *span, Position.of(generation), _TEN_MINUTES_MS
     members = generation.get("member_count") or 0
@@ -559,5 +584,10 @@ def _conditions_of(
                 last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
     if (subscriptions := generation.get("subscriptions") or 0) > 1:
-        maxima = {"subscriptions": subscriptions}
-        yield Hit("mixed_subscriptions", INFO, *lasting, maxima=maxima)
+        yield Hit(
+            "mixed_subscriptions",
+            WARNING if is_apart else INFO,
+            *lasting,
+            label="nothing_in_common" if is_apart else None,
+            maxima={"subscriptions": subscriptions},
+        )

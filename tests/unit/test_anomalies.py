@@ -640,6 +640,25 @@ def test_mixed_subscriptions(subscriptions: int, is_found: bool) -> None:  # noq
     assert ("mixed_subscriptions" in kinds(story.found())) == is_found
 
 
+def test_two_applications_in_one_group_are_an_alarm() -> None:
+    def told(*parts: int | None, minutes: float = 12, **given: object) -> list[str]:
+        """Return severities when so many parts of the group follow each other."""
+        story = started().then(60, "leader_rejoined", subscriptions=1, separate_subscriptions=1)
+        for n in parts:
+            story.then(
+                60 * minutes, "new_member", subscriptions=2, separate_subscriptions=n, **given
+            )
+        found = story.found(lasts=60 * minutes)
+        return [r["severity"] for r in found if r["kind"] == "mixed_subscriptions"]
+
+    assert told(2, minutes=31) == ["warning"]
+    assert told(2, minutes=29) == ["info"]  # a deployment
+    assert told(2, 2, 2) == ["warning"]
+    assert told(2, 1, 2, 2) == ["info"]
+    assert told(1, 1, 1) == told(None, None, None) == ["info"]
+    assert told(2, 2, 2, group_type="share") == ["info"]
+
+
 def minute(number: int, offset: int, commits: int = 1, *keys: int) -> tuple[str, Row]:
     at = number * MINUTE_MS
     return MINUTE, {

@@ -416,6 +416,29 @@ def test_another_regular_expression_is_another_subscription() -> None:
     assert generations(whole_and_cut(log.log()))[-1]["cause"] == "subscription_changed"
 
 
+@pytest.mark.parametrize(
+    ("subscriptions", "parts"),
+    [
+        (["t", "t"], 1),
+        (["t", "u"], 2),
+        (["t", "tu"], 1),
+        (["t", "u", "tu"], 1),
+        (["tu", "v", "uw", "x", "vx"], 2),
+        (["t", ""], 1),
+        (["", ""], None),
+    ],
+)
+def test_members_fall_into_parts_that_have_no_topic_in_common(
+    subscriptions: list[str], parts: int | None
+) -> None:
+    log = Records()
+    for number, topics in enumerate(subscriptions):
+        payload = {"client_id": "c", "client_host": "/h", "subscribed_topic_names": [*topics]}
+        log.record("consumer_group_member_metadata", payload, f"m{number}")
+    (row,) = generations(whole_and_cut(log.epoch(2).target(2).log()))
+    assert row["separate_subscriptions"] == parts
+
+
 def by_expression(*regexes: str | None, **matches: list[str]) -> Records:
     """Let members join that subscribe by an expression each, or by name, and resolve these."""
     log = Records()
