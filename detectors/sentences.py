@@ -77,8 +77,8 @@ _SENTENCES = {
     " no members ({when}): {resets:some partitions}.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
     " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|"
-    "perhaps_markers?No more than {lag:# offset} followed, which may be markers of transactions|Whether records"
-    " waited is not known].",
+    "perhaps_markers?No more than {lag:# offset} followed, which may be markers of transactions|"
+    "Whether records waited is not known].",
     "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
     " ({when}), while another group was at {other_offset:,}.",
     "commit_storm": "{of} committed {commits:# time} in {ms:duration} ({when}), up to"
