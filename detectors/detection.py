@@ -47,8 +47,8 @@ _GENERATION = (
     *("join_started_at", "join_started_at_max", "join_completed_at", "join_completed_at_min"),
     *("stable_at", "ended_at", "join_ms", "sync_ms", "rebalance_ms"),
     *("protocol_type", "protocol", "leader_client_id", "member_count", "cause"),
-    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "subscribed_topics"),
-    *("members_joined", "members_left", "members_replaced"),
+    *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "separate_subscriptions"),
+    *("subscribed_topics", "members_joined", "members_left", "members_replaced"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
     *("delay_ms", "waiting_tasks", "waiting_since", *_RECORD),
 )

@@ -95,15 +95,19 @@ def _commit_storm(track: Track, memberships: Memberships) -> None:
     last = track.memory["minute"]
     group = memberships.at((last["record_partition"], last["last_offset"]))
     assigned = group.partitions if group is not None and group.members else None
-    partitions = max(assigned or 0, last["partitions"], 1)
+    limit, partitions = track.limits["commit_storm"], max(assigned or 0, last["partitions"], 1)
+    most = limit["critical_a_partition_and_minute"]
+    is_of_all = last["commits"] / partitions > limit["a_partition_and_minute"]
+    if not is_of_all:
+        # A few partitions may be committed for each record, and the others hardly ever.
+        partitions = max(last["partitions"], 1)
     a_minute = last["commits"] / partitions
-    limit = track.limits["commit_storm"]
-    if a_minute <= limit["a_partition_and_minute"]:
+    if not is_of_all and a_minute <= most:
         return
     others = last["last_offset"] - last["first_offset"] + 1 - last["commits"]
     is_open = others >= last["commits"] / last["partitions"] - 1
     is_open &= a_minute <= limit["transactions_a_partition_and_minute"]
-    severity = CRITICAL if a_minute > limit["critical_a_partition_and_minute"] else WARNING
+    severity = CRITICAL if is_of_all and a_minute > most else WARNING
     track.findings.add(
         Hit(
             "commit_storm",
@@ -140,13 +144,16 @@ def _commit_stall(
     if pause <= max(limit["pause_ms"], limit["times_the_usual"] * longest):
         return False
     record = Position(*position, last["last_at"])
-    lags = [lag for at, lag in memory.get("samples", []) if last["last_at"] < at <= until]
-    label = None
-    if lags:
-        label = "records_wait" if any(lags) else "nothing_to_read"
+    # What a commit follows within a minute was read in time.
+    end = until - MINUTE_MS if offset is not None and emptied is None else until
+    samples = [s for s in memory.get("samples", []) if last["last_at"] < s[0] <= end]
+    lags = [lag for _, lag in samples]
+    label = _label(
+        samples, until, round(limit["pause_ms"]), max(group.partitions or 0, last["partitions"])
+    )
     hit = Hit(
         "commit_stall",
-        WARNING if any(lags) else INFO,
+        WARNING if label == "records_wait" else INFO,
         *(last["last_at"], until),
         record if offset is None else Position(position[0], offset, until),
         0,
@@ -156,3 +163,16 @@ def _commit_stall(
     )
     findings.add(hit)
     return True
+
+
+def _label(samples: list[list[int]], until: int, least_ms: int, partitions: int) -> str | None:
+    """Return what samples of the lag tell of a pause up to a time; None if it is not known."""
+    if not samples:
+        return None
+    if not any(lag for _, lag in samples):
+        return "nothing_to_read"
+    if max(lag for _, lag in samples) <= partitions:
+        # The marker that ends a transaction has an offset, and nobody commits behind it.
+        return "perhaps_markers"
+    nothing = max((at for at, lag in samples if not lag), default=None)
+    return "records_wait" if nothing is None or until - nothing > least_ms else None

@@ -232,8 +232,10 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
             label = "not_subscribed"
         elif group.topics is not None and group.keeps_offsets:
             return None  # the topic was deleted
+        # If nobody reads the topic any more, its offsets expire; if somebody does, it was deleted.
+        is_open = group.topics is None and group.keeps_offsets
     else:
-        label, least = "group_gone", limit["least_idle_ms"]
+        label, least, is_open = "group_gone", limit["least_idle_ms"], False
         if group is not None and group.is_classic:
             # Offsets age from when the last member left (ClassicGroup.offsetExpirationCondition),
             # in the new protocols from their commit (ConsumerGroup.offsetExpirationCondition).
@@ -241,11 +243,11 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
     idle = at - max((t for t in since if t is not None), default=at)
     if idle < least:
         return None  # deleted by somebody, or with their topic
-    is_open = idle < limit["in_use_idle_ms"]
+    is_open |= idle < limit["in_use_idle_ms"]
     memory.setdefault("expired", {})[_partition(move)] = move["previous_offset"]
     return Hit(
         "offsets_expired",
-        WARNING if label == "group_in_use" else INFO,
+        WARNING if label == "group_in_use" and not is_open else INFO,
         *_span(move, _WEEK_MS),
         label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},

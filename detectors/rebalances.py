@@ -17,7 +17,7 @@ from schemas.gold import CRITICAL, INFO, WARNING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from detectors.model import Findings, Row, Track
+    from detectors.model import Row, Track
     from detectors.thresholds import Values
 
 _CONFIGURATION = "configuration_changed"
@@ -82,7 +82,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             findings.add(hit, memory["clock"])
     for hit in _tasks_wait(memory, limits, generation, now):
         findings.add(hit, memory["clock"])
-    _conditions(limits, findings, generation, now)
+    _conditions(track, generation, now)
     memory["last"] = {
         name: generation.get(name)
         for name in (
@@ -477,8 +477,9 @@ _DETECTORS = (
 # -- conditions that last --------------------------------------------------------------------------
 
 
-def _conditions(limits: Values, findings: Findings, generation: Row, now: int | None) -> None:
+def _conditions(track: Track, generation: Row, now: int | None) -> None:
     """Find what is odd about an assignment, for as long as it is in force."""
+    memory, limits, findings = track
     start = generation.get("stable_at")
     if start is None and generation.get("member_count"):
         return  # not known yet, so open conditions stay open
@@ -486,8 +487,14 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
     if end is None:
         end = now if now is not None else start
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
+    is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
+    is_apart = _are_apart(memory, limits, generation, start, end)
     if start is not None and end is not None:
-        for hit in _conditions_of(limits, generation, start, max(start, end)):
+        span = (start, max(start, end))
+        hits = _conditions_of(
+            limits, generation, span, is_scaled_out=is_scaled_out, is_apart=is_apart
+        )
+        for hit in hits:
             # What a generation of seconds has is on the way to the next: it ends nothing.
             if hit.ended_at - start >= limits[hit.kind]["least_ms"]:
                 findings.add(hit)
@@ -495,8 +502,55 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
     findings.end_others(found)
 
 
-def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Iterator[Hit]:
-    lasting = start, end, Position.of(generation), _TEN_MINUTES_MS
+def _is_scaled_out(
+    memory: Row, limits: Values, generation: Row, start: int | None, end: int | None
+) -> bool:
+    """Return whether members without partitions came for a while to a group that did without.
+
+    An autoscaler brings them for a load, a blue-green switch for as long as both versions run.
+    """
+    limit, members = limits["idle_members"], generation.get("member_count") or 0
+    usual: Row = memory.setdefault("usual", {})
+    if not members:
+        usual.clear()
+    if start is None or end is None or not members:
+        return False
+    if len(generation.get("idle_members") or ()) < limit["warning_share"] * members:
+        usual.setdefault("since", start)
+        usual["members"] = members
+        return False
+    since = usual.pop("since", None)
+    if since is not None and start - since >= _TEN_MINUTES_MS:
+        usual["more_since"] = start if members > usual["members"] else None
+    more_since = usual.get("more_since")
+    return more_since is not None and bool(end - more_since <= limit["scale_out_ms"])
+
+
+def _are_apart(
+    memory: Row, limits: Values, generation: Row, start: int | None, end: int | None
+) -> bool:
+    """Return whether members have long had no topic in common with others.
+
+    In a share group such do not disturb each other.
+    """
+    if start is None or end is None:
+        return False
+    if (generation.get("separate_subscriptions") or 0) <= 1 or generation["group_type"] == "share":
+        memory.pop("apart_since", None)
+        return False
+    since: int = memory.setdefault("apart_since", start)
+    return end - since > limits["mixed_subscriptions"]["warning_ms"]
+
+
+def _conditions_of(
+    limits: Values,
+    generation: Row,
+    span: tuple[int, int],
+    *,
+    is_scaled_out: bool,
+    is_apart: bool,
+) -> Iterator[Hit]:
+    lasting = *span, Position.of(generation), _TEN_MINUTES_MS
     members = generation.get("member_count") or 0
     most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
     is_connect = generation.get("protocol_type") == "connect"
@@ -505,6 +559,7 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
     # A worker of Connect that came back waits for its tasks, which the leader holds back for it.
     if idle and generation["group_type"] != "share" and not generation.get("delay_ms"):
         is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
+        is_much &= not is_scaled_out
         if is_connect:
             # Connectors come and go, and workers wait for them; who runs no more than a connector
             # and its task has nothing that another could take over.
@@ -529,5 +584,10 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
                 last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
     if (subscriptions := generation.get("subscriptions") or 0) > 1:
-        maxima = {"subscriptions": subscriptions}
-        yield Hit("mixed_subscriptions", INFO, *lasting, maxima=maxima)
+        yield Hit(
+            "mixed_subscriptions",
+            WARNING if is_apart else INFO,
+            *lasting,
+            label="nothing_in_common" if is_apart else None,
+            maxima={"subscriptions": subscriptions},
+        )

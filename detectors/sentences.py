@@ -65,7 +65,8 @@ _SENTENCES = {
     "assignment_skew": "One member of {of} owned {most_partitions:,.0f} [{unit}|partition]"
     "{most_partitions:/s}; the mean of its {member_count:# member} is {mean_partitions} ({when}).",
     "mixed_subscriptions": "Members of {of} subscribed to {subscriptions} different sets of topics"
-    " ({when}).",
+    " ({when}).[nothing_in_common? Some have no topic in common with the others: give each"
+    " application a group.id of its own.]",
     "offset_rewind": "{of} committed a smaller offset {rewinds:# time}[after_rebalance? after a"
     " rebalance] ({when}), {offsets:# offset} of {partitions:# partition} in all:"
     " {moves:some partitions}[, what {remembered:some} had committed last as its owner before]."
@@ -75,8 +76,9 @@ _SENTENCES = {
     "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
     " no members ({when}): {resets:some partitions}.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
-    " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|Whether records"
-    " waited is not known].",
+    " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|"
+    "perhaps_markers?No more than {lag:# offset} followed, which may be markers of transactions|"
+    "Whether records waited is not known].",
     "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
     " ({when}), while another group was at {other_offset:,}.",
     "commit_storm": "{of} committed {commits:# time} in {ms:duration} ({when}), up to"

@@ -229,6 +229,9 @@ class _Follower:
             return orphans
         for topic in subscribed:
             self._topic(topic).update(was_subscribed=True, lag=[])
+            if generation.get("unassigned_topics") is None and topic in self._missing:
+                # What is assigned of it is not known, and it has no offset yet.
+                orphans[topic] = _Orphan(DELETED, start, record, members)
         for topic, known in self._topics.items():
             is_former = known["was_subscribed"] or memory["is_partial"]
             if known["held"] and is_former and topic not in subscribed:

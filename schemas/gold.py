@@ -121,6 +121,12 @@ GROUP_GENERATIONS = (
     column("rebalance_timeout_ms", "bigint", "The longest that a member has; null if unknown."),
     column("session_timeout_ms", "bigint", "The longest that a member has; null if unknown."),
     column("subscriptions", "int", "Different sets of topics that members subscribe to."),
+    column(
+        "separate_subscriptions",
+        "int",
+        "Parts that members fall into if those with a topic in common are of one; null if that is"
+        " not known.",
+    ),
     Column(
         "subscribed_topics",
         ArrayOf(Primitive("string")),

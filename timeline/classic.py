@@ -291,6 +291,8 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     started = estimate.rejoin(
         state, end, step.members, step.aborted, is_complete=step.is_complete, is_follow_up=follows
     )
+    if not (follows or any(changes) or step.aborted) and connect.wake(state.members, step.members):
+        started = estimate.at_once(started, end)
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
         started = started._replace(earliest=earliest_exit(began))

@@ -120,6 +120,15 @@ def waiting(
     return {task: before.get(task, at) for task in sorted(lost or before or [UNKNOWN_TASKS])}
 
 
+def wake(before: dict[str, Member], after: dict[str, Member]) -> bool:
+    """Return whether workers that stayed re-joined by themselves, and not one after the other.
+
+    All do when they have read a new configuration, and when the delay is over that their
+    assignments named (DistributedHerder.tick: needsReconfigRebalance, scheduledRebalance).
+    """
+    return bool(delay_ms(before)) or _read_on(before, after) is not None
+
+
 def fill_waiting(row: Row, members: dict[str, Member], tasks: dict[str, int]) -> None:
     """Put down which tasks nobody runs, and since when; see `waiting`."""
     row["delay_ms"] = delay_ms(members) or None

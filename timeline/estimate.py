@@ -45,6 +45,9 @@ _OVERDUE = 4
 _TOGETHER = 2
 # Such a member has been there for its rebalance timeout at least, and a few batches at most.
 _POLLS = (0.9, 5)
+# Workers that read of a new configuration at one time join within a fraction of a second: it takes
+# them a poll of the config topic.
+_AT_ONCE_MS = 120
 # Where most exceed it, a rebalance had begun after so many-th a part of the time until the first of
 # those that stayed fell silent. No rule of Kafka's says so: it is the middle of rebalances played.
 _BEGAN = 5
@@ -121,6 +124,12 @@ def rejoin(
         # A leader that never assigned: its session ended the generation that was given up.
         lasted = max(lasted, _session_of_gone(state, end, members, heartbeat))
     return _within(state, end - lasted, earliest, end)
+
+
+def at_once(started: Moment, end: int) -> Moment:
+    """Let a join phase last as long as members take that all re-join by themselves."""
+    at = None if started.at is None else max(started.at, end - _AT_ONCE_MS)
+    return started._replace(at=at)
 
 
 def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:

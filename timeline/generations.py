@@ -78,11 +78,24 @@ def fill_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["session_timeout_ms"] = _longest(session for _, session in timeouts)
     subscriptions = {m.subscription for m in members.values()} - {None}
     row["subscriptions"] = len(subscriptions) or None
+    row["separate_subscriptions"] = _separate({m.subscription for m in members.values()})
     # Members of a streams group name none: its topology has its topics.
     row["subscribed_topics"] = subscribed_topics(members) or None
     row["members_joined"] = [brief(m) for m in changes.joined]
     row["members_left"] = [brief(m) for m in changes.left]
     row["members_replaced"] = replacements(changes)
+
+
+def _separate(subscriptions: set[tuple[str, ...] | None]) -> int | None:
+    """Return how many parts are left when subscriptions with a common topic are put together."""
+    if None in subscriptions:
+        return None
+    parts: list[set[str]] = []
+    for topics in subscriptions - {()}:
+        related = [part for part in parts if not part.isdisjoint(topics or ())]
+        parts = [part for part in parts if part not in related]
+        parts.append(set(topics or ()).union(*related))
+    return len(parts) or None
 
 
 def _longest(timeouts: Iterable[int | None]) -> int | None:

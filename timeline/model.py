@@ -206,6 +206,7 @@ class Epochs:
         target: partitions of each member's target assignment, by topic id or subtopology.
         topology: topology epoch of a streams group, and the one that was validated.
         sources: source topics of each subtopology.
+        expressions: the topics that a regular expression stood for when it was resolved last.
     """
 
     group: int | None = None
@@ -216,6 +217,7 @@ class Epochs:
     topology: int | None = None
     validated: int | None = None
     sources: dict[str, list[str]] = field(default_factory=dict)
+    expressions: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass

@@ -39,7 +39,7 @@ COLUMNS = frozenset(
         *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
         "previous_member_epoch",
         *("instance_id", "client_id", "client_host", "rebalance_timeout_ms"),
-        *("subscribed_topic_names", "subscribed_topic_regex"),
+        *("subscribed_topic_names", "subscribed_topic_regex", "regular_expression"),
         *("topic_partitions", "assigned_partitions", "partitions_pending_revocation"),
         *("active_tasks", "active_tasks_pending_revocation", "subtopologies"),
         *("topics", "initializing_topics", "initialized_topics", "deleting_topics"),
@@ -191,6 +191,8 @@ def read(
         state.gap.is_gapped = is_cut or not is_complete
     elif state.generation is not None and not has_moved_on:
         _amend(state, state.generation, changes)
+    if state.generation is not None and not has_moved_on:
+        state.generation["subscribed_topics"] = _subscribed(state)
     if any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
     _enter_if_known(state, last, when)
@@ -421,7 +423,7 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         client_host=payload.get("client_host"),
         rebalance_timeout_ms=payload.get("rebalance_timeout_ms"),
         # The member does not say which topics a regular expression matches.
-        topics=None if payload.get("subscribed_topic_regex") else topics,
+        topics=(topics or None) if payload.get("subscribed_topic_regex") else topics,
         regex=payload.get("subscribed_topic_regex") or None,
         assigned={} if known is None else known.assigned,
     )
@@ -493,6 +495,11 @@ def _topology(state: GroupState, _: str, payload: Row | None) -> None:
     }
 
 
+def _expression(state: GroupState, _: str, payload: Row | None) -> None:
+    if payload is not None:
+        state.epochs.expressions[payload["regular_expression"]] = payload.get("topics") or []
+
+
 _ACTIONS = {
     "metadata": _metadata,
     "member_metadata": _member_metadata,
@@ -502,6 +509,7 @@ _ACTIONS = {
     "partition_metadata": _topic_names,
     "state_partition_metadata": _topic_names,
     "topology": _topology,
+    "regular_expression": _expression,
 }
 
 
@@ -608,8 +616,23 @@ def _assigned(state: GroupState, at: int | None) -> None:
     state.last_owners = owners
 
 
+def _subscribed(state: GroupState) -> list[str] | None:
+    """Return the topics that members subscribe to by name, expression, or topology, if known."""
+    if state.group_type == "streams":
+        sources = {topic for topics in state.epochs.sources.values() for topic in topics}
+        return sorted(sources) if state.members and sources else None
+    topics: set[str] = set()
+    for regex in {m.regex for m in state.members.values()} - {None}:
+        if regex not in state.epochs.expressions:
+            return None
+        topics.update(state.epochs.expressions[regex or ""])
+    named = [m for m in state.members.values() if m.regex is None or m.topics is not None]
+    by_name = generations.subscribed_topics({m.member_id: m for m in named})
+    return None if by_name is None and named else sorted(topics.union(by_name or ())) or None
+
+
 def _unassigned(state: GroupState, owners: dict[str, str]) -> list[str] | None:
-    subscribed = generations.subscribed_topics(state.members)
+    subscribed = _subscribed(state)
     if subscribed is None or state.group_type == "streams":
         return None
     ids = {partition_of(p)[0] for p in owners}

@@ -406,6 +406,42 @@ def test_conditions_last_from_stable_till_the_next_generation() -> None:
     assert [r["is_open"] for r in story.found(lasts=300)] == [False, True]
 
 
+def idling(story: Story, minutes: float, *names: str) -> list[tuple[str, str]]:
+    """Let members come that get nothing, and return how they are told so much later."""
+    for number, name in enumerate(names, 1):
+        story.then(1, "new_member", joined=[name], idle_members=[*names[:number]])
+    found = story.found(lasts=60 * minutes)
+    return [(row["kind"], row["severity"]) for row in found]
+
+
+def test_members_without_partitions_that_came_for_a_while_are_no_alarm() -> None:
+    for minutes, severity in ((90, "info"), (150, "warning")):
+        grown = started("a", "b").then(1200, "leader_rejoined")
+        assert idling(grown, minutes, *"cde") == [("idle_members", severity)]
+    daily = started("a", "b")
+    for _ in range(3):
+        assert idling(daily.then(5 * 3600, "probing"), 60, *"cde")[-1] == ("idle_members", "info")
+        for name in "cde":
+            daily.then(3600 if name == "c" else 1, "member_left", left=[name])
+    # A restart meanwhile begins nothing anew.
+    grown = started("a", "b").then(1200, "probing")
+    idling(grown, 0, *"cd")
+    grown.then(5400, "member_left", left=["d"], idle_members=["c"])
+    grown.then(10, "new_member", joined=["d"], idle_members=["c", "d"])
+    told = {(row["kind"], row["severity"]) for row in grown.found(lasts=3600)}
+    assert told == {("idle_members", "warning")}
+
+
+def test_members_without_partitions_from_the_start_are_told_at_once() -> None:
+    assert idling(started("a", "b"), 5, *"cd") == [("idle_members", "warning")]
+    again = started("a", "b").then(7200, "member_left", left=["a", "b"], stable_at=None)
+    again.then(60, "new_member", joined=["a", "b"])
+    assert idling(again, 5, *"cd") == [("idle_members", "warning")]
+    # Nobody came, and the partitions went.
+    fewer = started(*"abcd").then(7200, "partitions_changed", idle_members=["c", "d"])
+    assert ("idle_members", "warning") in {(r["kind"], r["severity"]) for r in fewer.found()}
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 
@@ -543,6 +579,18 @@ def test_a_topic_that_a_new_coordinator_assigns_no_more_is_deleted() -> None:
     assert not orphans(story.found())
 
 
+def test_a_deleted_topic_of_a_streams_group_is_an_orphan_as_long_as_its_topology_has_it() -> None:
+    # What is assigned is told by subtopology, so that no topic is known to be unassigned.
+    streams = reading("gone", "kept") | {"group_type": "streams", "unassigned_topics": None}
+    story = started("a")
+    story.generations[0] |= streams
+    story.then(110, "partitions_changed", **streams)
+    still = ("gone", "deleted", "warning", 100 * SECOND)
+    assert orphans(story.found(*GONE, *DELETED)) == [(*still, 3710 * SECOND, True)]
+    back = offset_move("returned", "gone", 0, 2.5, 130)
+    assert orphans(story.found(*GONE, *DELETED, back)) == [(*still, 130 * SECOND, False)]
+
+
 def test_a_topic_that_the_group_has_moved_on_from_is_abandoned() -> None:
     story = started("a")
     story.generations[0] |= reading("gone", "kept")
@@ -592,6 +640,25 @@ def test_mixed_subscriptions(subscriptions: int, is_found: bool) -> None:  # noq
     assert ("mixed_subscriptions" in kinds(story.found())) == is_found
 
 
+def test_two_applications_in_one_group_are_an_alarm() -> None:
+    def told(*parts: int | None, minutes: float = 12, **given: object) -> list[str]:
+        """Return severities when so many parts of the group follow each other."""
+        story = started().then(60, "leader_rejoined", subscriptions=1, separate_subscriptions=1)
+        for n in parts:
+            story.then(
+                60 * minutes, "new_member", subscriptions=2, separate_subscriptions=n, **given
+            )
+        found = story.found(lasts=60 * minutes)
+        return [r["severity"] for r in found if r["kind"] == "mixed_subscriptions"]
+
+    assert told(2, minutes=31) == ["warning"]
+    assert told(2, minutes=29) == ["info"]  # a deployment
+    assert told(2, 2, 2) == ["warning"]
+    assert told(2, 1, 2, 2) == ["info"]
+    assert told(1, 1, 1) == told(None, None, None) == ["info"]
+    assert told(2, 2, 2, group_type="share") == ["info"]
+
+
 def minute(number: int, offset: int, commits: int = 1, *keys: int) -> tuple[str, Row]:
     at = number * MINUTE_MS
     return MINUTE, {
@@ -623,15 +690,32 @@ def test_a_stall_needs_members_and_a_pause_that_is_unusual() -> None:
 def test_a_stall_matters_if_records_wait() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
 
-    def judged(*lags: tuple[int, int]) -> tuple[str, str | None]:
-        samples = [(LAG, {"at": at * MINUTE_MS, "lag": lag}) for at, lag in lags]
-        (row,) = started().found(*samples, *commits)
+    def judged(*lags: tuple[float, int], then: int | None = None) -> tuple[str, str | None]:
+        samples = [(LAG, {"at": round(at * MINUTE_MS), "lag": lag}) for at, lag in lags]
+        following = [] if then is None else [minute(then, 20), minute(then + 1, 21)]
+        row = started().found(*samples, *commits, *following)[0]
         return row["severity"], row["label"]
 
     assert judged() == ("info", None)
     assert judged((2, 9)) == ("info", None)  # before it stalled
     assert judged((20, 0)) == ("info", "nothing_to_read")
     assert judged((20, 0), (25, 7)) == ("warning", "records_wait")
+    assert judged((20, 0), (25, 7), then=40) == ("warning", "records_wait")
+    # They came just now.
+    assert judged((20, 0), (55, 0), (59.9, 7)) == ("info", None)
+    assert judged((20, 0), (39.9, 7), then=40) == ("info", "nothing_to_read")
+    assert judged((30, 7), (39.9, 7), then=40) == ("warning", "records_wait")
+
+    def partitions(owned: int, lag: int) -> tuple[str, str | None]:
+        story = started()
+        story.generations[0]["assigned_partitions"] = owned
+        samples = [(LAG, {"at": at * MINUTE_MS, "lag": lag}) for at in range(6, 60, 5)]
+        (row,) = story.found(*samples, *commits)
+        return row["severity"], row["label"]
+
+    # A transaction's marker behind what was committed last, in each partition.
+    assert partitions(1, 1) == partitions(6, 6) == ("info", "perhaps_markers")
+    assert partitions(1, 2) == partitions(6, 7) == ("warning", "records_wait")
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
@@ -686,6 +770,9 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
 def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
     story = started("a")
     assert not story.found(move("deleted", 2 * HOUR), lasts=3 * 3600)
+    (gone,) = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
+    assert (gone["label"], gone["severity"]) == ("perhaps_deleted", "info")
+    story.generations[0]["join_completed_at_min"] = None  # a broker before 2.1
     (expired,) = story.found(move("deleted", 25 * HOUR), lasts=26 * 3600)
     assert (expired["label"], expired["severity"]) == ("group_in_use", "warning")
 
@@ -737,6 +824,29 @@ def test_commits_that_may_be_of_transactions(commits: int, offsets: int, severit
     (storm,) = simple(*rows)
     assert (storm["kind"], storm["severity"]) == ("commit_storm", severity)
     assert ("Exactly-once" in storm["summary"]) == (severity == "info")
+
+
+@pytest.mark.parametrize(
+    ("commits", "keys", "severity"),
+    [
+        (5_000, (1,), "warning"),  # of one partition, while 99 stand still
+        (5_000, tuple(range(20)), None),  # after each poll, of one or the other
+        (500, (1,), None),
+        (6_500, tuple(range(100)), "warning"),
+    ],
+)
+def test_one_partition_of_many_that_is_committed_all_the_time(
+    commits: int, keys: tuple[int, ...], severity: str | None
+) -> None:
+    rows = []
+    for number in range(4):
+        kind, row = minute(number, 10 + number * commits, commits, *keys)
+        row |= {"last_at": row["first_at"] + 59 * SECOND}
+        rows.append((kind, row | {"last_offset": row["first_offset"] + commits - 1}))
+    story = started()
+    story.generations[0]["assigned_partitions"] = 100
+    found = [r["severity"] for r in story.found(*rows) if r["kind"] == "commit_storm"]
+    assert found == [severity] * (severity is not None)
 
 
 @pytest.mark.parametrize(("times", "severity"), [(1, "info"), (2, "info"), (3, "warning")])

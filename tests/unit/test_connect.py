@@ -299,6 +299,22 @@ def test_a_new_configuration_is_a_cause_and_no_loop_of_the_leader() -> None:
     assert {a["kind"] for a in again.alarms()} == {"leader_rejoin_loop", "rebalance_storm"}
 
 
+def test_workers_that_all_re_join_by_themselves_do_so_at_once() -> None:
+    cluster = Cluster().generation({"w1": {"c": [-1, 0]}, "w2": {"c": [1]}, "w3": {"c": [2]}})
+    cluster.offset = 8
+    cluster.generation({"w1": {}, "w2": {}, "w3": {}})  # a new configuration
+    cluster.generation({"w1": {}, "w2": {}}, delay=DELAY)  # a worker is lost
+    cluster.generation({"w1": {"c": [2]}, "w2": {}}, after=DELAY)
+    cluster.generation({"w1": {}, "w2": {}})  # for no known reason
+    cluster.offset = 9
+    cluster.generation({"w1": {}, "w2": {}, "w4": {}})  # and a new worker
+    took = [row["join_ms"] for row in cluster.rows()[1:]]
+    assert [ms < SECOND for ms in took] == [True, False, True, False, False]
+    # What bounds them is as before.
+    row = cluster.rows()[1]
+    assert row["join_completed_at"] - row["join_started_at_min"] > 50 * SECOND
+
+
 def test_a_configuration_that_never_comes_to_rest_is_a_storm() -> None:
     cluster = reconfigured(60, 2 * MINUTE)
     [alarm] = cluster.alarms()

@@ -114,14 +114,14 @@ def test_every_cut_of_a_conversion_tells_the_same() -> None:
         assert_same(rebuild(log, [cut]), whole, log)
 
 
-def test_what_a_streams_group_reads_is_not_known_from_its_members() -> None:
-    rows = [r for h in histories("4.3.1-modern").values() for r in h[GENERATIONS]]
-    of_type = {
-        kind: {r["subscribed_topics"] is None for r in rows if r["group_type"] == kind}
-        for kind in ("streams", "consumer")
+def test_what_a_group_reads_by_topology_or_expression_is_known() -> None:
+    told = {
+        group: {tuple(r["subscribed_topics"]) for r in h[GENERATIONS] if r["subscribed_topics"]}
+        for group, h in histories("4.3.1-modern").items()
     }
-    assert of_type["streams"] == {True}
-    assert False in of_type["consumer"]
+    assert told["streams848"] == {("sin", "streams848-cnt-repartition")}
+    logs = ("logs.app-a", "logs.app-b")
+    assert {(*logs, "m3"), (*logs, "logs.new")} <= told["j848-regex"]
 
 
 def test_a_compacted_log_tells_of_no_aborted_generation() -> None:

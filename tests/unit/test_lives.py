@@ -416,6 +416,74 @@ def test_another_regular_expression_is_another_subscription() -> None:
     assert generations(whole_and_cut(log.log()))[-1]["cause"] == "subscription_changed"
 
 
+@pytest.mark.parametrize(
+    ("subscriptions", "parts"),
+    [
+        (["t", "t"], 1),
+        (["t", "u"], 2),
+        (["t", "tu"], 1),
+        (["t", "u", "tu"], 1),
+        (["tu", "v", "uw", "x", "vx"], 2),
+        (["t", ""], 1),
+        (["", ""], None),
+    ],
+)
+def test_members_fall_into_parts_that_have_no_topic_in_common(
+    subscriptions: list[str], parts: int | None
+) -> None:
+    log = Records()
+    for number, topics in enumerate(subscriptions):
+        payload = {"client_id": "c", "client_host": "/h", "subscribed_topic_names": [*topics]}
+        log.record("consumer_group_member_metadata", payload, f"m{number}")
+    (row,) = generations(whole_and_cut(log.epoch(2).target(2).log()))
+    assert row["separate_subscriptions"] == parts
+
+
+def by_expression(*regexes: str | None, **matches: list[str]) -> Records:
+    """Let members join that subscribe by an expression each, or by name, and resolve these."""
+    log = Records()
+    for name, regex in zip("abc", regexes, strict=False):
+        by_name = [] if regex else ["t"]
+        payload = {"client_id": name, "client_host": "/h", "subscribed_topic_names": by_name}
+        payload["subscribed_topic_regex"] = regex
+        log.record("consumer_group_member_metadata", payload, name)
+    for regex, topics in matches.items():
+        payload = {"regular_expression": regex, "topics": topics}
+        log.record("consumer_group_regular_expression", payload)
+    return log.epoch(2).target(2, a=[0])
+
+
+def test_what_members_subscribe_to_by_expression_is_known_once_it_is_resolved() -> None:
+    def told(log: Records) -> list[list[str] | None]:
+        return [row["subscribed_topics"] for row in generations(whole_and_cut(log.log()))]
+
+    assert told(by_expression("u")) == [None]
+    assert told(by_expression("u", u=["u1", "u2"])) == [["u1", "u2"]]
+    assert told(by_expression("u", "v", u=["u1"])) == [None]
+    assert told(by_expression("u", None, "v", u=["u1"], v=["v1"])) == [["t", "u1", "v1"]]
+    log = by_expression("u", u=["u1"]).wait(MINUTE)
+    payload = {"regular_expression": "u", "topics": ["u1", "u2"]}
+    log.record("consumer_group_regular_expression", payload).epoch(3).target(3, a=[0])
+    assert told(log) == [["u1"], ["u1", "u2"]]
+    assert told(log.wait(MINUTE).leaves_empty("a", 4))[-1] is None
+
+
+def test_what_a_streams_group_subscribes_to_is_in_its_topology() -> None:
+    log = Records().member("a", kind="streams")
+    parts = [
+        {"subtopology_id": "0", "source_topics": ["in"]},
+        {
+            "subtopology_id": "1",
+            "source_topics": [],
+            "repartition_source_topics": [{"name": "r"}],
+        },
+    ]
+    log.record("streams_group_topology", {"epoch": 0, "subtopologies": parts})
+    log.record("streams_group_metadata", {"epoch": 2, "validated_topology_epoch": 0})
+    (row,) = generations(whole_and_cut(log.log()))
+    assert row["subscribed_topics"] == ["in", "r"]
+
+
 def test_released_partitions_do_not_pile_up() -> None:
     log = Records()
     for day in range(1, 50):
