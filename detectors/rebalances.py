@@ -28,6 +28,7 @@ _NO_MEMBER = {
     "subscription_changed",
     "topic_deleted",
     _CONFIGURATION,
+    "settings_changed",
     "leader_rejoined",
     "coordinator_failover_suspected",
     "unknown",
@@ -449,7 +450,8 @@ def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
     generation, memory, at = seen.generation, seen.memory, seen.span[0]
     last, is_conversion = memory.get("last"), generation["cause"] == "conversion"
     before, after = memory.get("protocol"), generation.get("protocol") or None
-    if after is not None:  # a generation without members has none
+    # A generation without members has none; that of another protocol says nothing of the next.
+    if after is not None or is_conversion:
         memory["protocol"] = after
     if is_conversion and last is not None:
         before, after = last.get("group_type"), generation["group_type"]
@@ -556,8 +558,10 @@ def _conditions_of(
     is_connect = generation.get("protocol_type") == "connect"
     unit = {"unit": "task"} if is_connect else {}
     idle = generation.get("idle_members") or []
-    # A worker of Connect that came back waits for its tasks, which the leader holds back for it.
-    if idle and generation["group_type"] != "share" and not generation.get("delay_ms"):
+    # A worker of Connect that came back waits for its tasks, which the leader holds back for it; so
+    # does a member of Kafka Streams till it is its turn to warm some up.
+    awaits_tasks = bool(generation.get("delay_ms"))
+    if idle and generation["group_type"] != "share" and not awaits_tasks:
         is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
         is_much &= not is_scaled_out
         if is_connect:
@@ -573,7 +577,7 @@ def _conditions_of(
             lists={"members": list(idle)},
         )
     limit = limits["assignment_skew"]
-    if most and total and members > 1:
+    if most and total and members > 1 and (is_connect or not awaits_tasks):
         mean = total / members
         if most > limit["times_the_mean"] * mean and most - mean >= limit["least_difference"]:
             yield Hit(

@@ -118,6 +118,8 @@ _CAUSES = {
     "subscription_changed": "a member changed its subscription",
     "partitions_changed": "the partitions of a topic changed",
     "configuration_changed": "the configuration of connectors changed",
+    "settings_changed": "settings of members, topology or assignor changed",
+    "offsets_altered": "somebody set the group's offsets",
     "leader_rejoined": "the leader rejoined",
     "topic_deleted": "a topic was deleted",
     "coordinator_failover_suspected": "the coordinator may have changed",

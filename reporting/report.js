@@ -137,12 +137,14 @@
     subscription_changed: "#35b0a0",
     partitions_changed: "#5aa845",
     configuration_changed: "#1f8a9e",
+    settings_changed: "#7d8f2f",
     leader_rejoined: "#e8a317",
     probing: "#8db4f4",
     cooperative_follow_up: "#a9754f",
     coordinator_failover_suspected: "#c2b33b",
     group_created: "#6e7889",
     conversion: "#6e7889",
+    offsets_altered: "#6e7889",
   };
   const HEALTH = ["critical", "warning", "info", "ok"];
   const grave = (severity) => HEALTH.length - HEALTH.indexOf(severity);

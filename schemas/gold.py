@@ -144,15 +144,19 @@ GROUP_GENERATIONS = (
         "string",
         "Why: group_created, new_member, member_left, member_restarted, static_member_replaced,"
         " subscription_changed, topic_deleted, partitions_changed, configuration_changed,"
-        " leader_rejoined, probing, cooperative_follow_up, conversion,"
-        " coordinator_failover_suspected or unknown.",
+        " settings_changed, leader_rejoined, probing, cooperative_follow_up, conversion,"
+        " offsets_altered, coordinator_failover_suspected or unknown.",
     ),
     column("cause_detail", "string", "A sentence on that."),
     column("assigned_partitions", "bigint", "Partitions with an owner; tasks in Connect."),
     column("most_partitions", "bigint", "Partitions of the member with the most."),
     column("moved_partitions", "bigint", "Partitions with another owner than before."),
     column("stickiness", "double", "Share of the partitions owned before that kept their owner."),
-    Column("idle_members", ArrayOf(Primitive("string")), "Members without a partition."),
+    Column(
+        "idle_members",
+        ArrayOf(Primitive("string")),
+        "Members without a partition, and without a task of Kafka Streams to keep a copy of.",
+    ),
     Column(
         "unassigned_topics",
         ArrayOf(Primitive("string")),
@@ -161,8 +165,8 @@ GROUP_GENERATIONS = (
     column(
         "delay_ms",
         "bigint",
-        "How long Connect's leader leaves tasks of lost workers alone before it hands them out;"
-        " null if none wait.",
+        "How long Connect's leader leaves tasks of lost workers alone before it hands them out, or"
+        " Kafka Streams warms tasks up before it moves them; null if none wait.",
     ),
     Column(
         "waiting_tasks",

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timeline import connect
+from timeline import connect, streams
 from timeline.fold import GROUP_METADATA
 from timeline.model import CHECKPOINTS, Member
 
@@ -53,6 +53,7 @@ BYTES = ("subscription_bytes", "assignment_bytes")
 DECODED = {
     "topics": "subscription.topics",
     "assigned": "assignment.partitions",
+    "user_data": "assignment.user_data",
     # Whole structs: most members have none, which takes less than a column for each part.
     "connect_subscription": "connect_subscription",
     "connect_assignment": "connect_assignment",
@@ -219,7 +220,11 @@ def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Membe
                 assigned = {}  # Kafka gives a member without partitions no bytes at all
             scalars = dict(zip(SCALARS, key, strict=False))
             member = Member(
-                **scalars, topics=decoded.topics[i], assigned=assigned, worker=decoded.worker(i)
+                **scalars,
+                topics=decoded.topics[i],
+                assigned=assigned,
+                worker=decoded.worker(i),
+                streams=streams.read(decoded.user_data[i]),
             )
             known[key] = member
         members.append(member)
@@ -231,6 +236,7 @@ class _Decoded:
 
     def __init__(self, columns: dict[str, pa.Array]) -> None:
         self.topics = _lists(columns["topics"])
+        self.user_data = columns["user_data"].to_pylist()
         self._is_known = columns["assigned"].is_valid().to_pylist()
         self._bounds, self._topics, self._owned = _parts(columns["assigned"])
         self._connect = [

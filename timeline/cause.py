@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from timeline import streams
 from timeline.model import partition_hash, partition_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ PROBING = "probing"
 COOPERATIVE_FOLLOW_UP = "cooperative_follow_up"
 CONVERSION = "conversion"
 TOPIC_DELETED = "topic_deleted"
+SETTINGS_CHANGED = "settings_changed"
+OFFSETS_ALTERED = "offsets_altered"
 FAIL_OVER = "coordinator_failover_suspected"
 UNKNOWN = "unknown"
 
@@ -32,8 +35,7 @@ FIRST_KNOWN = "the first record of the group that is known"
 """Why nothing is known of the cause."""
 EAGER, COOPERATIVE = "eager", "cooperative"
 
-_STREAMS = "stream"
-_TWO_STEPS = ("cooperative-sticky", _STREAMS, "compatible", "sessioned")
+_TWO_STEPS = ("cooperative-sticky", streams.PROTOCOL, "compatible", "sessioned")
 # probing.rebalance.interval.ms of Kafka Streams, unless configured otherwise: every ten minutes.
 _PROBING_MS = 600_000
 _PROBING_SLACK_MS = 60_000
@@ -53,6 +55,8 @@ class Evidence:
         moves: how the partitions went.
         since_ms: how long the generation before had been stable, None if not known.
         deleted: `partition_hash` of partitions that had an owner when their offsets went.
+        at: when all had joined.
+        follows: whether nothing was assigned between the two.
     """
 
     before: dict[str, Member]
@@ -63,6 +67,8 @@ class Evidence:
     moves: Moves
     since_ms: int | None
     deleted: list[int]
+    at: int | None = None
+    follows: bool = False
 
     def number(self, partitions: list[str]) -> str:
         """Say how many: ``3 partitions``."""
@@ -78,7 +84,8 @@ def rebalance_protocol(protocol: str | None, members: dict[str, Member]) -> str 
     """Return whether an assignor takes one step (eager) or two (cooperative); None without one."""
     if protocol is None or not members:
         return None
-    return COOPERATIVE if protocol in _TWO_STEPS else EAGER
+    is_eager = protocol not in _TWO_STEPS or streams.is_eager(members.values())
+    return EAGER if is_eager else COOPERATIVE
 
 
 def explain(evidence: Evidence) -> tuple[str, str]:
@@ -103,14 +110,36 @@ def _unchanged(evidence: Evidence) -> tuple[str, str]:
     if moves.recovered:
         text = f"{number(moves.recovered)} of members that are gone got an owner"
         return COOPERATIVE_FOLLOW_UP, text
-    if parts := evidence.new_and_lost():
+    is_streams, taken = evidence.protocol == streams.PROTOCOL, _taken(evidence)
+    lost = f"; {number(taken)} taken from their owners, to be given to others" if taken else ""
+    if (taken or not moves.vanished) and not moves.appeared and is_streams:
+        due = streams.rejoins_at(evidence.before.values()) if evidence.follows else None
+        if due == 0:
+            return COOPERATIVE_FOLLOW_UP, f"a member was to re-join at once{lost}"
+        if _is_probing(evidence, due):
+            moved = f"; {number(moves.moved)} moved" if moves.moved else "; nothing moved"
+            return PROBING, f"time to look for tasks that have caught up{lost or moved}"
+    if not taken and (parts := evidence.new_and_lost()):
         return PARTITIONS_CHANGED, "same members and subscriptions; " + ", ".join(parts)
-    if evidence.protocol == _STREAMS and not moves.moved and _is_probing(evidence.since_ms):
-        return PROBING, "nothing changed or moved, one probing interval after the last rebalance"
     text = "same members and subscriptions; a re-join of the leader starts such a rebalance"
     if moves.moved:
         text += f"; {number(moves.moved)} moved"
-    return LEADER_REJOINED, text
+    return LEADER_REJOINED, text + lost
+
+
+def _taken(evidence: Evidence) -> list[str]:
+    """Return partitions that were taken from their owners to be given to others.
+
+    That is the first half of a cooperative rebalance. No topic of Kafka's loses some of its
+    partitions; one that is gone has none with an owner.
+    """
+    moves = evidence.moves
+    if rebalance_protocol(evidence.protocol, evidence.after) != COOPERATIVE or moves.appeared:
+        return []
+    owned = {partition_of(p)[0] for p in moves.owners}
+    is_to_follow = streams.rejoins_at(evidence.after.values()) == 0
+    is_there = all(partition_of(p)[0] in owned for p in moves.vanished)
+    return moves.vanished if is_to_follow or is_there else []
 
 
 def membership(changes: Changes) -> tuple[str, str]:
@@ -170,8 +199,17 @@ def _deleted(evidence: Evidence) -> str | None:
     return f"deleted: {', '.join(topics)}; {evidence.number(gone)} without owner"
 
 
-def _is_probing(since_ms: int | None) -> bool:
-    return since_ms is not None and abs(since_ms - _PROBING_MS) <= _PROBING_SLACK_MS
+def _is_probing(evidence: Evidence, due: int | None) -> bool:
+    """Return whether a member of Kafka Streams started the rebalance since it was time to.
+
+    Args:
+        evidence: what the generations show.
+        due: when it was to do so by its own clock; None if that is not known.
+    """
+    if due is not None and evidence.at is not None:
+        return due <= evidence.at + _PROBING_SLACK_MS
+    since, says = evidence.since_ms, any(m.streams for m in evidence.before.values())
+    return not says and since is not None and abs(since - _PROBING_MS) <= _PROBING_SLACK_MS
 
 
 def _members(members: list[Member]) -> str:

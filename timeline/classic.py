@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import cause, connect, estimate, gaps, generations, lives
+from timeline import cause, connect, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
 from timeline.model import Commits, Epochs, Member
@@ -237,7 +237,10 @@ def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     state.last_owners = moved.released if step.members else {}
     waited = state.waiting if state.members and step.follows else {}
     state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
-    connect.fill_waiting(state.generation or {}, step.members, state.waiting)
+    row = state.generation or {}
+    connect.fill_waiting(row, step.members, state.waiting)
+    if row.get("protocol") == streams.PROTOCOL:
+        row["delay_ms"] = streams.delay_ms(step.members.values(), step.when.at)
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:
@@ -362,6 +365,8 @@ def _cause(
         moves=moved,
         since_ms=since_ms,
         deleted=state.commits.deleted,
+        at=step.completed.at,
+        follows=step.follows,
     )
     if is_connect:
         return connect.explain(evidence, follows=step.follows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from timeline import streams
 from timeline.members import brief, owners_by_partition
 from timeline.model import GENERATIONS
 from timeline.timeline import NEVER, elapsed
@@ -153,11 +154,13 @@ def moves(before: dict[str, Member], after: dict[str, Member], released: dict[st
 
 def fill_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:
     """Put down what a generation assigned; nothing if no assignment can be read."""
-    idle = [m for m in members.values() if not m.assigned_topics]
-    if members and len(idle) == len(members) and all(m.assigned is None for m in idle):
+    if members and all(m.assigned is None for m in members.values()):
         return
     fill_moves(row, moved)
-    row["idle_members"] = sorted(m.member_id for m in idle if m.assigned is not None)
+    idle = [m for m in members.values() if m.assigned is not None and not m.assigned_topics]
+    if row.get("protocol") == streams.PROTOCOL:
+        idle = [m for m in idle if streams.has_no_copies(m)]
+    row["idle_members"] = sorted(m.member_id for m in idle)
 
 
 def fill_moves(row: Row, moved: Moves) -> None:

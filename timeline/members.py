@@ -9,7 +9,7 @@ from timeline.model import OWNERS, SESSIONS
 from timeline.timeline import elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from timeline.model import GroupState, Member, Record, Row
     from timeline.timeline import Moment
@@ -81,6 +81,7 @@ def follow(
     replaced: Sequence[tuple[Member, Member]] = (),
     owned: Moment | None = None,
     has_owners: bool = True,
+    later: Container[str] = (),
 ) -> None:
     """End and begin the sessions and ownerships of members that a record tells of.
 
@@ -94,6 +95,7 @@ def follow(
         replaced: members that are gone and those that replaced them, see `Changes`.
         owned: when the owners changed, if that is not when the members did.
         has_owners: whether they own partitions of topics; workers of Connect do not.
+        later: ids of members that join a later generation.
     """
     awaited, at = gaps.awaited(state, when.at), when.at
     gone = [k for k in state.sessions if k not in after and k not in awaited]
@@ -117,7 +119,7 @@ def follow(
             session = state.begin_row(SESSIONS, record, brief(member) | begun)
             state.sessions[member_id] = session
         session["known_until"] = None  # an id is of one stay: it has been a member all along
-        if generation is not None:
+        if generation is not None and member_id not in later:
             session["last_generation"] = generation
             if session["first_generation"] is None:
                 session["first_generation"] = generation

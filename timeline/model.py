@@ -118,6 +118,21 @@ class Worker(TypedDict):
     delay_ms: int
 
 
+class Streams(TypedDict):
+    """What the assignor of Kafka Streams says to a member of the classic protocol.
+
+    Attributes:
+        version: of what it says.
+        standbys: number of tasks that the member only keeps a copy of.
+        rejoins_at: when the member is to start the next rebalance by its own clock: 0 is at once;
+            None if it is not.
+    """
+
+    version: int
+    standbys: int
+    rejoins_at: int | None
+
+
 @dataclass(frozen=True)
 class Member:
     """A member as the group knows it; one that changes is another object.
@@ -128,6 +143,9 @@ class Member:
         assigned: partitions by topic; None if its assignment cannot be read. The keys are topic ids
             in groups of the new protocol, and connectors (their tasks as partitions) in Connect.
         worker: what else is known of a worker of Connect.
+        streams: what else is known of a member of Kafka Streams, in the classic protocol.
+        profile: what else a member of a streams group tells of itself.
+        assignor: the assignor of the coordinator that it asks for.
     """
 
     member_id: str
@@ -140,6 +158,9 @@ class Member:
     assigned: dict[str, list[int]] | None = None
     regex: str | None = None
     worker: Worker | None = None
+    streams: Streams | None = None
+    profile: Row | None = None
+    assignor: str | None = None
 
     # What follows from these is worked out once: most members go from generation to generation.
 
@@ -206,7 +227,15 @@ class Epochs:
         target: partitions of each member's target assignment, by topic id or subtopology.
         topology: topology epoch of a streams group, and the one that was validated.
         sources: source topics of each subtopology.
-        expressions: the topics that a regular expression stood for when it was resolved last.
+        hash: that of the topics' metadata.
+        settings: those of the assignor of a streams group.
+        regexes: the topics of each regular expression that was resolved.
+        copies: members of a streams group whose target has tasks that they only keep a copy of.
+        warming: members of one that warm up tasks, so that these can move to them.
+        is_initialized: whether partitions of a share group got ready in this epoch.
+        owned: what members own that no record has told of.
+        unresolved: members that subscribe by an expression since this epoch began that was not
+            resolved yet: what they were before it, None if they were none.
     """
 
     group: int | None = None
@@ -217,7 +246,14 @@ class Epochs:
     topology: int | None = None
     validated: int | None = None
     sources: dict[str, list[str]] = field(default_factory=dict)
-    expressions: dict[str, list[str]] = field(default_factory=dict)
+    hash: int | None = None
+    settings: dict[str, str] | None = None
+    regexes: dict[str, list[str]] = field(default_factory=dict)
+    copies: list[str] = field(default_factory=list)
+    warming: list[str] = field(default_factory=list)
+    is_initialized: bool = False
+    owned: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    unresolved: dict[str, Row | None] = field(default_factory=dict)
 
 
 @dataclass

@@ -10,11 +10,12 @@ is NotReady, a share group is Empty or Stable.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from timeline import cause, gaps, generations, lives
+from timeline import epochs as group_epochs
+from timeline import gaps, generations, lives
 from timeline.gaps import doubt
-from timeline.members import CONVERTED, LEFT, compare, follow
+from timeline.members import CONVERTED, LEFT, Changes, compare, follow
 from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
 from timeline.timeline import (
     ASSIGNING,
@@ -31,17 +32,18 @@ from timeline.timeline import (
 )
 
 if TYPE_CHECKING:
-    from timeline.members import Changes
     from timeline.model import GroupState, Row
 
 COLUMNS = frozenset(
     {
         *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
-        "previous_member_epoch",
+        *("previous_member_epoch", "metadata_hash", "last_assignment_configs"),
         *("instance_id", "client_id", "client_host", "rebalance_timeout_ms"),
         *("subscribed_topic_names", "subscribed_topic_regex", "regular_expression"),
+        *("server_assignor", "classic_member_metadata", *group_epochs.PROFILE),
         *("topic_partitions", "assigned_partitions", "partitions_pending_revocation"),
-        *("active_tasks", "active_tasks_pending_revocation", "subtopologies"),
+        *("active_tasks", "active_tasks_pending_revocation", "standby_tasks", "warmup_tasks"),
+        "subtopologies",
         *("topics", "initializing_topics", "initialized_topics", "deleting_topics"),
     }
 )
@@ -54,8 +56,7 @@ _OWNED = (
     *("active_tasks", "active_tasks_pending_revocation"),
 )
 _FIRST_EPOCH = 2
-_CREATED = "the first members of a new group"
-_NO_MEMBERS = "the group has no members"
+_LATER = "assigned with a later epoch"
 
 
 def family(kind: str) -> str | None:
@@ -79,7 +80,7 @@ def is_upgrade(
     have (ConsumerGroup.createConsumerGroupRecords). A group that it recreates begins with one,
     and with that member's epoch. Members that had joined the classic group, but not synced, are
     seen for the first time; they have the group's generation as their former epoch, too
-    (ConsumerGroup.fromClassicGroup), where new ones have none.
+    (ConsumerGroup.fromClassicGroup), where new ones have none, and come first.
     """
     if not new or any(family(r.kind) != "consumer" for r in new):
         return False  # Kafka converts groups of consumers, no others
@@ -90,10 +91,9 @@ def is_upgrade(
         return True
     if not any(r.payload is None for r in own):
         return False
-    first = next((r.payload for r in new if _is_current(r) and r.payload is not None), {})
-    epoch = first.get("member_epoch")
-    if epoch is not None and epoch == first.get("previous_member_epoch"):
-        return True
+    first = next((r.payload for r in new if _is_current(r) and r.payload is not None), None)
+    if first is not None:
+        return bool(first["member_epoch"] == first["previous_member_epoch"])
     is_known = is_complete and lives.is_alive(state)
     return not is_known and len(named) > 1
 
@@ -129,6 +129,10 @@ def _is_current(record: Record) -> bool:
     return record.kind.endswith("_group_current_member_assignment")
 
 
+def _is_expression(record: Record) -> bool:
+    return record.kind.endswith("_group_regular_expression")
+
+
 def _has_value(record: Record) -> bool:
     return _is_member(record) and record.payload is not None
 
@@ -138,6 +142,44 @@ def _is_member(record: Record) -> bool:
 
 
 def read(
+    state: GroupState,
+    batch: list[Record],
+    *,
+    is_complete: bool,
+    is_cut: bool,
+    is_upgrade: bool,
+    may_lack_a_leave: bool,
+) -> None:
+    """Take records that the coordinator wrote at one time; see `_read`."""
+    writes = [batch] if is_upgrade else _writes(batch)
+    for i, part in enumerate(writes):
+        _read(
+            state,
+            part,
+            is_complete=is_complete or i > 0,
+            is_cut=is_cut and part is writes[-1],
+            is_upgrade=is_upgrade,
+            may_lack_a_leave=may_lack_a_leave and i == 0,
+        )
+
+
+def _writes(batch: list[Record]) -> list[list[Record]]:
+    """Cut records into those of one epoch each: two requests may come in one millisecond."""
+    # What a request changed of members comes before the epoch that it begins, all else behind it.
+    writes: list[list[Record]] = [[]]
+    has_epoch = False
+    for record in batch:
+        is_epoch = is_metadata(record) and record.payload is not None
+        is_leave = _is_current(record) and record.payload is None
+        if has_epoch and (is_epoch or is_leave or _is_member(record) or _is_expression(record)):
+            writes.append([])
+            has_epoch = False
+        writes[-1].append(record)
+        has_epoch |= is_epoch
+    return writes
+
+
+def _read(
     state: GroupState,
     batch: list[Record],
     *,
@@ -166,6 +208,7 @@ def read(
         return
     last, epoch = batch[-1], state.epochs.group
     names_change = is_complete or not may_lack_a_leave or any(_is_member(r) for r in batch)
+    known = replace(state.epochs, regexes=dict(state.epochs.regexes))
     before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
     if is_cut or not is_complete:
@@ -176,6 +219,7 @@ def read(
         gaps.set_aside(state, when.at, has_others=not _named(batch) <= before.keys())
         before = {k: m for k, m in before.items() if k not in state.gap.absent}
     is_new = begins and (is_complete or _is_creation(state, batch))
+    is_unwritten = is_new and _begin_unwritten(state)
     # What it follows from may be missing, till a record bears the state out.
     is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
     lacks_some = (is_cut or not is_complete) and not (state.members or _may_be_empty(state))
@@ -184,16 +228,18 @@ def read(
         _upgraded(state, batch, when, before, is_complete=is_complete)
     changes = compare({} if state.generation is None else before, state.members)
     if state.epochs.group not in (None, epoch):
+        told = _told_before(state, before)
+        changes = compare({} if state.generation is None else told, state.members)
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
-        known = _Known(before, is_upgrade=is_upgrade, is_new=is_new, is_next=is_next)
-        why = _cause(state, changes, known)
+        of_epoch = group_epochs.Known(told, known, is_upgrade, is_new, is_next, batch)
+        why = group_epochs.explain(state, changes, of_epoch)
         _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
         state.gap.is_gapped = is_cut or not is_complete
     elif state.generation is not None and not has_moved_on:
-        _amend(state, state.generation, changes)
+        _amend(state, state.generation, _put_off(state, before, changes))
     if state.generation is not None and not has_moved_on:
         state.generation["subscribed_topics"] = _subscribed(state)
-    if any(r.kind.endswith("target_assignment_metadata") for r in batch):
+    if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
     _enter_if_known(state, last, when)
     follow(
@@ -204,8 +250,63 @@ def read(
         generation=state.epochs.group,
         end_cause=CONVERTED if is_upgrade else LEFT,
         replaced=compare(before, state.members).replaced,
+        later=state.epochs.unresolved,
     )
     _passed(state, when)
+
+
+def _begin_unwritten(state: GroupState) -> bool:
+    """Let a new group have its first epoch, if no record has it; return whether it has none."""
+    # The coordinator begins the next one once a regular expression is resolved, and writes none
+    # before that (GroupMetadataManager.consumerGroupHeartbeat up to 4.3).
+    epochs = state.epochs
+    if epochs.group is not None or state.group_type != "consumer" or not epochs.member:
+        return False
+    epochs.group = epochs.assignment = max(epochs.member.values())
+    return True
+
+
+def _put_off(state: GroupState, before: dict[str, Member], changes: Changes) -> Changes:
+    """Leave what begins no epoch before an expression is resolved to that epoch; see `Epochs`."""
+    # GroupMetadataManager.maybeUpdateRegularExpressions has it so.
+    epochs, members = state.epochs, state.members
+    joined, replaced = list(changes.joined), list(changes.replaced)
+    predecessors = {new.member_id: old for old, new in replaced}
+    for member_id, member in members.items():
+        old = before.get(member_id) or predecessors.get(member_id)
+        is_other = member.regex is not None and (old is None or old.regex != member.regex)
+        if is_other and member.regex not in epochs.regexes:
+            epochs.unresolved.setdefault(member_id, None if old is None else old.plain())
+    for member_id in [m for m in epochs.unresolved if m not in members]:
+        del epochs.unresolved[member_id]
+    # An expression that matches nothing begins no epoch.
+    for member_id in [m for m in epochs.unresolved if members[m].regex in epochs.regexes]:
+        was = epochs.unresolved.pop(member_id)
+        if was is None:
+            joined.append(members[member_id])
+        elif was["member_id"] != member_id:
+            replaced.append((Member(**was), members[member_id]))
+    return Changes(
+        [m for m in joined if m.member_id not in epochs.unresolved],
+        changes.left,
+        [(old, new) for old, new in replaced if new.member_id not in epochs.unresolved],
+    )
+
+
+def _told_before(state: GroupState, before: dict[str, Member]) -> dict[str, Member]:
+    """Return the members as of the last epoch, without what was left to the next; see `Epochs`."""
+    told, unresolved = dict(before), state.epochs.unresolved
+    for member_id in unresolved.keys() & state.members.keys():
+        told.pop(member_id, None)
+        if (old := unresolved[member_id]) is not None:
+            told[old["member_id"]] = Member(**old)
+    return told
+
+
+def _of_epoch(state: GroupState) -> set[str]:
+    """Return the members that the group's epoch began with, or that came back in it."""
+    new = {m for m, old in state.epochs.unresolved.items() if old is None}
+    return state.members.keys() - new
 
 
 def _taken(
@@ -374,7 +475,8 @@ def _is_creation(state: GroupState, batch: list[Record]) -> bool:
     # under other ids since (a static member's return makes no epoch).
     named = {r.member_id for r in batch if _is_member(r)}
     epoch, members = state.epochs.group, state.members.keys()
-    return epoch is not None and epoch <= _FIRST_EPOCH and bool(members) and members <= named
+    is_first = epoch is not None and epoch <= _FIRST_EPOCH
+    return is_first and bool(members) and state.epochs.member.keys() <= members <= named
 
 
 def _may_be_empty(state: GroupState) -> bool:
@@ -407,14 +509,18 @@ def _apply(state: GroupState, record: Record) -> None:
 
 
 def _metadata(state: GroupState, _: str, payload: Row | None) -> None:
-    state.epochs.group = None if payload is None else payload["epoch"]
-    state.epochs.validated = None if payload is None else payload.get("validated_topology_epoch")
+    given, epochs = payload or {}, state.epochs
+    epochs.group, epochs.hash = given.get("epoch"), given.get("metadata_hash")
+    epochs.validated = given.get("validated_topology_epoch")
+    settings = given.get("last_assignment_configs")
+    epochs.settings = None if settings is None else {s["key"]: s["value"] for s in settings}
 
 
 def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> None:
-    known = state.members.pop(member_id, None)
+    known, owned = state.members.pop(member_id, None), state.epochs.owned.pop(member_id, {})
     if payload is None:
         return
+    profile = {n: payload.get(n) for n in sorted(group_epochs.PROFILE)}
     topics = list(payload.get("subscribed_topic_names") or [])
     member = Member(
         member_id=member_id,
@@ -425,7 +531,11 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         # The member does not say which topics a regular expression matches.
         topics=(topics or None) if payload.get("subscribed_topic_regex") else topics,
         regex=payload.get("subscribed_topic_regex") or None,
-        assigned={} if known is None else known.assigned,
+        # Of a compacted log, what it owns may come before what it is.
+        assigned=owned if known is None else known.assigned,
+        session_timeout_ms=(payload.get("classic_member_metadata") or {}).get("session_timeout_ms"),
+        profile=profile if state.group_type == "streams" else None,
+        assignor=payload.get("server_assignor"),
     )
     state.members[member_id] = member
 
@@ -435,19 +545,29 @@ def _target_metadata(state: GroupState, _: str, payload: Row | None) -> None:
 
 
 def _target_member(state: GroupState, member_id: str, payload: Row | None) -> None:
+    epochs = state.epochs
     if payload is None:
-        state.epochs.target.pop(member_id, None)
+        epochs.target.pop(member_id, None)
     else:
-        state.epochs.target[member_id] = _partitions(
-            state, payload, "topic_partitions", "active_tasks"
-        )
+        epochs.target[member_id] = _partitions(state, payload, "topic_partitions", "active_tasks")
+    has_copies = payload is not None and (
+        payload.get("standby_tasks") or payload.get("warmup_tasks")
+    )
+    epochs.copies = _with(epochs.copies, member_id, is_in=bool(has_copies))
+
+
+def _with(members: list[str], member_id: str, *, is_in: bool) -> list[str]:
+    return sorted({*members, member_id} if is_in else {*members} - {member_id})
 
 
 def _current_assignment(state: GroupState, member_id: str, payload: Row | None) -> None:
     if payload is None:
         state.epochs.member.pop(member_id, None)
         state.epochs.is_stable.pop(member_id, None)
+        state.epochs.owned.pop(member_id, None)
         return
+    is_warming = bool(payload.get("warmup_tasks"))
+    state.epochs.warming = _with(state.epochs.warming, member_id, is_in=is_warming)
     state.epochs.member[member_id] = payload["member_epoch"]
     stable = _MEMBER_STABLE[state.group_type or ""]
     state.epochs.is_stable[member_id] = payload.get("state") == stable
@@ -461,6 +581,8 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
         if state.group_type != "share" and state.gap.is_gapped:
             _take(state, member_id, set(state.members[member_id].partitions) - before)
+    else:
+        state.epochs.owned[member_id] = _partitions(state, payload, *_OWNED)
 
 
 def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
@@ -484,6 +606,20 @@ def _topic_names(state: GroupState, _: str, payload: Row | None) -> None:
             state.topic_names[topic["topic_id"]] = topic["topic_name"]
 
 
+def _shares(state: GroupState, member_id: str, payload: Row | None) -> None:
+    _topic_names(state, member_id, payload)
+    state.epochs.is_initialized |= bool((payload or {}).get("initialized_topics"))
+
+
+def _expression(state: GroupState, _: str, payload: Row | None) -> None:
+    regexes = state.epochs.regexes
+    if payload is None:  # of one that nobody subscribes to any more
+        in_use = {m.regex for m in state.members.values()}
+        state.epochs.regexes = {r: topics for r, topics in regexes.items() if r in in_use}
+    else:
+        regexes[payload.get("regular_expression") or ""] = sorted(payload.get("topics") or ())
+
+
 def _topology(state: GroupState, _: str, payload: Row | None) -> None:
     state.epochs.topology = None if payload is None else payload["epoch"]
     state.epochs.sources = {
@@ -495,11 +631,6 @@ def _topology(state: GroupState, _: str, payload: Row | None) -> None:
     }
 
 
-def _expression(state: GroupState, _: str, payload: Row | None) -> None:
-    if payload is not None:
-        state.epochs.expressions[payload["regular_expression"]] = payload.get("topics") or []
-
-
 _ACTIONS = {
     "metadata": _metadata,
     "member_metadata": _member_metadata,
@@ -507,9 +638,9 @@ _ACTIONS = {
     "target_assignment_member": _target_member,
     "current_member_assignment": _current_assignment,
     "partition_metadata": _topic_names,
-    "state_partition_metadata": _topic_names,
-    "topology": _topology,
+    "state_partition_metadata": _shares,
     "regular_expression": _expression,
+    "topology": _topology,
 }
 
 
@@ -556,8 +687,11 @@ def _bump(
     why: tuple[str, str],
     is_complete: bool,
 ) -> None:
-    known = state.generation["generation"] if state.generation is not None else None
-    number = state.epochs.group
+    last, number = state.generation, state.epochs.group
+    known = None if last is None else last["generation"]
+    if last is not None and is_complete and _awaits_assignment(last):
+        # The coordinator may assign once for several epochs (KIP-1263).
+        last["cause_detail"] = f"{last['cause_detail']}; {_LATER}"
     missing = None if known is None or number is None else max(0, number - known - 1)
     row = generations.begin(
         state,
@@ -568,16 +702,23 @@ def _bump(
         missing=0 if is_complete else missing,
         is_complete=is_complete,
     )
+    state.epochs.is_initialized, state.epochs.unresolved = False, {}
     row["protocol_type"] = state.group_type
+    row["protocol"] = group_epochs.assignor(state.members)
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why
     generations.fill_members(row, changes, state.members)
 
 
+def _awaits_assignment(row: Row) -> bool:
+    is_assigned = row["join_completed_at"] is not None or row["stable_at"] is not None
+    return bool(row["member_count"]) and not is_assigned
+
+
 def _amend(state: GroupState, row: Row, changes: Changes) -> None:
     """Put down members that changed without a new epoch."""
     # A static member came back; or records are missing, and tell of members later, or never.
-    if not any(changes) and row["member_count"] == len(state.members):
+    if not any(changes) and row["member_count"] == len(_of_epoch(state)):
         return
     named: Row = {}
     generations.fill_members(named, changes, {})
@@ -587,7 +728,7 @@ def _amend(state: GroupState, row: Row, changes: Changes) -> None:
     row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
     if row["idle_members"] is not None:
         row["idle_members"] = [m for m in row["idle_members"] if m not in gone]
-    row["member_count"] = len(state.members)
+    row["member_count"] = len(_of_epoch(state))
 
 
 def _assigned(state: GroupState, at: int | None) -> None:
@@ -611,7 +752,10 @@ def _assigned(state: GroupState, at: int | None) -> None:
             row["assigned_partitions"] = len(owners)
         else:
             generations.fill_moves(row, moved)
-        row["idle_members"] = sorted(m for m in state.members if not epochs.target.get(m))
+        busy = {m for m, target in epochs.target.items() if target}.union(
+            epochs.copies, epochs.warming
+        )
+        row["idle_members"] = sorted(_of_epoch(state) - busy)
         row["unassigned_topics"] = _unassigned(state, owners)
     state.last_owners = owners
 
@@ -623,9 +767,9 @@ def _subscribed(state: GroupState) -> list[str] | None:
         return sorted(sources) if state.members and sources else None
     topics: set[str] = set()
     for regex in {m.regex for m in state.members.values()} - {None}:
-        if regex not in state.epochs.expressions:
+        if regex not in state.epochs.regexes:
             return None
-        topics.update(state.epochs.expressions[regex or ""])
+        topics.update(state.epochs.regexes[regex or ""])
     named = [m for m in state.members.values() if m.regex is None or m.topics is not None]
     by_name = generations.subscribed_topics({m.member_id: m for m in named})
     return None if by_name is None and named else sorted(topics.union(by_name or ())) or None
@@ -654,37 +798,3 @@ def _settled(state: GroupState, at: int | None) -> None:
     if not state.gap.is_partial:  # else records may be missing of when it was so before
         row["sync_ms"] = elapsed(row["join_completed_at"], at)
         row["rebalance_ms"] = elapsed(row["join_started_at"], at)
-
-
-class _Known(NamedTuple):
-    """What is known of how an epoch came about, beside the members.
-
-    Attributes:
-        before: the members before it.
-        is_upgrade: whether it converts a classic group.
-        is_new: whether a group begins with it.
-        is_next: whether no epoch before it may be missing.
-    """
-
-    before: dict[str, Member]
-    is_upgrade: bool
-    is_new: bool
-    is_next: bool
-
-
-def _cause(state: GroupState, changes: Changes, known: _Known) -> tuple[str, str]:
-    if known.is_upgrade:
-        return cause.CONVERSION, f"the group went over to the {state.group_type} protocol"
-    if state.generation is None:
-        return (
-            (cause.GROUP_CREATED, _CREATED) if known.is_new else (cause.UNKNOWN, cause.FIRST_KNOWN)
-        )
-    if any(changes):
-        return cause.membership(changes)
-    if subscribed := cause.resubscribed(known.before, state.members):
-        name = subscribed[1].client_id or subscribed[1].member_id
-        return cause.SUBSCRIPTION_CHANGED, f"{name} subscribes to other topics"
-    if not state.members or not known.is_next:
-        text = "records of epochs in between are missing" if state.members else _NO_MEMBERS
-        return cause.UNKNOWN, text
-    return cause.PARTITIONS_CHANGED, "same members and subscriptions; the topics' metadata changed"

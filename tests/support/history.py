@@ -200,6 +200,7 @@ def _event(name: str, row: Row) -> Record | Commit:
     if payload is not None and name == GROUP_METADATA:
         for member, given in zip(payload["members"], row["members"], strict=True):
             member["has_empty_assignment"] = given["assignment_bytes"] == b""
+            member["user_data"] = (given["assignment"] or {}).get("user_data")
     return record_of(row["record_offset"], at, name, row.get("member_id"), payload)
 
 

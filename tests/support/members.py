@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timeline import connect
+from timeline import connect, streams
 from timeline.fold import GROUP_METADATA
 from timeline.model import Member, Record
 
@@ -45,4 +45,5 @@ def _member(given: Row, *, is_connect: bool) -> Member:
         worker=connect.worker_of(
             given.get("connect_subscription"), assignment if is_connect else None
         ),
+        streams=streams.read(given.get("user_data")),
     )
