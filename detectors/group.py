@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from detectors import minutes, moves, rebalances, sessions, topics
+from detectors import minutes, moves, rebalances, sessions, topics, unread
 from detectors.memberships import Membership, Memberships
 from detectors.model import Episode, Findings, Track
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE, OWNER = "open_state", "owner"
-MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
+MOVE, MINUTE, LAG, TOPIC, WAIT = "move", "minute", "lag", "topic", "wait"
 
 OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
-_SOURCES = ("generations", "sessions", "moves", "minutes", "topics")
+_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread")
 
 
 class GroupDetector:
@@ -54,6 +54,7 @@ class GroupDetector:
         self._news = topics.News()
         self._sessions: list[Row] = []
         self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        self._waits: list[Row] = []
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -75,6 +76,8 @@ class GroupDetector:
             self._sessions += _static([row])
         elif kind == OWNER:
             self._owners[row["topic"], row["topic_partition"]].append(row)
+        elif kind == WAIT:
+            self._waits.append(row)
         elif kind == LAG:
             self._news.lags.append(row)
             minutes.take_lag(tracks["minutes"].memory, row)
@@ -88,6 +91,7 @@ class GroupDetector:
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
             minutes.take_minute(tracks["minutes"], row, self._memberships_now())
+            unread.take_minute(tracks["unread"], row)
 
     def _memberships_now(self) -> Memberships:
         if self._order is None:
@@ -103,6 +107,8 @@ class GroupDetector:
         open_sessions = _static(self._open[OPEN_SESSION])
         sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
         self._sessions = []
+        unread.settle(tracks["unread"], self._waits, self._owners, self._memberships_now())
+        self._waits = []
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
 
@@ -131,6 +137,7 @@ class GroupDetector:
         lasting = [s for s in static if s["left_at"] is None]
         sessions.take_sessions(tracks["sessions"], over, lasting)
         minutes.take_end(tracks["minutes"], self._memberships_now(), now)
+        unread.look_ahead(tracks["unread"], self._memberships_now())
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
         """Return the time of the log for the group; in `known_until`, partitions end before it."""

@@ -74,6 +74,10 @@ _SENTENCES = {
     " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
     "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
     " no members ({when}): {resets:some partitions}.",
+    "unread_partition": "{of} stopped committing {unread:some partitions} ({when}) while its other"
+    " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
+    " log's end shows]. Restart [its owner, {owners:some},|the consumer of {partitions:it/them}]"
+    " and look in its log for why it reads nothing there.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
     " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|Whether records"
     " waited is not known].",

@@ -270,11 +270,13 @@ OFFSET_MOVES = (
         "string",
         "rewind: to a smaller offset; leap: beyond where it had been by more than 1,000, and more"
         " than ten times the largest step before; deleted: the offset is gone; returned: the first"
-        " commit after that.",
+        " commit after that; resumed: it went on after more than ten minutes, and more than five"
+        " times the partition's rhythm, without a commit.",
     ),
     column("at", "timestamp", "Time of the commit."),
     column("previous_offset", "bigint", "Offset committed before; null if it is not known."),
     column("previous_at", "timestamp", "Time of that commit."),
+    column("previous_record_offset", "bigint", "Offset of the record of that commit."),
     column("committed_offset", "bigint", "Offset committed now; null if it was deleted."),
     column("step", "bigint", "Offsets from the one to the other."),
     column("largest_step_before", "bigint", "Largest step of the partition before; null if none."),

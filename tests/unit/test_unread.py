@@ -1,0 +1,228 @@
+"""What is told of partitions that nobody reads, or two read, by recordings and made-up lives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.detection import detected, detected_history
+from tests.support.history import Commit, Log, rebuild
+from tests.support.members import record_of
+from timeline.groups import holes_of
+from timeline.model import Record, partition_hash, partition_key
+
+Row = dict[str, Any]
+FIELD = Path(__file__).parents[1] / "field"
+KIND = "unread_partition"
+START = 1_700_000_000_000
+MINUTE, HOUR = 60, 3_600
+
+
+def alarms(recording: str, runs: int = 1) -> list[Row]:
+    """Return the warnings and worse of a recording of the field."""
+    (path,) = FIELD.glob(f"{recording}*")
+    return [row for row in detected(path, runs) if row["severity"] != "info"]
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [1, 2, 7])
+def test_a_partition_that_stands_still_is_told_and_what_looks_like_it_is_not(runs: int) -> None:
+    (row,) = alarms("04", runs)
+    assert (row["kind"], row["group_id"], row["subject"]) == (KIND, "f04-fleet", "shipments/7")
+    for said in ("shipments/7", "23:09:45", "40,257 records", "f04-audit", "fleet-3", "Restart"):
+        assert said in row["summary"]
+    assert alarms("04")[0] == row
+
+
+# -- lives -----------------------------------------------------------------------------------------
+
+
+class Life:
+    """A group, and others, that commit partitions of topics; times in seconds."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, list[Record | Commit]] = defaultdict(list)
+        self._commits: dict[str, list[Row]] = defaultdict(list)
+        self._planned: list[tuple[float, str, str, int, int]] = []
+        self._members: list[tuple[float, tuple[str, ...]]] = []
+        self._missing: list[float] = []
+
+    def members(self, at: float, *topics: str) -> Life:
+        """Let the group have a member that subscribes to topics; none without."""
+        self._members.append((at, topics))
+        return self
+
+    def reads(
+        self,
+        *partitions: int,
+        until: float,
+        since: float = 0,
+        every: float = 10,
+        group: str = "g",
+        rate: float = 10,
+        topic: str = "t",
+    ) -> Life:
+        """Commit in a rhythm what comes at a rate a second."""
+        for n in range(int((until - since) / every)):
+            at = since + n * every
+            self._planned += [(at, group, topic, p, 100 + round(rate * at)) for p in partitions]
+        return self
+
+    def commits(self, at: float, offset: int, *, group: str = "g", partition: int = 7) -> Life:
+        """Commit one offset."""
+        self._planned.append((at, group, "t", partition, offset))
+        return self
+
+    def lose(self, at: float) -> Life:
+        """Let a record be missing."""
+        self._missing.append(at)
+        return self
+
+    def told(self, runs: int = 1) -> list[Row]:
+        """Return what is told of partitions that nobody reads."""
+        planned: list[tuple[float, Any]] = [(at, rest) for at, *rest in self._planned]
+        planned += [(at, topics) for at, topics in self._members]
+        planned += [(at, None) for at in self._missing]
+        numbers: dict[str, int] = defaultdict(int)
+        missing, generation = [], 0
+        for at, what in sorted(planned, key=lambda p: p[0]):
+            time = START + round(at * 1_000)
+            if what is None:
+                missing.append(numbers["g"])
+                numbers["g"] += 1
+            elif isinstance(what, tuple):
+                payload = _generation(generation, time, what)
+                record = record_of(numbers["g"], time, "group_metadata", None, payload)
+                self._events["g"].append(record)
+                numbers["g"] += 1
+                generation += 1
+            else:
+                group, topic, partition, offset = what
+                of = {"topic": topic, "topic_partition": partition, "committed_offset": offset}
+                self._commit(group, numbers[group], time, of)
+                numbers[group] += 1
+        holes = np.array(missing, np.int64)
+        history = rebuild(Log("g", 0, self._events["g"], tuple(missing)))
+        others = {group: of for group, of in self._commits.items() if group != "g"}
+        rows = detected_history(
+            history,
+            START + round(max(at for at, _ in planned) * 1_000) + 1_000,
+            self._commits["g"],
+            holes_of(np.zeros(len(holes), np.int64), holes, holes, {}),
+            others=others,
+            runs=runs,
+        )
+        return [row for row in rows if row["kind"] == KIND]
+
+    def _commit(self, group: str, number: int, time: int, of: Row) -> None:
+        key = partition_hash(partition_key(of["topic"], of["topic_partition"]))
+        self._events[group].append(Commit(number, time, key, deletes=False))
+        self._commits[group].append(
+            {
+                **of,
+                "record_partition": 0,
+                "record_offset": number,
+                "record_timestamp": time,
+                "at": time,
+                "commit_timestamp": time,
+                "is_tombstone": False,
+            }
+        )
+
+
+def _generation(number: int, time: int, topics: tuple[str, ...]) -> Row:
+    member = {
+        "member_id": "a",
+        "group_instance_id": None,
+        "client_id": "client-a",
+        "client_host": "/10.0.0.1",
+        "rebalance_timeout_ms": 300_000,
+        "session_timeout_ms": 45_000,
+        "subscription": {"topics": list(topics)},
+        "assignment": {"partitions": [{"topic": t, "partitions": [0, 7]} for t in topics]},
+    }
+    return {
+        "protocol_type": "consumer",
+        "generation": number,
+        "protocol": "range" if topics else None,
+        "leader": "a" if topics else None,
+        "current_state_timestamp": time,
+        "members": [member] if topics else [],
+    }
+
+
+def stands_still(since: float, until: float = 4 * HOUR, *, every: float = 10) -> Life:
+    """Let partition 7 not be committed any more, while 0 is, and another group reads both."""
+    life = Life().reads(7, until=since, every=every).reads(0, until=until, every=every)
+    return life.reads(0, 7, until=until, group="other")
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("topics", [("t",), ()], ids=["member", "assign"])
+def test_a_partition_that_others_read_stands_still(topics: tuple[str, ...], runs: int) -> None:
+    life = stands_still(HOUR).members(0, *topics) if topics else stands_still(HOUR)
+    (row,) = life.told(runs)
+    assert (row["severity"], row["subject"], row["is_open"]) == ("warning", "t/7", True)
+    assert row["started_at"] == START + (HOUR - 10) * 1_000
+    assert ("client-a" in row["summary"]) == bool(topics)
+    # The other group reads on for three hours and ten seconds, at ten records a second.
+    assert "108,000 records" in row["summary"]
+
+
+def test_the_ends_of_the_log_show_it_too() -> None:
+    life = Life().reads(7, until=HOUR).reads(0, until=2 * HOUR)
+    life.reads(7, until=2 * HOUR, every=15 * MINUTE, group="")
+    (row,) = life.told()
+    assert "as the log's end shows" in row["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+def test_it_is_over_when_the_partition_is_committed_again(runs: int) -> None:
+    life = stands_still(HOUR).members(0, "t").reads(7, since=2 * HOUR, until=4 * HOUR)
+    (row,) = life.told(runs)
+    assert (row["is_open"], row["started_at"]) == (False, START + (HOUR - 10) * 1_000)
+    assert row["ended_at"] == START + 2 * HOUR * 1_000
+    assert "36,100 records" in row["summary"]
+
+
+def test_what_ends_at_once_is_one_finding() -> None:
+    life = Life().reads(0, until=3 * HOUR).reads(4, 5, 6, 7, until=HOUR)
+    (row,) = life.reads(*range(8), until=3 * HOUR, group="other").told()
+    assert "t/4, t/5, t/6 and 1 more" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().reads(7, until=HOUR).reads(0, until=4 * HOUR).reads(7, until=HOUR, group="other"),
+        Life().reads(7, until=HOUR).reads(0, until=4 * HOUR),
+        stands_still(HOUR).reads(7, since=HOUR + 5 * MINUTE, until=4 * HOUR),
+        Life().reads(0, 7, until=HOUR).reads(0, 7, until=4 * HOUR, group="other"),
+        stands_still(3 * HOUR, every=20 * MINUTE),
+        Life()
+        .reads(7, until=HOUR)
+        .reads(0, until=4 * HOUR)
+        .reads(7, until=HOUR, group="other")
+        .commits(HOUR + 1, 40_000, group="other"),
+        stands_still(HOUR).members(0, "t", "u").members(HOUR, "u"),
+        stands_still(HOUR).reads(7, since=3 * HOUR, until=4 * HOUR).lose(2 * HOUR),
+    ],
+    ids=[
+        "idle",
+        "nobody knows",
+        "short",
+        "the group stops",
+        "batches",
+        "one commit beyond",
+        "not subscribed",
+        "a hole",
+    ],
+)
+def test_what_looks_like_it_is_left_alone(life: Life) -> None:
+    assert life.told() == []
