@@ -21,12 +21,13 @@ GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE, OWNER = "open_state", "owner"
 MOVE, MINUTE, LAG, TOPIC, WAIT = "move", "minute", "lag", "topic", "wait"
+TWO_OWNERS = "two_owners"
 
 OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
-_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
-_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread")
+_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS)
+_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread", "owners")
 
 
 class GroupDetector:
@@ -54,7 +55,6 @@ class GroupDetector:
         self._news = topics.News()
         self._sessions: list[Row] = []
         self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
-        self._waits: list[Row] = []
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -76,8 +76,6 @@ class GroupDetector:
             self._sessions += _static([row])
         elif kind == OWNER:
             self._owners[row["topic"], row["topic_partition"]].append(row)
-        elif kind == WAIT:
-            self._waits.append(row)
         elif kind == LAG:
             self._news.lags.append(row)
             minutes.take_lag(tracks["minutes"].memory, row)
@@ -107,8 +105,9 @@ class GroupDetector:
         open_sessions = _static(self._open[OPEN_SESSION])
         sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
         self._sessions = []
-        unread.settle(tracks["unread"], self._waits, self._owners, self._memberships_now())
-        self._waits = []
+        waits, order = self._open[WAIT], self._memberships_now()
+        unread.settle(tracks["unread"], waits, self._owners, order)
+        unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS])
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
 
@@ -138,6 +137,7 @@ class GroupDetector:
         sessions.take_sessions(tracks["sessions"], over, lasting)
         minutes.take_end(tracks["minutes"], self._memberships_now(), now)
         unread.look_ahead(tracks["unread"], self._memberships_now())
+        unread.look_ahead_owners(tracks["owners"], now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
         """Return the time of the log for the group; in `known_until`, partitions end before it."""

@@ -78,6 +78,9 @@ _SENTENCES = {
     " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
     " log's end shows]. Restart [its owner, {owners:some},|the consumer of {partitions:it/them}]"
     " and look in its log for why it reads nothing there.",
+    "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
+    " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
+    " twice. Restart these members, and upgrade their clients or change their assignor.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
     " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|Whether records"
     " waited is not known].",

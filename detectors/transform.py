@@ -38,8 +38,8 @@ class Sources(NamedTuple):
         states: the rows of group_states of the states that groups are in.
         sessions: rows of member_sessions: the settled ones that are new, and all open ones.
         moves: the rows of offset_moves that are new.
-        owners: the rows of partition_owners: the settled ones that are new, and all open ones; all
-            there are if some groups went back.
+        owners: rows of partition_owners: the settled ones that are new, and all open ones.
+        former_owners: all rows of partition_owners, if some groups went back.
         committed: the rows of committed_offsets.
         commits: the rows of offset_commits that are new.
         lag: the rows of lag of the newest run, and all of those of groups read from their start.
@@ -52,6 +52,7 @@ class Sources(NamedTuple):
     sessions: DataFrame
     moves: DataFrame
     owners: DataFrame
+    former_owners: DataFrame | None
     committed: DataFrame
     commits: DataFrame | None
     lag: DataFrame | None
@@ -103,8 +104,10 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     # Few partitions went back to where they had been, or wait.
     back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION)
     asked = back.union(waits.select(*_PARTITION)).distinct()
-    owners = sources.owners.join(F.broadcast(asked), list(_PARTITION), "left_semi")
+    every = sources.owners if sources.former_owners is None else sources.former_owners
+    owners = every.join(F.broadcast(asked), list(_PARTITION), "left_semi")
     yield _part(owners.where("valid_from IS NOT NULL"), group.OWNER, "valid_from")
+    yield _part(_owned_twice(sources.owners), group.TWO_OWNERS)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
@@ -113,6 +116,27 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         yield _part(_lags(sources.lag), group.LAG, "at")
     if sources.checkpoints is not None:
         yield _part(sources.checkpoints, CHECKPOINT)
+
+
+def _owned_twice(owners: DataFrame) -> DataFrame:
+    """Return the partitions that have two owners at a time, by `OWNERS_COLUMNS`.
+
+    Members of a share group read partitions together, and two parts of a streams group's topology
+    may read one topic.
+    """
+    is_one = "group_type NOT IN ('share', 'streams') AND valid_from IS NOT NULL"
+    partition = (F.coalesce("topic", "topic_id").alias("topic"), "topic_partition")
+    times = (F.unix_millis(name).alias(name) for name in ("valid_from", "valid_to", "known_until"))
+    of_owner = ("client_id", "client_host", "record_partition", "record_offset")
+    ownership = F.struct(*times, *of_owner).alias("ownership")
+    every = owners.where(is_one).select("group_id", *partition, ownership)
+    listed = every.groupBy("group_id", "topic", "topic_partition").agg(
+        F.sort_array(F.collect_list("ownership")).alias("ownerships"), F.count("*").alias("owners")
+    )
+    return listed.where(
+        "owners > 1 AND exists(sequence(1, owners - 1), n -> ownerships[n].valid_from <"
+        f" coalesce(ownerships[n - 1].known_until, ownerships[n - 1].valid_to, {_NEVER_MS}))"
+    )
 
 
 def waits_of(sources: Sources) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Which partitions nobody reads although records wait in them.
+"""Which partitions nobody reads although records wait in them, and which are read twice.
 
 That records wait is told by others: commits of another group that are beyond the group's own, or
 samples of the log's end. Both are compared with a pause in the commits of a partition, see
@@ -8,19 +8,21 @@ samples of the log's end. Both are compared with a pause in the commits of a par
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from detectors.members import host_of
 from detectors.model import HOUR_MS, Hit, Position
-from schemas.gold import WARNING
+from schemas.gold import CRITICAL, WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from detectors.memberships import Memberships
     from detectors.model import Row, Track
 
 KIND = "unread_partition"
+TWO_OWNERS = "two_owners"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),
@@ -30,6 +32,10 @@ WAIT_COLUMNS = (
 first behind it, at `until`, null as long as there is none; `usual_ms`, how far apart the commits
 before were; of the offsets beyond the committed one that others show, the first and the greatest,
 and which groups show them, none if only the log's end does; whether the pause has no hole."""
+
+OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
+"""What is asked of a partition that had two owners at a time: its rows of partition_owners, those
+that a run ends, and those that are open, in order of `valid_from`."""
 
 RHYTHM_COMMITS = 5
 """Commits before a pause that show how often a partition is committed."""
@@ -48,6 +54,83 @@ def take_minute(track: Track, part: Row) -> None:
     else:
         going.append([first, last])
         del going[:-_INTERVALS]
+
+
+def settle_owners(track: Track, new: Sequence[Row]) -> None:
+    """Take which partitions have, or had, two owners at a time, by `OWNERS_COLUMNS`."""
+    known = {_key(t): t for t in track.memory.pop("twice", []) if t["until"] is not None}
+    known |= {_key(t): t for row in new for t in _owned_twice(row)}
+    for cause in _at_once(known.values()):
+        if all(twice["until"] is not None for twice in cause):
+            _tell_owners(track, cause)
+            track.memory["clock"] = max(cause[0]["since"], track.memory.get("clock", 0))
+            for twice in cause:
+                del known[_key(twice)]
+    if known:
+        track.memory["twice"] = [*known.values()]
+
+
+def look_ahead_owners(track: Track, now: int) -> None:
+    """Tell the partitions that have two owners now; call it after `settle_owners`."""
+    for cause in _at_once(track.memory.get("twice", [])):
+        _tell_owners(track, cause, now)
+
+
+def _owned_twice(row: Row) -> Iterator[Row]:
+    """Return when a partition had two owners at a time, and which."""
+    before: Row | None = None
+    for owner in row["ownerships"]:
+        end = _end(owner)
+        if before is not None:
+            last = _end(before)
+            if last is None or owner["valid_from"] < last:
+                yield {
+                    **{name: row[name] for name in ("topic", "topic_partition")},
+                    "since": owner["valid_from"],
+                    "until": min((t for t in (last, end) if t is not None), default=None),
+                    "owners": [host_of(before), host_of(owner)],
+                    "record": [owner["record_partition"], owner["record_offset"]],
+                }
+            if last is None or (end is not None and end <= last):
+                continue
+        before = owner
+
+
+def _end(owner: Row) -> int | None:
+    """Return until when a partition was owned for certain; None if it is."""
+    ends = [owner[name] for name in ("known_until", "valid_to") if owner[name] is not None]
+    return min(ends, default=None)
+
+
+def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
+    """Group what began at one time, as one assignment does."""
+    ordered = sorted(twice, key=lambda t: (t["since"], t["topic"], t["topic_partition"]))
+    for _, of_time in groupby(ordered, key=lambda t: int(t["since"])):
+        yield list(of_time)
+
+
+def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> None:
+    first = cause[0]
+    named = [_named(twice) for twice in cause]
+    ends = [now if twice["until"] is None else twice["until"] for twice in cause]
+    end = max((e for e in ends if e is not None), default=first["since"])
+    track.findings.add(
+        Hit(
+            KIND,
+            CRITICAL,
+            *(first["since"], max(end, first["since"])),
+            Position(first["record"][0], first["record"][1], first["since"]),
+            subject=named[0],
+            label=TWO_OWNERS,
+            maxima={"partitions": len(cause)},
+            lists={
+                "unread": named,
+                "owners": sorted({owner for twice in cause for owner in twice["owners"]}),
+            },
+        )
+    )
+    is_over = all(twice["until"] is not None for twice in cause)
+    track.findings.current[KIND, named[0]].is_over = is_over
 
 
 def settle(
@@ -95,6 +178,10 @@ def look_ahead(track: Track, memberships: Memberships) -> None:
     waits = track.memory.get("waits", [])
     for cause in _by_cause(track, [w for w in waits if _is_unread(track, w, memberships)]):
         _tell(track, cause)
+
+
+def _named(row: Row) -> str:
+    return f"{row['topic']}/{row['topic_partition']}"
 
 
 def _key(wait: Row) -> tuple[str, int, int]:
@@ -151,7 +238,7 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
     ends = [wait["until"] for wait in cause]
     is_over = all(end is not None for end in ends)
     until = max(end or going[-1][1] for end in ends)
-    named = [f"{w['topic']}/{w['topic_partition']}" for w in cause]
+    named = [_named(wait) for wait in cause]
     record = Position(first["record_partition"], first["record_offset"], first["since"])
     waiting = [w["other_offset"] - w["committed_offset"] for w in cause]
     rows = [

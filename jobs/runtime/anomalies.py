@@ -328,9 +328,8 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
         states=states.where(f"{OPEN_ROWS} AND ended_at IS NULL"),
         sessions=with_open(lakehouse, MEMBER_SESSIONS, *new),
         moves=lakehouse.of_runs(OFFSET_MOVES, *new),
-        owners=lakehouse.read(PARTITION_OWNERS)
-        if changes.have_gone_back
-        else with_open(lakehouse, PARTITION_OWNERS, *new),
+        owners=with_open(lakehouse, PARTITION_OWNERS, *new),
+        former_owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
         committed=lakehouse.read(COMMITTED_OFFSETS),
         commits=commits,
         lag=lag,

@@ -21,6 +21,7 @@ from detectors.group import (
     OWNER,
     SESSION,
     TOPIC,
+    TWO_OWNERS,
     WAIT,
 )
 from detectors.model import MINUTE_MS
@@ -118,6 +119,16 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         (row for row in tables[OWNERS] if row["valid_from"] is not None),
         key=lambda r: r["valid_from"],
     )
+    ownerships: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in by_kind[OWNER]:
+        if row["group_type"] not in ("share", "streams"):
+            of = row["topic"] or row["topic_id"], row["topic_partition"]
+            ownerships[of].append({"known_until": None, "valid_to": None, **row})
+    by_kind[TWO_OWNERS] = [
+        {"topic": topic, "topic_partition": partition, "ownerships": of_partition}
+        for (topic, partition), of_partition in ownerships.items()
+        if len(of_partition) > 1
+    ]
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     return by_kind
 
@@ -141,6 +152,7 @@ def _detect(
         known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
         if is_last:
             known |= {k: by_kind[k] for k in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)}
+            known[TWO_OWNERS] = by_kind[TWO_OWNERS]
         else:
             # The next generation is known, but not its end, and half of the commits in it.
             settled = len(generations) * (run + 1) // runs

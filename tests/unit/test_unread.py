@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.detection import detected, detected_history
+from detectors.group import TWO_OWNERS, GroupDetector
+from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
 from tests.support.members import record_of
 from timeline.groups import holes_of
@@ -18,6 +19,7 @@ from timeline.model import Record, partition_hash, partition_key
 Row = dict[str, Any]
 FIELD = Path(__file__).parents[1] / "field"
 KIND = "unread_partition"
+LIMITS = default_thresholds()
 START = 1_700_000_000_000
 MINUTE, HOUR = 60, 3_600
 
@@ -38,6 +40,59 @@ def test_a_partition_that_stands_still_is_told_and_what_looks_like_it_is_not(run
     for said in ("shipments/7", "23:09:45", "40,257 records", "f04-audit", "fleet-3", "Restart"):
         assert said in row["summary"]
     assert alarms("04")[0] == row
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_two_owners_are_told_and_handovers_share_groups_and_standby_tasks_are_not(
+    runs: int,
+) -> None:
+    (row,) = alarms("06", runs)
+    assert (row["kind"], row["severity"], row["label"]) == (KIND, "critical", "two_owners")
+    assert (row["group_id"], row["subject"]) == ("f06-classic", "fares/3")
+    for said in ("fares/3", "23:30:00", "farer-0@/10.4.0.11", "farer-1@/10.4.0.11", "Restart"):
+        assert said in row["summary"]
+
+
+def ownership(client: str, since: int, until: int | None, known_until: int | None = None) -> Row:
+    """Return a row of partition_owners, its times in seconds."""
+    times = {"valid_from": since, "valid_to": until, "known_until": known_until}
+    return {
+        **{name: None if at is None else at * 1_000 for name, at in times.items()},
+        "client_id": client,
+        "client_host": "h",
+        "record_partition": 0,
+        "record_offset": since,
+    }
+
+
+def owned(*runs: list[Row], partitions: tuple[int, ...] = (3,)) -> list[tuple[Any, ...]]:
+    """Return what is told of ownerships that each run learns: of the last run, if it goes on."""
+    checkpoint, told = None, []
+    for n, rows in enumerate(runs):
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        for partition in partitions:
+            twice = {"topic": "t", "topic_partition": partition, "ownerships": rows}
+            detector.take(TWO_OWNERS, twice)
+        told += detector.settled()
+        if n == len(runs) - 1:
+            told += detector.still_open(1_000_000)
+        checkpoint = detector.to_json()
+    return [(e.subject, e.started_at, e.ended_at, e.evidence["partitions"]) for e in told]
+
+
+def test_two_owners_whatever_the_runs() -> None:
+    first, second = ownership("a", 0, 500), ownership("b", 200, None)
+    going_on = [ownership("a", 0, None), second]
+    assert owned([first, second]) == [("t/3", 200_000, 500_000, 1)]
+    assert owned(going_on) == [("t/3", 200_000, 1_000_000, 1)]
+    assert owned(going_on, [first, second]) == owned([first, second])
+    assert owned(going_on, [first, second], []) == owned([first, second])
+    assert owned([first, second], partitions=(4, 3)) == [("t/3", 200_000, 500_000, 2)]
+
+
+def test_an_owner_that_follows_another_is_no_second_one() -> None:
+    assert owned([ownership("a", 0, 200), ownership("b", 200, None)]) == []
+    assert owned([ownership("a", 0, 500, known_until=100), ownership("b", 200, None)]) == []
 
 
 # -- lives -----------------------------------------------------------------------------------------
