@@ -40,6 +40,7 @@ class Membership(NamedTuple):
         topics: those that members subscribe to; None if that is not known.
         keeps_offsets: whether no offset of those expires, see `keeps_offsets`.
         is_classic: whether it is a classic group.
+        unowned: partitions that had an owner and have none, see group_generations.
     """
 
     offset: int
@@ -50,6 +51,7 @@ class Membership(NamedTuple):
     topics: Sequence[str] | None = None
     keeps_offsets: bool = False
     is_classic: bool = True
+    unowned: Sequence[str] | None = None
 
     @classmethod
     def of(cls, generation: Row) -> Membership:
@@ -63,6 +65,7 @@ class Membership(NamedTuple):
             generation.get("subscribed_topics"),
             keeps_offsets(generation),
             generation["group_type"] == "classic",
+            generation.get("unowned_partitions"),
         )
 
     @property

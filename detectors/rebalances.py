@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from detectors import unread
 from detectors.members import SlotChanges
 from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Values
 
 _CONFIGURATION = "configuration_changed"
-_CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions")
+_CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions", unread.KIND)
 # Causes without a change of members: each is normal once an hour; a burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
@@ -489,7 +490,8 @@ def _conditions(limits: Values, findings: Findings, generation: Row, now: int | 
     if start is not None and end is not None:
         for hit in _conditions_of(limits, generation, start, max(start, end)):
             # What a generation of seconds has is on the way to the next: it ends nothing.
-            if hit.ended_at - start >= limits[hit.kind]["least_ms"]:
+            limit = limits[hit.kind]
+            if hit.ended_at - hit.started_at >= limit.get("least_ms", limit.get("pause_ms", 0)):
                 findings.add(hit)
             found[hit.kind].append(hit.subject)
     findings.end_others(found)
@@ -528,6 +530,16 @@ def _conditions_of(limits: Values, generation: Row, start: int, end: int) -> Ite
                 maxima={"most_partitions": most},
                 last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
+    if unowned := generation.get("unowned_partitions"):
+        yield Hit(
+            unread.KIND,
+            WARNING,
+            *lasting,
+            subject=unowned[0],
+            label=unread.NO_OWNER,
+            maxima={"partitions": len(unowned), "member_count": members},
+            lists={"unread": unowned},
+        )
     if (subscriptions := generation.get("subscriptions") or 0) > 1:
         maxima = {"subscriptions": subscriptions}
         yield Hit("mixed_subscriptions", INFO, *lasting, maxima=maxima)

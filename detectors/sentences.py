@@ -78,6 +78,10 @@ _SENTENCES = {
     " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
     " log's end shows]. Restart [its owner, {owners:some},|the consumer of {partitions:it/them}]"
     " and look in its log for why it reads nothing there.",
+    "unread_partition no_owner": "No member of {of} owns {unread:some partitions} for {ms:duration}"
+    " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
+    " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"
+    " or the whole group, so that all is assigned anew.",
     "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
     " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
     " twice. Restart these members, and upgrade their clients or change their assignor.",

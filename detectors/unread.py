@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 KIND = "unread_partition"
-TWO_OWNERS = "two_owners"
+TWO_OWNERS, NO_OWNER = "two_owners", "no_owner"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),
@@ -218,7 +218,11 @@ def _is_unread(track: Track, wait: Row, memberships: Memberships) -> bool:
         return False
     offset = wait["until_offset"] if wait["until"] is not None else None
     group = memberships.last(wait["record_partition"], offset)
-    return group is None or group.topics is None or wait["topic"] in group.topics
+    if group is None:
+        return True
+    # Of what has no owner its generation tells.
+    is_owned = _named(wait) not in (group.unowned or ())
+    return is_owned and (group.topics is None or wait["topic"] in group.topics)
 
 
 def _by_cause(track: Track, waits: Sequence[Row]) -> Iterator[list[Row]]:

@@ -152,6 +152,12 @@ GROUP_GENERATIONS = (
         ArrayOf(Primitive("string")),
         "Topics subscribed to of which no partition is assigned; null if that is not known.",
     ),
+    Column(
+        "unowned_partitions",
+        ArrayOf(Primitive("string")),
+        "Partitions, as topic/number, that had an owner and have none now, though members subscribe"
+        " to their topic and own others of it; null if that is not known.",
+    ),
     column(
         "delay_ms",
         "bigint",

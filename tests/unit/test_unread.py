@@ -95,6 +95,72 @@ def test_an_owner_that_follows_another_is_no_second_one() -> None:
     assert owned([ownership("a", 0, 500, known_until=100), ownership("b", 200, None)]) == []
 
 
+class Group:
+    """A classic group of two members, by what its assignor gives them; times in seconds."""
+
+    def __init__(self, protocol: str = "range") -> None:
+        self._protocol = protocol
+        self._records: list[Record] = []
+
+    def assigns(self, at: float, first: list[int] | None, second: list[int] | None) -> Group:
+        """Give two members partitions of t; an assignment of None cannot be read."""
+        number, time = len(self._records), START + round(at * 1_000)
+        members = [
+            {
+                "member_id": name,
+                "client_id": name,
+                "client_host": "h",
+                "group_instance_id": None,
+                "subscription": {"topics": ["t"]},
+                "rebalance_timeout_ms": 300_000,
+                "session_timeout_ms": 45_000,
+                "assignment": None
+                if owned is None
+                else {"partitions": [{"topic": "t", "partitions": owned}] if owned else []},
+            }
+            for name, owned in (("a", first), ("b", second))
+        ]
+        payload = {
+            "protocol_type": "consumer",
+            "generation": number + 1,
+            "leader": "a",
+            "protocol": self._protocol,
+            "current_state_timestamp": time,
+            "members": members,
+        }
+        self._records.append(record_of(number, time, "group_metadata", None, payload))
+        return self
+
+    def told(self, until: float) -> list[Row]:
+        history = rebuild(Log("g", 0, [*self._records]))
+        rows = detected_history(history, START + round(until * 1_000))
+        return [row for row in rows if row["kind"] == KIND]
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_partition_without_owner_is_told(protocol: str) -> None:
+    group = Group(protocol).assigns(0, [0, 1], [2, 3]).assigns(HOUR, [0, 1], [])
+    group.assigns(2 * HOUR, [1, 0], []).assigns(3 * HOUR, [0, 1], [2, 3])
+    (row,) = group.told(4 * HOUR)
+    assert (row["severity"], row["label"], row["subject"]) == ("warning", "no_owner", "t/2")
+    assert (row["started_at"], row["ended_at"]) == tuple(START + h * HOUR * 1_000 for h in (1, 3))
+    assert "t/2, t/3" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        Group("cooperative-sticky").assigns(0, [0, 1, 2], []).assigns(HOUR, [0, 1], []),
+        Group().assigns(0, [0, 1], [2, 3]).assigns(HOUR, [0, 1], None),
+        Group().assigns(0, [0, 1, 2, 3], []).assigns(HOUR, [0, 1, 2, 3], []),
+        Group().assigns(0, [0, 1], [2, 3]).assigns(HOUR, [], []),
+    ],
+    ids=["cooperative", "cannot be read", "a spare member", "nothing is assigned"],
+)
+def test_what_looks_like_a_partition_without_owner_is_left_alone(group: Group) -> None:
+    assert group.assigns(HOUR + 20, [0, 1], [2, 3]).told(2 * HOUR) == []
+
+
 # -- lives -----------------------------------------------------------------------------------------
 
 
