@@ -66,6 +66,8 @@ class GroupDetector:
         tracks = self._tracks
         if kind in self._open:
             self._open[kind].append(row)
+            if kind == WAIT:
+                minutes.take_wait(tracks["minutes"].memory, row)
         elif kind == GENERATION:
             self._news.generations.append(row)
             self._memberships.append(Membership.of(row))
@@ -135,6 +137,8 @@ class GroupDetector:
         over = [s for s in static if s["left_at"] is not None]
         lasting = [s for s in static if s["left_at"] is None]
         sessions.take_sessions(tracks["sessions"], over, lasting)
+        for row in self._open[WAIT]:
+            minutes.take_wait(tracks["minutes"].memory, row)
         minutes.take_end(tracks["minutes"], self._memberships_now(), now)
         unread.look_ahead(tracks["unread"], self._memberships_now())
         unread.look_ahead_owners(tracks["owners"], now)
@@ -156,8 +160,8 @@ class GroupDetector:
         """Write down what the next run needs."""
         kept: Row = {s: track.memory for s, track in self._tracks.items() if track.memory}
         by_minute = self._tracks["minutes"].memory
-        if samples := by_minute.get("samples"):
-            kept["minutes"] = {**by_minute, "samples": samples[-minutes.REMEMBERED_SAMPLES :]}
+        if by_minute:
+            kept["minutes"] = minutes.kept(by_minute)
         findings = {s: track.findings for s, track in self._tracks.items()}
         kept["episodes"] = {s: found.to_json() for s, found in findings.items() if found.current}
         position = self._last_commit

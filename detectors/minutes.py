@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detectors import unread
 from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 _REMEMBERED_PAUSES = 20
-REMEMBERED_SAMPLES = 20
-"""Samples of the lag that a later run may still need."""
+_REMEMBERED_SAMPLES = 20
 
 MINUTE_COLUMNS = (
     *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
@@ -70,11 +70,27 @@ def take_next(track: Track, memberships: Memberships, then: int) -> None:
     memory["minute"] = following
 
 
+def take_wait(memory: Row, wait: Row) -> None:
+    """Take what others show beyond the group's commits, by `unread.WAIT_COLUMNS`, in this run."""
+    if unread.is_shown(wait):
+        memory.setdefault("shown", []).append(
+            [wait["first_at"], wait["other_offset"] - wait["committed_offset"], wait["others"]]
+        )
+
+
 def take_lag(memory: Row, sample: Row) -> None:
     """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
+
+
+def kept(memory: Row) -> Row:
+    """Return what a later run needs."""
+    lasting = {name: known for name, known in memory.items() if name != "shown"}
+    if samples := memory.get("samples"):
+        lasting["samples"] = samples[-_REMEMBERED_SAMPLES:]
+    return lasting
 
 
 def take_end(track: Track, memberships: Memberships, now: int) -> None:
@@ -124,7 +140,8 @@ def _commit_stall(
 ) -> bool:
     """Find a pause longer than is usual, as long as members are there; return whether there is one.
 
-    Only a sample of the lag in the meantime tells whether there was anything to commit.
+    Samples of the lag, or commits of other groups, in the meantime tell whether there was anything
+    to commit.
     """
     memory, limits, findings = track
     last, pauses = memory["minute"], memory.get("pauses", [])
@@ -141,6 +158,9 @@ def _commit_stall(
         return False
     record = Position(*position, last["last_at"])
     lags = [lag for at, lag in memory.get("samples", []) if last["last_at"] < at <= until]
+    shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] <= until]
+    if shown and not any(lags):
+        lags = [sum(waiting for _, waiting, _ in shown)]
     label = None
     if lags:
         label = "records_wait" if any(lags) else "nothing_to_read"
@@ -153,6 +173,7 @@ def _commit_stall(
         record,
         label=label,
         maxima={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
+        lists={"others": sorted({group for s in shown for group in s[2]})} if shown else {},
     )
     findings.add(hit)
     return True

@@ -86,8 +86,10 @@ _SENTENCES = {
     " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
     " twice. Restart these members, and upgrade their clients or change their assignor.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
-    " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|Whether records"
-    " waited is not known].",
+    " [others?{lag:# record} waited at least, as commits of {others:some} show. Look where its"
+    " members hang, and restart them|records_wait?{lag:# record} waited. Look where its members"
+    " hang, and restart them|nothing_to_read?There was nothing to read|Whether records waited is"
+    " not known].",
     "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
     " ({when}), while another group was at {other_offset:,}.",
     "commit_storm": "{of} committed {commits:# time} in {ms:duration} ({when}), up to"

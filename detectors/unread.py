@@ -40,7 +40,7 @@ that a run ends, and those that are open, in order of `valid_from`."""
 RHYTHM_COMMITS = 5
 """Commits before a pause that show how often a partition is committed."""
 # One transaction's marker is beyond the last record, too.
-_LEAST_RECORDS = 2
+_LEAST_RECORDS, _MANY_RECORDS = 2, 1_000
 _LISTED = 20
 _INTERVALS = 100
 
@@ -204,12 +204,20 @@ def _owner(owners: Sequence[Row], at: int) -> str | None:
     return host_of(owners[number - 1]) if number else None
 
 
+def is_shown(wait: Row) -> bool:
+    """Return whether others show for certain that records wait."""
+    waiting = wait["other_offset"] - wait["committed_offset"]
+    # One offset beyond may be a marker, or what somebody has set. Who reads on there shows more
+    # than one; the log's end cannot be set, and a transaction has few markers.
+    goes_on = waiting >= _LEAST_RECORDS and wait["other_offset"] > wait["first_offset"]
+    goes_on |= waiting >= _MANY_RECORDS and not wait["others"]
+    return goes_on and bool(wait["is_complete"])
+
+
 def _is_unread(track: Track, wait: Row, memberships: Memberships) -> bool:
     """Return whether records waited in a partition for long while the group went on."""
-    limit, first = track.limits[KIND], wait["first_offset"]
-    waiting = wait["other_offset"] - wait["committed_offset"]
-    # Others go on there, too: one offset beyond may be a marker, or what somebody has set.
-    if waiting < _LEAST_RECORDS or wait["other_offset"] == first or not wait["is_complete"]:
+    limit = track.limits[KIND]
+    if not is_shown(wait):
         return False
     going = track.memory.get("going", [])
     until = wait["until"] or (going[-1][1] if going else 0)

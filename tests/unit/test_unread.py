@@ -239,7 +239,7 @@ class Life:
             others=others,
             runs=runs,
         )
-        return [row for row in rows if row["kind"] == KIND]
+        return [row for row in rows if row["severity"] != "info"]
 
     def _commit(self, group: str, number: int, time: int, of: Row) -> None:
         key = partition_hash(partition_key(of["topic"], of["topic_partition"]))
@@ -301,6 +301,33 @@ def test_the_ends_of_the_log_show_it_too() -> None:
     life.reads(7, until=2 * HOUR, every=15 * MINUTE, group="")
     (row,) = life.told()
     assert "as the log's end shows" in row["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_group_that_hangs_is_told_by_what_others_read(runs: int, goes_on: bool) -> None:  # noqa: FBT001
+    life = Life().members(0, "t").reads(0, 7, until=HOUR)
+    life.reads(0, 7, until=2 * HOUR, group="other")
+    if goes_on:
+        life.reads(0, 7, since=2 * HOUR, until=3 * HOUR)
+    (row,) = life.told(runs)
+    assert (row["kind"], row["label"]) == ("commit_stall", "records_wait")
+    assert row["started_at"] == START + (HOUR - 10) * 1_000
+    assert row["is_open"] == (not goes_on)
+    assert "72,000 records waited at least, as commits of other show" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().members(0, "t").reads(0, 7, until=HOUR).reads(0, 7, until=HOUR, group="other"),
+        Life().members(0, "t").reads(7, until=5 * HOUR, every=20 * MINUTE),
+        Life().members(0, "t").reads(0, 7, until=HOUR).members(HOUR),
+    ],
+    ids=["idle", "batches", "stopped"],
+)
+def test_a_group_that_has_nothing_to_commit_does_not_hang(life: Life) -> None:
+    assert not life.reads(1, until=2 * HOUR, group="other").told()
 
 
 @pytest.mark.parametrize("runs", [1, 2, 5])
