@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from detectors import minutes, moves, rebalances, sessions, topics, unread
+from detectors import minutes, moves, rebalances, samples, sessions, topics, unread
 from detectors.memberships import Membership, Memberships
 from detectors.model import Episode, Findings, Track
 
@@ -27,7 +27,7 @@ OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS)
-_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread", "owners")
+_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread", "owners", "samples")
 
 
 class GroupDetector:
@@ -81,6 +81,7 @@ class GroupDetector:
         elif kind == LAG:
             self._news.lags.append(row)
             minutes.take_lag(tracks["minutes"].memory, row)
+            samples.take_sample(tracks["samples"], row)
         elif kind == TOPIC:
             self._news.events += topics.first_commits(row)
         elif kind == MOVE:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _REMEMBERED_PAUSES = 20
 _REMEMBERED_SAMPLES = 20
+_REMEMBERED_ABSENCES = 5
+# A group that has committed in fewer minutes before has no rhythm.
+_LEAST_PAUSES = 5
 
 MINUTE_COLUMNS = (
     *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
@@ -62,11 +65,14 @@ def take_next(track: Track, memberships: Memberships, then: int) -> None:
     if last is not None:
         _commit_storm(track, memberships)
         if last["record_partition"] == following["record_partition"]:
-            if _commit_stall(track, memberships, at, following["first_offset"]):
-                track.findings.end_others({"commit_stall": ()})
+            first = following["first_offset"]
+            is_over = _commit_stall(track, memberships, at, first)
+            if _nobody_reads(track, memberships, at, first) or is_over:
+                track.findings.end_others({"commit_stall": (), unread.KIND: ()})
             pauses: list[int] = memory.setdefault("pauses", [])
             pauses.append(at - last["last_at"])
             del pauses[:-_REMEMBERED_PAUSES]
+            _note_absence(memory, pauses[-1], track.limits[unread.KIND]["pause_ms"])
     memory["minute"] = following
 
 
@@ -83,6 +89,8 @@ def take_lag(memory: Row, sample: Row) -> None:
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
+        lagging = [p for p in sample.get("partitions") or () if p["lag"]]
+        memory["lagging"] = [f"{p['topic']}/{p['topic_partition']}" for p in lagging]
 
 
 def kept(memory: Row) -> Row:
@@ -99,6 +107,7 @@ def take_end(track: Track, memberships: Memberships, now: int) -> None:
     if track.memory.get("minute") is not None:
         _commit_storm(track, memberships)
         _commit_stall(track, memberships, now)
+        _nobody_reads(track, memberships, now)
 
 
 def _commit_storm(track: Track, memberships: Memberships) -> None:
@@ -176,4 +185,52 @@ def _commit_stall(
         lists={"others": sorted({group for s in shown for group in s[2]})} if shown else {},
     )
     findings.add(hit)
+    return True
+
+
+def _note_absence(memory: Row, pause: int, least: float) -> None:
+    """Remember the last long pauses for longer: those of a job that runs once a day."""
+    if pause > least:
+        absences: list[int] = memory.setdefault("absences", [])
+        absences.append(pause)
+        del absences[:-_REMEMBERED_ABSENCES]
+
+
+def _nobody_reads(
+    track: Track, memberships: Memberships, until: int, offset: int | None = None
+) -> bool:
+    """Find a group that nobody runs any more, though samples show that records wait.
+
+    It begins with the last commit, or when the last member was gone; of a group that never had
+    members, consumers with assign() alone, the commits show that somebody runs it.
+    """
+    memory, limits, findings = track
+    last, pauses = memory["minute"], memory.get("pauses", [])
+    position = last["record_partition"], last["last_offset"]
+    group = memberships.at(position)
+    since, record = last["last_at"], Position(*position, last["last_at"])
+    if group is not None and group.members:
+        emptied = memberships.emptied(position, None if offset is None else offset - 1)
+        if emptied is None or emptied.timestamp is None:
+            return False  # who has members hangs: that is a stall
+        since, record = emptied.timestamp, Position(*emptied.position, emptied.timestamp)
+    lags = [[at, lag] for at, lag in memory.get("samples", []) if since < at <= until]
+    limit = limits[unread.KIND]
+    usual = max([*pauses, *memory.get("absences", [])], default=0)
+    if len(pauses) < _LEAST_PAUSES or not lags or not lags[-1][1]:
+        return False
+    if lags[-1][0] - since <= max(limit["pause_ms"], limit["times_the_usual"] * usual):
+        return False
+    findings.add(
+        Hit(
+            unread.KIND,
+            WARNING,
+            *(since, max(until, since), record),
+            gap_ms=0,
+            label=unread.NO_MEMBERS,
+            maxima={"waiting": lags[-1][1], "partitions": len(memory.get("lagging", []))},
+            last_values={"ms_idle": lags[-1][0] - since},
+            lists={"unread": memory.get("lagging", [])},
+        )
+    )
     return True

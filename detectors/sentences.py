@@ -82,6 +82,15 @@ _SENTENCES = {
     " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
     " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"
     " or the whole group, so that all is assigned anew.",
+    "unread_partition no_members": "Nobody has run {of} for {ms_idle:duration} ({when}), and"
+    " {waiting:# record} wait in {unread:some partitions}. Start its consumers again, or delete the"
+    " group if nobody needs it.",
+    "unread_partition before_start": "{of} is to go on in {unread:some partitions} before the log's"
+    " start ({when}): {records:# record} were deleted before it read them, and auto.offset.reset"
+    " decides where it goes on. Start its consumers, make them faster, or keep the topic longer.",
+    "unread_partition beyond_end": "{of} is to go on in {unread:some partitions} {records:# offset}"
+    " beyond the log's end ({when}): it will reset, or reads nothing until the log is that long."
+    " Look whether the topic was made again or lost its end, and set the offsets.",
     "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
     " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
     " twice. Restart these members, and upgrade their clients or change their assignor.",

@@ -285,6 +285,7 @@ def _lags(lag: DataFrame) -> DataFrame:
 
     What is only known to be at most a number may be none. Beside other lag it counts for nothing;
     without, nobody knows whether there is any; and a topic's sums are of all of it, to compare.
+    `partitions` are those that lag for certain, or whose offset is beyond the log's end.
     """
     is_bound = F.coalesce("lag_is_bound", F.lit(False))  # noqa: FBT003
     sums = (
@@ -292,10 +293,16 @@ def _lags(lag: DataFrame) -> DataFrame:
         F.bool_or("is_bound").alias("is_bound"),
         F.max("sampled_at").alias("sampled_at"),
     )
+    odd = F.struct(*_LOG, "committed_offset", "log_start_offset", "log_end_offset", "lag")
+    is_odd = ~F.col("is_bound") & F.expr("lag > 0 OR committed_offset > log_end_offset")
     of_topics = lag.withColumn("is_bound", is_bound).groupBy("group_id", "lag_run", "topic")
     of_topic = F.struct("topic", F.when(~F.col("is_bound"), F.col("lag")).alias("lag"))
     of_groups = (
-        of_topics.agg(*sums)
+        of_topics.agg(
+            *sums,
+            F.max("committed_at").alias("committed_at"),
+            F.collect_list(F.when(is_odd, odd)).alias("partitions"),
+        )
         .withColumn("of_topic", of_topic)
         .groupBy("group_id", "lag_run")
         .agg(
@@ -303,6 +310,8 @@ def _lags(lag: DataFrame) -> DataFrame:
             F.sum("lag").alias("lag"),
             F.bool_or("is_bound").alias("is_bound"),
             F.sort_array(F.collect_list("of_topic")).alias("topics"),
+            F.max("committed_at").alias("committed_at"),
+            F.sort_array(F.flatten(F.collect_list("partitions"))).alias("partitions"),
         )
     )
     is_told = ~F.col("is_bound") | (F.col("lag") > 0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 KIND = "unread_partition"
-TWO_OWNERS, NO_OWNER = "two_owners", "no_owner"
+TWO_OWNERS, NO_OWNER, NO_MEMBERS = "two_owners", "no_owner", "no_members"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),

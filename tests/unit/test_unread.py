@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detectors.group import TWO_OWNERS, GroupDetector
+from detectors.group import LAG, OPEN_GENERATION, TWO_OWNERS, GroupDetector
+from detectors.group import MINUTE as MINUTE_ROW
 from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
 from tests.support.members import record_of
@@ -374,3 +375,111 @@ def test_what_ends_at_once_is_one_finding() -> None:
 )
 def test_what_looks_like_it_is_left_alone(life: Life) -> None:
     assert life.told() == []
+
+
+# -- samples ---------------------------------------------------------------------------------------
+
+
+def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tuple[str, Row]:
+    """Return what the lag shows of one partition at a time in seconds."""
+    partition = {
+        "topic": "t",
+        "topic_partition": 7,
+        "committed_offset": committed,
+        "log_start_offset": start,
+        "log_end_offset": 500 + lag,
+        "lag": lag,
+    }
+    is_odd = lag or committed > 500 + lag
+    row = {"at": round(at * 1_000), "lag": lag, "committed_at": 0, "topics": []}
+    return LAG, row | {"partitions": [partition] if is_odd else []}
+
+
+def minutes(*numbers: int) -> list[tuple[str, Row]]:
+    """Return commits of partition 7, once in each of some minutes."""
+    return [
+        (
+            MINUTE_ROW,
+            {
+                "minute": n,
+                "keys": [1],
+                "record_partition": 0,
+                "commits": 1,
+                "partitions": 1,
+                "first_at": n * 60_000,
+                "last_at": n * 60_000,
+                "first_offset": n + 10,
+                "last_offset": n + 10,
+            },
+        )
+        for n in numbers
+    ]
+
+
+def sampled(*rows: tuple[str, Row], now: float, runs: int = 1, gone: float | None = None) -> Any:  # noqa: ANN401
+    """Return kind, label, severity, start in minutes and whether it goes on of what is told."""
+    checkpoint, told, emptied = None, [], []
+    if gone is not None:
+        emptied = [
+            {
+                "group_type": "classic",
+                "record_partition": 0,
+                "record_offset": n,
+                "record_timestamp": round(at * 60_000),
+                "member_count": 1 - n // 1_000,
+                "cause": "unknown",
+                "generation": n,
+                "ended_at": None,
+            }
+            for n, at in ((0, 0), (1_000, gone))
+        ]
+    for run in range(runs):
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        for row in emptied:
+            detector.take(OPEN_GENERATION, row)
+        for kind, row in rows[len(rows) * run // runs : len(rows) * (run + 1) // runs]:
+            detector.take(kind, row)
+        told += detector.settled()
+        checkpoint = detector.to_json()
+    told += detector.still_open(round(now * 60_000))
+    return [
+        (e.kind, e.label, e.severity, e.started_at // 60_000, not e.is_over)
+        for e in told
+        if e.kind in (KIND, "commit_stall")
+    ]
+
+
+@pytest.mark.parametrize("gone", [None, 31], ids=["assign", "members"])
+def test_a_group_that_nobody_runs_while_records_wait(gone: float | None) -> None:
+    ran = minutes(*range(1, 31))
+    since = 30 if gone is None else 31
+    late = sample(45 * 60, lag=40_624)
+    assert sampled(late, *ran, now=45, gone=gone) == [(KIND, "no_members", "warning", since, True)]
+    for looks_like in (
+        [],
+        [sample(45 * 60, lag=0)],
+        [sample(35 * 60, lag=40_624)],
+    ):
+        assert sampled(*looks_like, *ran, now=45, gone=gone) == []
+    assert sampled(late, *minutes(28, 29, 30), now=45, gone=gone) == []
+
+
+def test_a_job_that_runs_once_in_a_while_is_not_missed_in_between() -> None:
+    nights = [n for start in (0, 300, 600) for n in range(start, start + 30)]
+    assert sampled(sample(800 * 60, lag=9_000), *minutes(*nights), now=800) == []
+    told = sampled(sample(2_300 * 60, lag=9_000), *minutes(*nights), now=2_300)
+    assert told == [(KIND, "no_members", "warning", 629, True)]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_offsets_outside_of_the_log(runs: int) -> None:
+    lost = [sample(m * 60, lag=900, start=700) for m in (10, 20)]
+    found = (KIND, "before_start", "warning", 10)
+    assert sampled(*lost, now=21, runs=runs) == [(*found, True)]
+    assert sampled(*lost, sample(1_800, lag=0), now=31, runs=runs) == [(*found, False)]
+    assert sampled(sample(600, lag=0, committed=900), now=11) == [
+        (KIND, "beyond_end", "warning", 10, True)
+    ]
+    assert sampled(sample(600, lag=900), sample(1_200, lag=0), now=21, runs=1) == []
+    # Who has not come for a day may never come back.
+    assert sampled(sample(90_000, lag=900, start=700), now=1_501)[0][2] == "info"
