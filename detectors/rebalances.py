@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from detectors import unread
-from detectors.members import SlotChanges
+from detectors.members import SlotChanges, host_of
 from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -275,7 +275,14 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             label="first_start" if generation["cause"] == "group_created" else None,
             sums={"rebalances": 1},
             maxima={"join_ms": join, "sync_ms": sync},
+            lists=_waited_for(generation),
         )
+
+
+def _waited_for(generation: Row) -> dict[str, list[str]]:
+    """Return evidence of who was waited for, if records tell."""
+    members = generation.get("waited_for")
+    return {"waited_for": [host_of(member) for member in members]} if members else {}
 
 
 def _told_at(seen: _Rebalance) -> int | None:
@@ -326,6 +333,7 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             sums={"rebalances": 1},
             maxima={"rebalance_ms": took, "allowed_ms": allowed, "aborted": aborted},
             last_values={"generation": generation["generation"]},
+            lists=_waited_for(generation),
         )
 
 

@@ -26,14 +26,16 @@ _SENTENCES = {
     "[; {explained:# other rebalance} had such a reason].",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
     " ({when}).",
-    "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [members took"
+    "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [all waited up to"
+    " {sync_ms:duration} for {waited_for:some} to give up partitions. Look at what it does between"
+    " two polls, and when partitions are taken from it|members took"
     " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
     " at what the slowest member does between two polls and its leader|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
     "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
-    " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the"
-    " member that all wait for.",
+    " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
+    " [Look at {waited_for:some}, that all waited for|Look for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
     " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the member"
     " that all wait for.",

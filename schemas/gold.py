@@ -106,6 +106,12 @@ GROUP_GENERATIONS = (
         "How far brokers' clocks differ, as the record shows: its time, or that of its state, runs"
         " back behind the record before, or ahead of what follows; null if it shows no difference.",
     ),
+    Column(
+        "waited_for",
+        ArrayOf(StructOf(_MEMBER)),
+        "In the new protocols, the member that got to the epoch last, of those that were to; null"
+        " where no record tells.",
+    ),
     column("protocol_type", "string", "Protocol type: consumer, connect, …; null if empty."),
     column("protocol", "string", "Assignor that the members voted for."),
     column(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from timeline import cause, gaps, generations, lives
 from timeline.gaps import doubt
-from timeline.members import CONVERTED, LEFT, compare, follow
+from timeline.members import CONVERTED, LEFT, client, compare, follow
 from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
 from timeline.timeline import (
     ASSIGNING,
@@ -438,6 +438,7 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
         state.epochs.member.pop(member_id, None)
         state.epochs.is_stable.pop(member_id, None)
         return
+    _arrive(state, member_id, payload["member_epoch"])
     state.epochs.member[member_id] = payload["member_epoch"]
     stable = _MEMBER_STABLE[state.group_type or ""]
     state.epochs.is_stable[member_id] = payload.get("state") == stable
@@ -451,6 +452,20 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
         state.members[member_id] = replace(state.members[member_id], assigned=assigned)
         if state.group_type != "share" and state.gap.is_gapped:
             _take(state, member_id, set(state.members[member_id].partitions) - before)
+
+
+def _arrive(state: GroupState, member_id: str, epoch: int | None) -> None:
+    """Note a member that gets to the epoch: the last to give up what others get is waited for.
+
+    Who waits itself, for partitions that are not released yet, is there already
+    (CurrentAssignmentBuilder).
+    """
+    row, epochs, member = state.generation, state.epochs, state.members.get(member_id)
+    if row is None or member is None or row["stable_at"] is not None:
+        return
+    is_there = epoch == epochs.assignment == epochs.group
+    if is_there and epochs.member.get(member_id) != epoch and state.group_type != "share":
+        row["waited_for"] = [client(member)]
 
 
 def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
