@@ -13,6 +13,7 @@ from detectors import group
 from detectors.group import GroupDetector
 from detectors.minutes import MINUTE_COLUMNS
 from detectors.rows import anomaly_rows
+from detectors.unread import OWNERS_COLUMNS, WAIT_COLUMNS
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
 
@@ -29,6 +30,7 @@ SORT_RANKS = {
     CHECKPOINT: 0,
     **dict.fromkeys((group.OPEN_GENERATION, group.OPEN_SESSION), 1),
     **dict.fromkeys((group.OPEN_STATE, group.OWNER, group.LAG), 2),
+    **dict.fromkeys((group.WAIT, group.TWO_OWNERS), 2),
     group.GENERATION: 3,
     group.SESSION: 4,
     **dict.fromkeys((group.MOVE, group.MINUTE, group.TOPIC), 5),
@@ -50,6 +52,7 @@ _GENERATION = (
     *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "separate_subscriptions"),
     *("subscribed_topics", "members_joined", "members_left", "members_replaced"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
+    *("unowned_partitions", "waited_for"),
     *("delay_ms", "waiting_tasks", "waiting_since", *_RECORD),
 )
 _SESSION = (
@@ -68,7 +71,9 @@ COLUMNS = {
     ),
     group.MINUTE: MINUTE_COLUMNS,
     group.OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
-    group.LAG: ("at", "lag", "topics"),
+    group.LAG: ("at", "lag", "topics", "committed_at", "partitions"),
+    group.WAIT: WAIT_COLUMNS,
+    group.TWO_OWNERS: OWNERS_COLUMNS,
     group.TOPIC: ("topic", "record_partition", "firsts"),
 }
 """By kind, the columns of its rows that the detectors read."""

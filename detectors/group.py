@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from detectors import minutes, moves, rebalances, sessions, topics
+from detectors import minutes, moves, rebalances, samples, sessions, topics, unread
 from detectors.memberships import Membership, Memberships
 from detectors.model import Episode, Findings, Track
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE, OWNER = "open_state", "owner"
-MOVE, MINUTE, LAG, TOPIC = "move", "minute", "lag", "topic"
+MOVE, MINUTE, LAG, TOPIC, WAIT = "move", "minute", "lag", "topic", "wait"
+TWO_OWNERS = "two_owners"
 
 OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
-_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)
-_SOURCES = ("generations", "sessions", "moves", "minutes", "topics")
+_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS)
+_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread", "owners", "samples")
 
 
 class GroupDetector:
@@ -65,6 +66,8 @@ class GroupDetector:
         tracks = self._tracks
         if kind in self._open:
             self._open[kind].append(row)
+            if kind == WAIT:
+                minutes.take_wait(tracks["minutes"].memory, row)
         elif kind == GENERATION:
             self._news.generations.append(row)
             self._memberships.append(Membership.of(row))
@@ -78,6 +81,7 @@ class GroupDetector:
         elif kind == LAG:
             self._news.lags.append(row)
             minutes.take_lag(tracks["minutes"].memory, row)
+            samples.take_sample(tracks["samples"], row)
         elif kind == TOPIC:
             self._news.events += topics.first_commits(row)
         elif kind == MOVE:
@@ -88,6 +92,7 @@ class GroupDetector:
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
             minutes.take_minute(tracks["minutes"], row, self._memberships_now())
+            unread.take_minute(tracks["unread"], row)
 
     def _memberships_now(self) -> Memberships:
         if self._order is None:
@@ -103,6 +108,9 @@ class GroupDetector:
         open_sessions = _static(self._open[OPEN_SESSION])
         sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
         self._sessions = []
+        waits, order = self._open[WAIT], self._memberships_now()
+        unread.settle(tracks["unread"], waits, self._owners, order)
+        unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS])
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
 
@@ -130,7 +138,11 @@ class GroupDetector:
         over = [s for s in static if s["left_at"] is not None]
         lasting = [s for s in static if s["left_at"] is None]
         sessions.take_sessions(tracks["sessions"], over, lasting)
+        for row in self._open[WAIT]:
+            minutes.take_wait(tracks["minutes"].memory, row)
         minutes.take_end(tracks["minutes"], self._memberships_now(), now)
+        unread.look_ahead(tracks["unread"], self._memberships_now())
+        unread.look_ahead_owners(tracks["owners"], now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
         """Return the time of the log for the group; in `known_until`, partitions end before it."""
@@ -149,8 +161,8 @@ class GroupDetector:
         """Write down what the next run needs."""
         kept: Row = {s: track.memory for s, track in self._tracks.items() if track.memory}
         by_minute = self._tracks["minutes"].memory
-        if samples := by_minute.get("samples"):
-            kept["minutes"] = {**by_minute, "samples": samples[-minutes.REMEMBERED_SAMPLES :]}
+        if by_minute:
+            kept["minutes"] = minutes.kept(by_minute)
         findings = {s: track.findings for s, track in self._tracks.items()}
         kept["episodes"] = {s: found.to_json() for s, found in findings.items() if found.current}
         position = self._last_commit

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     LogPosition = tuple[int, int]
 
 
+_MOST = 2**63 - 1
+
+
 def keeps_offsets(generation: Row) -> bool:
     """Return whether the coordinator is one that lets no offset expire that members subscribe to.
 
@@ -37,6 +40,7 @@ class Membership(NamedTuple):
         topics: those that members subscribe to; None if that is not known.
         keeps_offsets: whether no offset of those expires, see `keeps_offsets`.
         is_classic: whether it is a classic group.
+        unowned: partitions that had an owner and have none, see group_generations.
     """
 
     offset: int
@@ -47,6 +51,7 @@ class Membership(NamedTuple):
     topics: Sequence[str] | None = None
     keeps_offsets: bool = False
     is_classic: bool = True
+    unowned: Sequence[str] | None = None
 
     @classmethod
     def of(cls, generation: Row) -> Membership:
@@ -60,6 +65,7 @@ class Membership(NamedTuple):
             generation.get("subscribed_topics"),
             keeps_offsets(generation),
             generation["group_type"] == "classic",
+            generation.get("unowned_partitions"),
         )
 
     @property
@@ -82,6 +88,13 @@ class Memberships:
         behind = bisect_right(self._known, position, key=_position)
         found = self._known[behind - 1] if behind else None
         return found if found is not None and found.record_partition == position[0] else None
+
+    def last(self, partition: int, until: int | None = None) -> Membership | None:
+        """Return the group as of its last record in a partition, up to an offset if one is given.
+
+        None before the first record of its own there.
+        """
+        return self.at((partition, _MOST if until is None else until))
 
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detectors import unread
 from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -12,8 +13,10 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 _REMEMBERED_PAUSES = 20
-REMEMBERED_SAMPLES = 20
-"""Samples of the lag that a later run may still need."""
+_REMEMBERED_SAMPLES = 20
+_REMEMBERED_ABSENCES = 5
+# A group that has committed in fewer minutes before has no rhythm.
+_LEAST_PAUSES = 5
 
 MINUTE_COLUMNS = (
     *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
@@ -62,12 +65,23 @@ def take_next(track: Track, memberships: Memberships, then: int) -> None:
     if last is not None:
         _commit_storm(track, memberships)
         if last["record_partition"] == following["record_partition"]:
-            if _commit_stall(track, memberships, at, following["first_offset"]):
-                track.findings.end_others({"commit_stall": ()})
+            first = following["first_offset"]
+            is_over = _commit_stall(track, memberships, at, first)
+            if _nobody_reads(track, memberships, at, first) or is_over:
+                track.findings.end_others({"commit_stall": (), unread.KIND: ()})
             pauses: list[int] = memory.setdefault("pauses", [])
             pauses.append(at - last["last_at"])
             del pauses[:-_REMEMBERED_PAUSES]
+            _note_absence(memory, pauses[-1], track.limits[unread.KIND]["pause_ms"])
     memory["minute"] = following
+
+
+def take_wait(memory: Row, wait: Row) -> None:
+    """Take what others show beyond the group's commits, by `unread.WAIT_COLUMNS`, in this run."""
+    if unread.is_shown(wait):
+        memory.setdefault("shown", []).append(
+            [wait["first_at"], wait["other_offset"] - wait["committed_offset"], wait["others"]]
+        )
 
 
 def take_lag(memory: Row, sample: Row) -> None:
@@ -75,6 +89,16 @@ def take_lag(memory: Row, sample: Row) -> None:
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
+        lagging = [p for p in sample.get("partitions") or () if p["lag"]]
+        memory["lagging"] = [f"{p['topic']}/{p['topic_partition']}" for p in lagging]
+
+
+def kept(memory: Row) -> Row:
+    """Return what a later run needs."""
+    lasting = {name: known for name, known in memory.items() if name != "shown"}
+    if samples := memory.get("samples"):
+        lasting["samples"] = samples[-_REMEMBERED_SAMPLES:]
+    return lasting
 
 
 def take_end(track: Track, memberships: Memberships, now: int) -> None:
@@ -83,6 +107,7 @@ def take_end(track: Track, memberships: Memberships, now: int) -> None:
     if track.memory.get("minute") is not None:
         _commit_storm(track, memberships)
         _commit_stall(track, memberships, now)
+        _nobody_reads(track, memberships, now)
 
 
 def _commit_storm(track: Track, memberships: Memberships) -> None:
@@ -128,7 +153,8 @@ def _commit_stall(
 ) -> bool:
     """Find a pause longer than is usual, as long as members are there; return whether there is one.
 
-    Only a sample of the lag in the meantime tells whether there was anything to commit.
+    Samples of the lag, or commits of other groups, in the meantime tell whether there was anything
+    to commit.
     """
     memory, limits, findings = track
     last, pauses = memory["minute"], memory.get("pauses", [])
@@ -147,10 +173,13 @@ def _commit_stall(
     # What a commit follows within a minute was read in time.
     end = until - MINUTE_MS if offset is not None and emptied is None else until
     samples = [s for s in memory.get("samples", []) if last["last_at"] < s[0] <= end]
+    shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] <= until]
     lags = [lag for _, lag in samples]
     label = _label(
         samples, until, round(limit["pause_ms"]), max(group.partitions or 0, last["partitions"])
     )
+    if shown and not any(lags):
+        label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
     hit = Hit(
         "commit_stall",
         WARNING if label == "records_wait" else INFO,
@@ -160,6 +189,7 @@ def _commit_stall(
         record,
         label=label,
         maxima={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
+        lists={"others": sorted({group for s in shown for group in s[2]})} if shown else {},
     )
     findings.add(hit)
     return True
@@ -176,3 +206,51 @@ def _label(samples: list[list[int]], until: int, least_ms: int, partitions: int)
         return "perhaps_markers"
     nothing = max((at for at, lag in samples if not lag), default=None)
     return "records_wait" if nothing is None or until - nothing > least_ms else None
+
+
+def _note_absence(memory: Row, pause: int, least: float) -> None:
+    """Remember the last long pauses for longer: those of a job that runs once a day."""
+    if pause > least:
+        absences: list[int] = memory.setdefault("absences", [])
+        absences.append(pause)
+        del absences[:-_REMEMBERED_ABSENCES]
+
+
+def _nobody_reads(
+    track: Track, memberships: Memberships, until: int, offset: int | None = None
+) -> bool:
+    """Find a group that nobody runs any more, though samples show that records wait.
+
+    It begins with the last commit, or when the last member was gone; of a group that never had
+    members, consumers with assign() alone, the commits show that somebody runs it.
+    """
+    memory, limits, findings = track
+    last, pauses = memory["minute"], memory.get("pauses", [])
+    position = last["record_partition"], last["last_offset"]
+    group = memberships.at(position)
+    since, record = last["last_at"], Position(*position, last["last_at"])
+    if group is not None and group.members:
+        emptied = memberships.emptied(position, None if offset is None else offset - 1)
+        if emptied is None or emptied.timestamp is None:
+            return False  # who has members hangs: that is a stall
+        since, record = emptied.timestamp, Position(*emptied.position, emptied.timestamp)
+    lags = [[at, lag] for at, lag in memory.get("samples", []) if since < at <= until]
+    limit = limits[unread.KIND]
+    usual = max([*pauses, *memory.get("absences", [])], default=0)
+    if len(pauses) < _LEAST_PAUSES or not lags or not lags[-1][1]:
+        return False
+    if lags[-1][0] - since <= max(limit["pause_ms"], limit["times_the_usual"] * usual):
+        return False
+    findings.add(
+        Hit(
+            unread.KIND,
+            WARNING,
+            *(since, max(until, since), record),
+            gap_ms=0,
+            label=unread.NO_MEMBERS,
+            maxima={"waiting": lags[-1][1], "partitions": len(memory.get("lagging", []))},
+            last_values={"ms_idle": lags[-1][0] - since},
+            lists={"unread": memory.get("lagging", [])},
+        )
+    )
+    return True

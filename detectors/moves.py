@@ -41,7 +41,7 @@ def take_move(
     """
     memory, limits, findings = track
     at = move["at"]
-    if at is None:
+    if at is None or move["move"] == "resumed":  # what waited meanwhile is told by `unread`
         return
     memory["clock"] = max(at, memory.get("clock", at))
     group = memberships.at((move["record_partition"], move["record_offset"]))

@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.members import SlotChanges
+from detectors import unread
+from detectors.members import SlotChanges, host_of
 from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Values
 
 _CONFIGURATION = "configuration_changed"
-_CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions")
+_CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions", unread.KIND)
 # Causes without a change of members: each is normal once an hour; a burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
@@ -275,7 +276,14 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             label="first_start" if generation["cause"] == "group_created" else None,
             sums={"rebalances": 1},
             maxima={"join_ms": join, "sync_ms": sync},
+            lists=_waited_for(generation),
         )
+
+
+def _waited_for(generation: Row) -> dict[str, list[str]]:
+    """Return evidence of who was waited for, if records tell."""
+    members = generation.get("waited_for")
+    return {"waited_for": [host_of(member) for member in members]} if members else {}
 
 
 def _told_at(seen: _Rebalance) -> int | None:
@@ -326,6 +334,7 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             sums={"rebalances": 1},
             maxima={"rebalance_ms": took, "allowed_ms": allowed, "aborted": aborted},
             last_values={"generation": generation["generation"]},
+            lists=_waited_for(generation),
         )
 
 
@@ -498,7 +507,8 @@ def _conditions(track: Track, generation: Row, now: int | None) -> None:
         )
         for hit in hits:
             # What a generation of seconds has is on the way to the next: it ends nothing.
-            if hit.ended_at - start >= limits[hit.kind]["least_ms"]:
+            limit = limits[hit.kind]
+            if hit.ended_at - hit.started_at >= limit.get("least_ms", limit.get("pause_ms", 0)):
                 findings.add(hit)
             found[hit.kind].append(hit.subject)
     findings.end_others(found)
@@ -587,6 +597,16 @@ def _conditions_of(
                 maxima={"most_partitions": most},
                 last_values={"mean_partitions": round(mean, 1), "member_count": members, **unit},
             )
+    if unowned := generation.get("unowned_partitions"):
+        yield Hit(
+            unread.KIND,
+            WARNING,
+            *lasting,
+            subject=unowned[0],
+            label=unread.NO_OWNER,
+            maxima={"partitions": len(unowned), "member_count": members},
+            lists={"unread": unowned},
+        )
     if (subscriptions := generation.get("subscriptions") or 0) > 1:
         yield Hit(
             "mixed_subscriptions",

@@ -26,14 +26,16 @@ _SENTENCES = {
     "[; {explained:# other rebalance} had such a reason].",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
     " ({when}).",
-    "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [members took"
+    "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [all waited up to"
+    " {sync_ms:duration} for {waited_for:some} to give up partitions. Look at what it does between"
+    " two polls, and when partitions are taken from it|members took"
     " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
     " at what the slowest member does between two polls and its leader|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
     "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
-    " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the"
-    " member that all wait for.",
+    " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
+    " [Look at {waited_for:some}, that all waited for|Look for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
     " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the member"
     " that all wait for.",
@@ -75,10 +77,32 @@ _SENTENCES = {
     " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
     "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
     " no members ({when}): {resets:some partitions}.",
+    "unread_partition": "{of} stopped committing {unread:some partitions} ({when}) while its other"
+    " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
+    " log's end shows]. Restart [its owner, {owners:some},|the consumer of {partitions:it/them}]"
+    " and look in its log for why it reads nothing there.",
+    "unread_partition no_owner": "No member of {of} owns {unread:some partitions} for {ms:duration}"
+    " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
+    " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"
+    " or the whole group, so that all is assigned anew.",
+    "unread_partition no_members": "Nobody has run {of} for {ms_idle:duration} ({when}), and"
+    " {waiting:# record} wait in {unread:some partitions}. Start its consumers again, or delete the"
+    " group if nobody needs it.",
+    "unread_partition before_start": "{of} is to go on in {unread:some partitions} before the log's"
+    " start ({when}): {records:# record} were deleted before it read them, and auto.offset.reset"
+    " decides where it goes on. Start its consumers, make them faster, or keep the topic longer.",
+    "unread_partition beyond_end": "{of} is to go on in {unread:some partitions} {records:# offset}"
+    " beyond the log's end ({when}): it will reset, or reads nothing until the log is that long."
+    " Look whether the topic was made again or lost its end, and set the offsets.",
+    "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
+    " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
+    " twice. Restart these members, and upgrade their clients or change their assignor.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
-    " [records_wait?{lag:# record} waited|nothing_to_read?There was nothing to read|"
-    "perhaps_markers?No more than {lag:# offset} followed, which may be markers of transactions|"
-    "Whether records waited is not known].",
+    " [others?{lag:# record} waited at least, as commits of {others:some} show. Look where its"
+    " members hang, and restart them|records_wait?{lag:# record} waited. Look where its members"
+    " hang, and restart them|nothing_to_read?There was nothing to read|perhaps_markers?No more than"
+    " {lag:# offset} followed, which may be markers of transactions|Whether records waited is not"
+    " known].",
     "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
     " ({when}), while another group was at {other_offset:,}.",
     "commit_storm": "{of} committed {commits:# time} in {ms:duration} ({when}), up to"

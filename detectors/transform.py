@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from detectors import group
 from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
 from detectors.model import MINUTE_MS
+from detectors.unread import RHYTHM_COMMITS
 from schemas.placement import HOME
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
-_PARTITION = ("group_id", "topic", "topic_partition")
+_LOG = ("topic", "topic_partition")
+_PARTITION = ("group_id", *_LOG)
+_SHOWN = ("other_topic", "other_partition", "other", "other_offset", "at")
 _ORDER = ("sort_rank", HOME, "position", "second_position", "kind", "tie")
 
 
@@ -35,7 +38,9 @@ class Sources(NamedTuple):
         states: the rows of group_states of the states that groups are in.
         sessions: rows of member_sessions: the settled ones that are new, and all open ones.
         moves: the rows of offset_moves that are new.
-        owners: the rows of partition_owners.
+        owners: rows of partition_owners: the settled ones that are new, and all open ones.
+        former_owners: all rows of partition_owners, if some groups went back.
+        committed: the rows of committed_offsets.
         commits: the rows of offset_commits that are new.
         lag: the rows of lag of the newest run, and all of those of groups read from their start.
         checkpoints: rows of anomaly_checkpoints: those of groups.
@@ -46,7 +51,9 @@ class Sources(NamedTuple):
     states: DataFrame
     sessions: DataFrame
     moves: DataFrame
-    owners: DataFrame | None
+    owners: DataFrame
+    former_owners: DataFrame | None
+    committed: DataFrame
     commits: DataFrame | None
     lag: DataFrame | None
     checkpoints: DataFrame | None
@@ -92,11 +99,15 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     yield _part(sessions, group.SESSION, "left_at", "record_offset", "member_id")
     yield _part(sources.states, group.OPEN_STATE)
     yield _part(_at_home(sources.moves, sources.homes), group.MOVE, "record_offset")
-    if sources.owners is not None:
-        # Few partitions went back to where they had been.
-        back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
-        owners = sources.owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
-        yield _part(owners.where("valid_from IS NOT NULL"), group.OWNER, "valid_from")
+    waits = waits_of(sources).localCheckpoint(eager=False)
+    yield _part(waits, group.WAIT, "since")
+    # Few partitions went back to where they had been, or wait.
+    back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION)
+    asked = back.union(waits.select(*_PARTITION)).distinct()
+    every = sources.owners if sources.former_owners is None else sources.former_owners
+    owners = every.join(F.broadcast(asked), list(_PARTITION), "left_semi")
+    yield _part(owners.where("valid_from IS NOT NULL"), group.OWNER, "valid_from")
+    yield _part(_owned_twice(sources.owners), group.TWO_OWNERS)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
@@ -105,6 +116,96 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         yield _part(_lags(sources.lag), group.LAG, "at")
     if sources.checkpoints is not None:
         yield _part(sources.checkpoints, CHECKPOINT)
+
+
+def _owned_twice(owners: DataFrame) -> DataFrame:
+    """Return the partitions that have two owners at a time, by `OWNERS_COLUMNS`.
+
+    Members of a share group read partitions together, and two parts of a streams group's topology
+    may read one topic.
+    """
+    is_one = "group_type NOT IN ('share', 'streams') AND valid_from IS NOT NULL"
+    partition = (F.coalesce("topic", "topic_id").alias("topic"), "topic_partition")
+    times = (F.unix_millis(name).alias(name) for name in ("valid_from", "valid_to", "known_until"))
+    of_owner = ("client_id", "client_host", "record_partition", "record_offset")
+    ownership = F.struct(*times, *of_owner).alias("ownership")
+    every = owners.where(is_one).select("group_id", *partition, ownership)
+    listed = every.groupBy("group_id", "topic", "topic_partition").agg(
+        F.sort_array(F.collect_list("ownership")).alias("ownerships"), F.count("*").alias("owners")
+    )
+    return listed.where(
+        "owners > 1 AND exists(sequence(1, owners - 1), n -> ownerships[n].valid_from <"
+        f" coalesce(ownerships[n - 1].known_until, ownerships[n - 1].valid_to, {_NEVER_MS}))"
+    )
+
+
+def waits_of(sources: Sources) -> DataFrame:
+    """Return pauses in the commits of partitions in which others show records, by `WAIT_COLUMNS`.
+
+    A pause goes on behind the last commit, or was ended by a row of offset_moves. Others are the
+    commits of other groups, new ones and the last of each, and samples of the log's end.
+    """
+    last = (
+        sources.committed.where("NOT is_deleted AND committed_offset IS NOT NULL")
+        .withColumn("since", F.coalesce("record_timestamp", "committed_at"))
+        .where("since IS NOT NULL")
+    )
+    shown = last.select(*_LOG, F.col("group_id").alias("other"), "committed_offset", "since")
+    if sources.lag is not None:
+        end = (F.lit(None).cast("string"), "log_end_offset", "sampled_at")
+        shown = shown.union(sources.lag.where("lag IS NOT NULL").select(*_LOG, *end).distinct())
+    shown = shown.toDF(*_SHOWN)
+    is_beyond = (
+        F.expr("topic = other_topic AND topic_partition = other_partition")
+        & F.expr("(other IS NULL OR other <> group_id) AND other_offset > committed_offset")
+        & F.expr("at > since AND (until IS NULL OR at <= until)")
+    )
+    fifth = F.get("recent_commits", F.size("recent_commits") - RHYTHM_COMMITS)
+    going_on = last.select(
+        *_PARTITION,
+        "since",
+        F.lit(None).cast("timestamp").alias("until"),
+        _usual_ms("committed_at", fifth["committed_at"]),
+        "committed_offset",
+        F.lit(True).alias("is_complete"),  # noqa: FBT003
+        *("record_partition", "record_offset"),
+        F.lit(None).cast("bigint").alias("until_offset"),
+    )
+    # Nearly all partitions are committed till now, so that few are left to be compared with all.
+    is_late = F.col("at") > F.col("since") + F.expr(f"INTERVAL {MINUTE_MS} MILLISECONDS")
+    going_on = going_on.join(shown, is_beyond & is_late, "left_semi")
+    ended = sources.moves.select(
+        *_PARTITION,
+        F.col("previous_at").alias("since"),
+        F.col("at").alias("until"),
+        _usual_ms("previous_at", F.col("rhythm_since")),
+        F.col("previous_offset").alias("committed_offset"),
+        "is_complete",
+        *("record_partition", F.col("previous_record_offset").alias("record_offset")),
+        F.col("record_offset").alias("until_offset"),
+    )
+    pauses = going_on.union(ended).where("usual_ms IS NOT NULL")
+    if sources.commits is not None:
+        at = F.coalesce("record_timestamp", "commit_timestamp")
+        commits = sources.commits.where("NOT is_tombstone")
+        commits = commits.select(*_LOG, "group_id", "committed_offset", at)
+        shown = shown.union(commits)
+    beyond = shown.join(F.broadcast(pauses), is_beyond)
+    first = F.min(F.struct("at", "other_offset")).alias("first")
+    waits = beyond.groupBy(*pauses.columns).agg(
+        first,
+        F.max("other_offset").alias("other_offset"),
+        F.sort_array(F.collect_set("other")).alias("others"),
+    )
+    return waits.select(
+        "*", F.col("first.at").alias("first_at"), F.col("first.other_offset").alias("first_offset")
+    )
+
+
+def _usual_ms(last: str, fifth: Column) -> Column:
+    """Return how far the last five commits of a partition are apart in the mean."""
+    span = F.unix_millis(last) - F.unix_millis(fifth)
+    return F.floor(span / (RHYTHM_COMMITS - 1)).alias("usual_ms")
 
 
 def _part(
@@ -184,6 +285,7 @@ def _lags(lag: DataFrame) -> DataFrame:
 
     What is only known to be at most a number may be none. Beside other lag it counts for nothing;
     without, nobody knows whether there is any; and a topic's sums are of all of it, to compare.
+    `partitions` are those that lag for certain, or whose offset is beyond the log's end.
     """
     is_bound = F.coalesce("lag_is_bound", F.lit(False))  # noqa: FBT003
     sums = (
@@ -191,10 +293,16 @@ def _lags(lag: DataFrame) -> DataFrame:
         F.bool_or("is_bound").alias("is_bound"),
         F.max("sampled_at").alias("sampled_at"),
     )
+    odd = F.struct(*_LOG, "committed_offset", "log_start_offset", "log_end_offset", "lag")
+    is_odd = ~F.col("is_bound") & F.expr("lag > 0 OR committed_offset > log_end_offset")
     of_topics = lag.withColumn("is_bound", is_bound).groupBy("group_id", "lag_run", "topic")
     of_topic = F.struct("topic", F.when(~F.col("is_bound"), F.col("lag")).alias("lag"))
     of_groups = (
-        of_topics.agg(*sums)
+        of_topics.agg(
+            *sums,
+            F.max("committed_at").alias("committed_at"),
+            F.collect_list(F.when(is_odd, odd)).alias("partitions"),
+        )
         .withColumn("of_topic", of_topic)
         .groupBy("group_id", "lag_run")
         .agg(
@@ -202,6 +310,8 @@ def _lags(lag: DataFrame) -> DataFrame:
             F.sum("lag").alias("lag"),
             F.bool_or("is_bound").alias("is_bound"),
             F.sort_array(F.collect_list("of_topic")).alias("topics"),
+            F.max("committed_at").alias("committed_at"),
+            F.sort_array(F.flatten(F.collect_list("partitions"))).alias("partitions"),
         )
     )
     is_told = ~F.col("is_bound") | (F.col("lag") > 0)

@@ -39,6 +39,9 @@ RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
 RHYTHM_COMMITS = 5
 """Commits before a move that show whether a consumer commits the partition all the time."""
+PAUSE_US = 600_000_000
+PAUSE_FACTOR = 5
+"""A commit ends a pause that is longer, and by as much longer than the partition's rhythm."""
 
 PARTITION = ("group_id", "topic", "topic_partition")
 """Columns that name a partition that a group commits."""
@@ -308,6 +311,8 @@ class _Steps:
         self._previous = self._before(self._committed, self._last("committed_offset"))
         former_at = _either(*map(self._last, ("record_timestamp", "committed_at")))
         self._previous_at = self._before(self._at, former_at)
+        record = _numbers(commits, "record_offset")
+        self._previous_record = self._before(record, self._last("record_offset"))
         was = Numbers(self._deleted.astype(np.int64), np.ones(count, np.bool_))
         was = self._before(was, self._last("is_deleted"))
         self._was_deleted = was.known & (was.values != 0)
@@ -353,6 +358,7 @@ class _Steps:
     def moves(self, holes: Mapping[int, Holes]) -> tuple[np.ndarray, pa.Table]:
         """Return the commits that did not just go on, and the number of their partitions."""
         step, before, skipped = self._step, self._largest_before, self._skipped
+        ends_pause = self._end_of_pauses()
         leaps = skipped.known & (skipped.values > JUMP_LEAST)
         leaps &= ~before.known | _leaps(skipped, before)
         move = np.select(
@@ -362,11 +368,12 @@ class _Steps:
                 self._was_deleted,
                 step.known & (step.values < 0),
                 leaps,
+                ends_pause,
             ],
-            [1, 0, 2, 3, 4],
+            [1, 0, 2, 3, 4, 5],
             0,
         )
-        names = pa.array([None, "deleted", "returned", "rewind", "leap"])
+        names = pa.array([None, "deleted", "returned", "rewind", "leap", "resumed"])
         chosen = np.flatnonzero(move)
         rows = self._commits.take(pa.array(chosen))
         given = {
@@ -374,6 +381,7 @@ class _Steps:
             "at": self._at.at(chosen),
             "previous_offset": self._previous.at(chosen),
             "previous_at": self._previous_at.at(chosen),
+            "previous_record_offset": self._previous_record.at(chosen),
             "step": step.at(chosen),
             "largest_step_before": before.at(chosen),
             "farthest_before": self._farthest_before.at(chosen),
@@ -382,6 +390,16 @@ class _Steps:
             "rhythm_since": self._rhythm_since(chosen),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
+
+    def _end_of_pauses(self) -> np.ndarray:
+        """Tell the commits before which the partition was not committed for long."""
+        pause = self._at.values - self._previous_at.values
+        ends = self._step.known & self._at.known & self._previous_at.known & (pause > PAUSE_US)
+        chosen = np.flatnonzero(ends)
+        since = self._rhythm_since(chosen)
+        rhythm = (self._previous_at.at(chosen).values - since.values) // (RHYTHM_COMMITS - 1)
+        ends[chosen] = since.known & (pause[chosen] > PAUSE_FACTOR * rhythm)
+        return np.asarray(ends)
 
     def _last_there(self, chosen: np.ndarray) -> dict[str, pa.Array]:
         """Return when rewinds had been where they go to, among the commits of this run."""
@@ -403,10 +421,11 @@ class _Steps:
 
     def _is_complete(self, chosen: np.ndarray, holes: Mapping[int, Holes]) -> pa.Array:
         """Tell of some commits whether all records since the one before were read."""
-        names = ("record_partition", "record_offset")
-        partition, offset = (_numbers(self._commits, name) for name in names)
-        there = self._before(partition, self._last(names[0])).at(chosen)
-        after = self._before(offset, self._last(names[1])).at(chosen)
+        partition, offset = (
+            _numbers(self._commits, name) for name in ("record_partition", "record_offset")
+        )
+        there = self._before(partition, self._last("record_partition")).at(chosen)
+        after = self._previous_record.at(chosen)
         here, until = partition.at(chosen).values, offset.at(chosen).values
         # In another partition, nobody knows what came between.
         is_complete = there.values == here

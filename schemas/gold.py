@@ -106,6 +106,12 @@ GROUP_GENERATIONS = (
         "How far brokers' clocks differ, as the record shows: its time, or that of its state, runs"
         " back behind the record before, or ahead of what follows; null if it shows no difference.",
     ),
+    Column(
+        "waited_for",
+        ArrayOf(StructOf(_MEMBER)),
+        "In the new protocols, the member that got to the epoch last, of those that were to; null"
+        " where no record tells.",
+    ),
     column("protocol_type", "string", "Protocol type: consumer, connect, …; null if empty."),
     column("protocol", "string", "Assignor that the members voted for."),
     column(
@@ -161,6 +167,12 @@ GROUP_GENERATIONS = (
         "unassigned_topics",
         ArrayOf(Primitive("string")),
         "Topics subscribed to of which no partition is assigned; null if that is not known.",
+    ),
+    Column(
+        "unowned_partitions",
+        ArrayOf(Primitive("string")),
+        "Partitions, as topic/number, that had an owner and have none now, though members subscribe"
+        " to their topic and own others of it; null if that is not known.",
     ),
     column(
         "delay_ms",
@@ -280,11 +292,13 @@ OFFSET_MOVES = (
         "string",
         "rewind: to a smaller offset; leap: beyond where it had been by more than 1,000, and more"
         " than ten times the largest step before; deleted: the offset is gone; returned: the first"
-        " commit after that.",
+        " commit after that; resumed: it went on after more than ten minutes, and more than five"
+        " times the partition's rhythm, without a commit.",
     ),
     column("at", "timestamp", "Time of the commit."),
     column("previous_offset", "bigint", "Offset committed before; null if it is not known."),
     column("previous_at", "timestamp", "Time of that commit."),
+    column("previous_record_offset", "bigint", "Offset of the record of that commit."),
     column("committed_offset", "bigint", "Offset committed now; null if it was deleted."),
     column("step", "bigint", "Offsets from the one to the other."),
     column("largest_step_before", "bigint", "Largest step of the partition before; null if none."),

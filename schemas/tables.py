@@ -323,7 +323,7 @@ COMMITTED_OFFSETS = TableSpec(
 OFFSET_MOVES = TableSpec(
     name="gold.offset_moves",
     grain="One row per commit that goes back, skips far ahead, deletes the offset, or is the first"
-    " after a deletion.",
+    " after a deletion or a long pause.",
     columns=(_CLUSTER, *gold.OFFSET_MOVES),
     key=("cluster", "record_partition", "record_offset"),
     skipping=("group_id", "topic", "at", "history_run"),

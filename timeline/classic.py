@@ -165,6 +165,8 @@ def _generation(
         _stable(state, step)
         _fill_leader(row, payload, members, before)
         _fill_assignment(row, payload, members, moved)
+        if not _is_connect(payload):
+            row["unowned_partitions"] = generations.unowned_partitions(members, before, moved)
         since = elapsed(before["stable_at"], started.at) if before is not None else None
         row["cause"], row["cause_detail"] = _cause(state, step, changes, moved, since)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from timeline import streams
 from timeline.members import brief, owners_by_partition
-from timeline.model import GENERATIONS
+from timeline.model import GENERATIONS, partition_of
 from timeline.timeline import NEVER, elapsed
 
 if TYPE_CHECKING:
@@ -179,6 +179,21 @@ def subscribed_topics(members: dict[str, Member]) -> list[str] | None:
     if None in subscriptions or not subscriptions:
         return None
     return sorted({topic for topics in subscriptions for topic in topics or ()})
+
+
+def unowned_partitions(
+    members: dict[str, Member], before: Row | None, moved: Moves
+) -> list[str] | None:
+    """Return what had an owner and has none, of topics of which members own other partitions.
+
+    `before` is the generation before. None if not all subscriptions and assignments can be read.
+    """
+    subscribed = subscribed_topics(members)
+    if subscribed is None or any(m.assigned is None for m in members.values()):
+        return None
+    lost = {*((before or {}).get("unowned_partitions") or ()), *moved.vanished}
+    read = {topic for m in members.values() for topic in m.assigned_topics if topic in subscribed}
+    return sorted(p for p in lost if p not in moved.owners and partition_of(p)[0] in read)
 
 
 def unassigned_topics(members: dict[str, Member]) -> list[str] | None:

@@ -199,6 +199,11 @@ def brief(member: Member) -> Row:
     return {name: getattr(member, name) for name in _BRIEF}
 
 
+def client(member: Member) -> Row:
+    """Return who a member is."""
+    return {name: getattr(member, name) for name in _CLIENT}
+
+
 def owners_by_partition(members: dict[str, Member]) -> dict[str, str]:
     """Return the identity of each partition's owner, by `partition_key`; the last one if two do."""
     owners: dict[str, str] = {}

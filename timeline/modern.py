@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from timeline import epochs as group_epochs
 from timeline import gaps, generations, lives
 from timeline.gaps import doubt
-from timeline.members import CONVERTED, LEFT, Changes, compare, follow
+from timeline.members import CONVERTED, LEFT, Changes, client, compare, follow
 from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
 from timeline.timeline import (
     ASSIGNING,
@@ -566,6 +566,7 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
         state.epochs.is_stable.pop(member_id, None)
         state.epochs.owned.pop(member_id, None)
         return
+    _arrive(state, member_id, payload["member_epoch"])
     is_warming = bool(payload.get("warmup_tasks"))
     state.epochs.warming = _with(state.epochs.warming, member_id, is_in=is_warming)
     state.epochs.member[member_id] = payload["member_epoch"]
@@ -583,6 +584,20 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
             _take(state, member_id, set(state.members[member_id].partitions) - before)
     else:
         state.epochs.owned[member_id] = _partitions(state, payload, *_OWNED)
+
+
+def _arrive(state: GroupState, member_id: str, epoch: int | None) -> None:
+    """Note a member that gets to the epoch: the last to give up what others get is waited for.
+
+    Who waits itself, for partitions that are not released yet, is there already
+    (CurrentAssignmentBuilder).
+    """
+    row, epochs, member = state.generation, state.epochs, state.members.get(member_id)
+    if row is None or member is None or row["stable_at"] is not None:
+        return
+    is_there = epoch == epochs.assignment == epochs.group
+    if is_there and epochs.member.get(member_id) != epoch and state.group_type != "share":
+        row["waited_for"] = [client(member)]
 
 
 def _take(state: GroupState, member_id: str, taken: set[str]) -> None:

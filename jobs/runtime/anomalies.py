@@ -31,6 +31,7 @@ from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, sp
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
+    COMMITTED_OFFSETS,
     COVERAGE,
     GROUP_CHECKPOINTS,
     GROUP_GENERATIONS,
@@ -327,7 +328,9 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
         states=states.where(f"{OPEN_ROWS} AND ended_at IS NULL"),
         sessions=with_open(lakehouse, MEMBER_SESSIONS, *new),
         moves=lakehouse.of_runs(OFFSET_MOVES, *new),
-        owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
+        owners=with_open(lakehouse, PARTITION_OWNERS, *new),
+        former_owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
+        committed=lakehouse.read(COMMITTED_OFFSETS),
         commits=commits,
         lag=lag,
         checkpoints=checkpoints,

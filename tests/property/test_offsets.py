@@ -123,11 +123,13 @@ class Model:
         step = None if own is None or before is None else held(own - before)
         farthest = self.farthest.get(of)
         skipped = None if step is None or farthest is None else held(own - farthest)
+        recent = self.recent[of][-offsets.RHYTHM_COMMITS :]
+        is_full = len(recent) == offsets.RHYTHM_COMMITS
+        since = recent[0]["committed_at"] if is_full else None
         move = self._move(row, last, step, largest, skipped)
+        if move is None and step is not None and self._ends_pause(at, last, since):
+            move = "resumed"
         if move is not None:
-            recent = self.recent[of][-offsets.RHYTHM_COMMITS :]
-            is_full = len(recent) == offsets.RHYTHM_COMMITS
-            since = recent[0]["committed_at"] if is_full else None
             self.moves.append((*of, row["record_offset"], move, step, largest, farthest, since))
         since, count = self.unchanged.get(of, (at, 0)) if step == 0 else (at, 0)
         self.unchanged[of] = (None, 0) if row["is_tombstone"] else (since, count + 1)
@@ -159,6 +161,13 @@ class Model:
         if skipped is not None and skipped > 1_000 and skipped > 10 * (largest or 0):
             return "leap"
         return None
+
+    @staticmethod
+    def _ends_pause(at: datetime | None, last: Row | None, since: datetime | None) -> bool:
+        before = None if last is None else last["record_timestamp"] or last["commit_timestamp"]
+        if at is None or before is None or since is None:
+            return False
+        return at - before > max(timedelta(minutes=10), 5 * ((before - since) / 4))
 
     def _sum_up(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from importlib import resources
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from detectors.group import (
     OWNER,
     SESSION,
     TOPIC,
+    TWO_OWNERS,
+    WAIT,
 )
 from detectors.model import MINUTE_MS
 from offsets import progress
@@ -70,7 +73,9 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     now = max(t for t in times if t is not None)
     rows = []
     for group, tables in tables_of.items():
-        rows += _detect(group, _by_kind(tables), commits.get(group, []), limits, (now, runs))
+        own, by_kind = commits.get(group, []), _by_kind(tables)
+        others = {g: of for g, of in commits.items() if g != group}
+        rows += _detect(group, by_kind, own, limits, (now, runs), others=others)
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
@@ -79,6 +84,9 @@ def detected_history(
     now: int,
     commits: list[Row] | None = None,
     holes: Mapping[int, progress.Holes] | None = None,
+    *,
+    others: Mapping[str, list[Row]] = MappingProxyType({}),
+    runs: int = 1,
 ) -> list[Row]:
     """Return the rows of gold.anomalies of a group's history.
 
@@ -87,9 +95,11 @@ def detected_history(
         now: time of the log.
         commits: rows of offset_commits in milliseconds; None to leave them aside.
         holes: what is missing, by partition of the records.
+        others: commits of other groups; those of "" are ends of logs.
+        runs: number of runs that the rows known by the end come in.
     """
     by_kind, limits = _by_kind(tables_of), default_thresholds()
-    return _detect("g", by_kind, commits or [], limits, (now, 1), holes=holes)
+    return _detect("g", by_kind, commits or [], limits, (now, runs), holes=holes, others=others)
 
 
 def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -109,6 +119,16 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         (row for row in tables[OWNERS] if row["valid_from"] is not None),
         key=lambda r: r["valid_from"],
     )
+    ownerships: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in by_kind[OWNER]:
+        if row["group_type"] not in ("share", "streams"):
+            of = row["topic"] or row["topic_id"], row["topic_partition"]
+            ownerships[of].append({"known_until": None, "valid_to": None, **row})
+    by_kind[TWO_OWNERS] = [
+        {"topic": topic, "topic_partition": partition, "ownerships": of_partition}
+        for (topic, partition), of_partition in ownerships.items()
+        if len(of_partition) > 1
+    ]
     by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     return by_kind
 
@@ -121,6 +141,7 @@ def _detect(
     now_and_runs: tuple[int, int],
     *,
     holes: Mapping[int, progress.Holes] | None = None,
+    others: Mapping[str, list[Row]] = MappingProxyType({}),
 ) -> list[Row]:
     """Have `detectors.detection` read what each run learns: the columns that Spark passes, too."""
     checkpoint, (now, runs) = None, now_and_runs
@@ -131,6 +152,7 @@ def _detect(
         known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
         if is_last:
             known |= {k: by_kind[k] for k in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)}
+            known[TWO_OWNERS] = by_kind[TWO_OWNERS]
         else:
             # The next generation is known, but not its end, and half of the commits in it.
             settled = len(generations) * (run + 1) // runs
@@ -141,6 +163,9 @@ def _detect(
         new = _between(commits, done, until)
         known |= {OWNER: by_kind[OWNER], MOVE: _between(moves, done, until)}
         known |= {MINUTE: _minutes(new), TOPIC: _topics(new)}
+        time = now if until is None else max((c["at"] for c in new), default=0)
+        of_run = _between(commits, -1, until)
+        known[WAIT] = _waits(of_run, known[MOVE], others, time)
         if checkpoint is not None:
             known[CHECKPOINT] = [{"state": checkpoint}]
         done = done if until is None else max(done, until)
@@ -235,6 +260,65 @@ def _minutes(commits: list[Row]) -> list[Row]:
         }
         for minute, rows in sorted(of_minute.items())
     ]
+
+
+def _waits(
+    commits: list[Row], moves: list[Row], others: Mapping[str, list[Row]], time: int
+) -> list[Row]:
+    """Do what `detectors.transform.waits_of` does."""
+    beyond: dict[tuple[str, int], list[tuple[int, int, str]]] = defaultdict(list)
+    for group, of_group in others.items():
+        for c in of_group:
+            if not c["is_tombstone"] and c["at"] <= time:
+                of = c["topic"], c["topic_partition"]
+                beyond[of].append((c["at"], c["committed_offset"], group))
+    of_partition: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for c in commits:
+        recent = of_partition[c["topic"], c["topic_partition"]]
+        recent.append(c) if not c["is_tombstone"] else recent.clear()
+    pauses = [
+        {
+            "topic": move["topic"],
+            "topic_partition": move["topic_partition"],
+            "since": move["previous_at"],
+            "until": move["at"],
+            "rhythm_since": move["rhythm_since"],
+            "committed_offset": move["previous_offset"],
+            "is_complete": move["is_complete"],
+            "record_partition": move["record_partition"],
+            "record_offset": move["previous_record_offset"],
+            "until_offset": move["record_offset"],
+        }
+        for move in moves
+        if move["previous_at"] is not None and move["rhythm_since"] is not None
+    ]
+    pauses += [
+        {
+            **{n: recent[-1][n] for n in ("topic", "topic_partition", "committed_offset")},
+            "since": recent[-1]["at"],
+            "until": None,
+            "rhythm_since": recent[-progress.RHYTHM_COMMITS]["at"],
+            "is_complete": True,
+            "record_partition": recent[-1]["record_partition"],
+            "record_offset": recent[-1]["record_offset"],
+            "until_offset": None,
+        }
+        for recent in of_partition.values()
+        if len(recent) >= progress.RHYTHM_COMMITS
+    ]
+    waits = []
+    for pause in pauses:
+        until = time if pause["until"] is None else pause["until"]
+        known = beyond[pause["topic"], pause["topic_partition"]]
+        seen = [e for e in known if pause["since"] < e[0] <= until]
+        seen = sorted(e for e in seen if e[1] > pause["committed_offset"])
+        if seen:
+            pause["usual_ms"] = (pause["since"] - pause["rhythm_since"]) // 4
+            pause["first_at"], pause["first_offset"], _ = seen[0]
+            pause["other_offset"] = max(e[1] for e in seen)
+            pause["others"] = sorted({e[2] for e in seen} - {""})
+            waits.append(pause)
+    return waits
 
 
 def _topics(commits: list[Row]) -> list[Row]:

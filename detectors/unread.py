@@ -1,0 +1,284 @@
+"""Which partitions nobody reads although records wait in them, and which are read twice.
+
+That records wait is told by others: commits of another group that are beyond the group's own, or
+samples of the log's end. Both are compared with a pause in the commits of a partition, see
+`detectors.transform.waits_of`; what the group itself did meanwhile is known here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from detectors.members import host_of
+from detectors.model import HOUR_MS, Hit, Position
+from schemas.gold import CRITICAL, WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from detectors.memberships import Memberships
+    from detectors.model import Row, Track
+
+KIND = "unread_partition"
+TWO_OWNERS, NO_OWNER, NO_MEMBERS = "two_owners", "no_owner", "no_members"
+WAIT_COLUMNS = (
+    *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
+    *("first_at", "first_offset", "other_offset", "others", "is_complete"),
+    *("record_partition", "record_offset", "until_offset"),
+)
+"""What is asked of a pause in which records came: the last commit before it, at `since`, and the
+first behind it, at `until`, null as long as there is none; `usual_ms`, how far apart the commits
+before were; of the offsets beyond the committed one that others show, the first and the greatest,
+and which groups show them, none if only the log's end does; whether the pause has no hole."""
+
+OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
+"""What is asked of a partition that had two owners at a time: its rows of partition_owners, those
+that a run ends, and those that are open, in order of `valid_from`."""
+
+RHYTHM_COMMITS = 5
+"""Commits before a pause that show how often a partition is committed."""
+# One transaction's marker is beyond the last record, too.
+_LEAST_RECORDS, _MANY_RECORDS = 2, 1_000
+_LISTED = 20
+_INTERVALS = 100
+
+
+def take_minute(track: Track, part: Row) -> None:
+    """Take when a group committed: first and last time of a minute of commits."""
+    going: list[list[int]] = track.memory.setdefault("going", [])
+    first, last = part["first_at"], part["last_at"]
+    if going and first - going[-1][1] <= track.limits[KIND]["pause_ms"]:
+        going[-1][1] = max(last, going[-1][1])
+    else:
+        going.append([first, last])
+        del going[:-_INTERVALS]
+
+
+def settle_owners(track: Track, new: Sequence[Row]) -> None:
+    """Take which partitions have, or had, two owners at a time, by `OWNERS_COLUMNS`."""
+    known = {_key(t): t for t in track.memory.pop("twice", []) if t["until"] is not None}
+    known |= {_key(t): t for row in new for t in _owned_twice(row)}
+    for cause in _at_once(known.values()):
+        if all(twice["until"] is not None for twice in cause):
+            _tell_owners(track, cause)
+            track.memory["clock"] = max(cause[0]["since"], track.memory.get("clock", 0))
+            for twice in cause:
+                del known[_key(twice)]
+    if known:
+        track.memory["twice"] = [*known.values()]
+
+
+def look_ahead_owners(track: Track, now: int) -> None:
+    """Tell the partitions that have two owners now; call it after `settle_owners`."""
+    for cause in _at_once(track.memory.get("twice", [])):
+        _tell_owners(track, cause, now)
+
+
+def _owned_twice(row: Row) -> Iterator[Row]:
+    """Return when a partition had two owners at a time, and which."""
+    before: Row | None = None
+    for owner in row["ownerships"]:
+        end = _end(owner)
+        if before is not None:
+            last = _end(before)
+            if last is None or owner["valid_from"] < last:
+                yield {
+                    **{name: row[name] for name in ("topic", "topic_partition")},
+                    "since": owner["valid_from"],
+                    "until": min((t for t in (last, end) if t is not None), default=None),
+                    "owners": [host_of(before), host_of(owner)],
+                    "record": [owner["record_partition"], owner["record_offset"]],
+                }
+            if last is None or (end is not None and end <= last):
+                continue
+        before = owner
+
+
+def _end(owner: Row) -> int | None:
+    """Return until when a partition was owned for certain; None if it is."""
+    ends = [owner[name] for name in ("known_until", "valid_to") if owner[name] is not None]
+    return min(ends, default=None)
+
+
+def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
+    """Group what began at one time, as one assignment does."""
+    ordered = sorted(twice, key=lambda t: (t["since"], t["topic"], t["topic_partition"]))
+    for _, of_time in groupby(ordered, key=lambda t: int(t["since"])):
+        yield list(of_time)
+
+
+def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> None:
+    first = cause[0]
+    named = [_named(twice) for twice in cause]
+    ends = [now if twice["until"] is None else twice["until"] for twice in cause]
+    end = max((e for e in ends if e is not None), default=first["since"])
+    track.findings.add(
+        Hit(
+            KIND,
+            CRITICAL,
+            *(first["since"], max(end, first["since"])),
+            Position(first["record"][0], first["record"][1], first["since"]),
+            subject=named[0],
+            label=TWO_OWNERS,
+            maxima={"partitions": len(cause)},
+            lists={
+                "unread": named,
+                "owners": sorted({owner for twice in cause for owner in twice["owners"]}),
+            },
+        )
+    )
+    is_over = all(twice["until"] is not None for twice in cause)
+    track.findings.current[KIND, named[0]].is_over = is_over
+
+
+def settle(
+    track: Track,
+    new: Sequence[Row],
+    owners: Mapping[tuple[str, int], Sequence[Row]],
+    memberships: Memberships,
+) -> None:
+    """Take the pauses that go on or are over, of this run, and tell those that are long over.
+
+    Args:
+        track: what is kept of the pauses before.
+        new: rows of `WAIT_COLUMNS`: all that go on, and those that this run ends.
+        owners: rows of partition_owners by partition, in order of valid_from.
+        memberships: who was in the group when.
+    """
+    memory = track.memory
+    former = {_key(wait): wait for wait in memory.pop("waits", [])}
+    waits = {_key(wait): wait for wait in former.values() if wait["until"] is not None}
+    for row in new:
+        wait = {name: row[name] for name in WAIT_COLUMNS}
+        wait["owner"] = _owner(owners.get((row["topic"], row["topic_partition"]), ()), row["since"])
+        if (known := former.get(_key(row))) is not None:
+            _join(wait, known)
+        waits[_key(row)] = wait
+    going = memory.get("going", [])
+    clock = going[-1][1] if going else 0
+    memory["clock"] = clock
+    told = [w for w in waits.values() if _is_unread(track, w, memberships)]
+    over = set()
+    for cause in _by_cause(track, told):
+        if all(w["until"] is not None and clock - w["until"] > HOUR_MS for w in cause):
+            _tell(track, cause)
+            over |= {_key(w) for w in cause}
+    is_past = (
+        k for k, w in waits.items() if w["until"] is not None and clock - w["until"] > HOUR_MS
+    )
+    over |= {key for key in is_past if waits[key] not in told}
+    if kept := [wait for key, wait in sorted(waits.items()) if key not in over]:
+        memory["waits"] = kept
+
+
+def look_ahead(track: Track, memberships: Memberships) -> None:
+    """Tell the pauses that go on, or have just ended; call it after `settle`."""
+    waits = track.memory.get("waits", [])
+    for cause in _by_cause(track, [w for w in waits if _is_unread(track, w, memberships)]):
+        _tell(track, cause)
+
+
+def _named(row: Row) -> str:
+    return f"{row['topic']}/{row['topic_partition']}"
+
+
+def _key(wait: Row) -> tuple[str, int, int]:
+    return wait["topic"], wait["topic_partition"], wait["since"]
+
+
+def _join(wait: Row, former: Row) -> None:
+    """Add what an earlier run knew of a pause."""
+    if former["first_at"] < wait["first_at"]:
+        wait["first_at"], wait["first_offset"] = former["first_at"], former["first_offset"]
+    wait["other_offset"] = max(wait["other_offset"], former["other_offset"])
+    wait["others"] = sorted({*wait["others"], *former["others"]})[:_LISTED]
+    wait["owner"] = former["owner"] or wait["owner"]
+    if wait["until"] is not None:  # this is the record of the commit that ended it
+        wait["record_offset"] = former["record_offset"]
+
+
+def _owner(owners: Sequence[Row], at: int) -> str | None:
+    number = bisect_right(owners, at, key=lambda owner: owner["valid_from"])
+    return host_of(owners[number - 1]) if number else None
+
+
+def is_shown(wait: Row) -> bool:
+    """Return whether others show for certain that records wait."""
+    waiting = wait["other_offset"] - wait["committed_offset"]
+    # One offset beyond may be a marker, or what somebody has set. Who reads on there shows more
+    # than one; the log's end cannot be set, and a transaction has few markers.
+    goes_on = waiting >= _LEAST_RECORDS and wait["other_offset"] > wait["first_offset"]
+    goes_on |= waiting >= _MANY_RECORDS and not wait["others"]
+    return goes_on and bool(wait["is_complete"])
+
+
+def _is_unread(track: Track, wait: Row, memberships: Memberships) -> bool:
+    """Return whether records waited in a partition for long while the group went on."""
+    limit = track.limits[KIND]
+    if not is_shown(wait):
+        return False
+    going = track.memory.get("going", [])
+    until = wait["until"] or (going[-1][1] if going else 0)
+    went_on = sum(max(0, min(e, until) - max(s, wait["first_at"])) for s, e in going)
+    if went_on < max(limit["pause_ms"], limit["times_the_usual"] * wait["usual_ms"]):
+        return False
+    offset = wait["until_offset"] if wait["until"] is not None else None
+    group = memberships.last(wait["record_partition"], offset)
+    if group is None:
+        return True
+    # Of what has no owner its generation tells.
+    is_owned = _named(wait) not in (group.unowned or ())
+    return is_owned and (group.topics is None or wait["topic"] in group.topics)
+
+
+def _by_cause(track: Track, waits: Sequence[Row]) -> Iterator[list[Row]]:
+    """Group the pauses that began at about the same time, as those of one consumer do."""
+    cause: list[Row] = []
+    for wait in sorted(waits, key=lambda w: (w["since"], w["topic"], w["topic_partition"])):
+        if cause and wait["since"] - cause[0]["since"] > track.limits[KIND]["pause_ms"]:
+            yield cause
+            cause = []
+        cause.append(wait)
+    if cause:
+        yield cause
+
+
+def _tell(track: Track, cause: Sequence[Row]) -> None:
+    first, going = cause[0], track.memory.get("going", [])
+    ends = [wait["until"] for wait in cause]
+    is_over = all(end is not None for end in ends)
+    until = max(end or going[-1][1] for end in ends)
+    named = [_named(wait) for wait in cause]
+    record = Position(first["record_partition"], first["record_offset"], first["since"])
+    waiting = [w["other_offset"] - w["committed_offset"] for w in cause]
+    rows = [
+        {
+            "partition": partition,
+            "committed_offset": wait["committed_offset"],
+            "since": wait["since"],
+            "until": wait["until"],
+            "owner": wait["owner"],
+            "waiting": number,
+            "shown_by": wait["others"],
+        }
+        for partition, wait, number in zip(named, cause, waiting, strict=True)
+    ]
+    track.findings.add(
+        Hit(
+            KIND,
+            WARNING,
+            *(first["since"], max(until, first["since"]), record),
+            gap_ms=int(track.limits[KIND]["pause_ms"]),
+            subject=named[0],
+            maxima={"partitions": len(cause), "waiting": sum(waiting)},
+            last_values={"by_partition": rows[:_LISTED]},
+            lists={
+                "unread": named,
+                "owners": sorted({w["owner"] for w in cause if w["owner"] is not None}),
+                "others": sorted({group for w in cause for group in w["others"]}),
+            },
+        )
+    )
+    track.findings.current[KIND, named[0]].is_over = is_over

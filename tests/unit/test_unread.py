@@ -1,0 +1,485 @@
+"""What is told of partitions that nobody reads, or two read, by recordings and made-up lives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detectors.group import LAG, OPEN_GENERATION, TWO_OWNERS, GroupDetector
+from detectors.group import MINUTE as MINUTE_ROW
+from tests.support.detection import default_thresholds, detected, detected_history
+from tests.support.history import Commit, Log, rebuild
+from tests.support.members import record_of
+from timeline.groups import holes_of
+from timeline.model import Record, partition_hash, partition_key
+
+Row = dict[str, Any]
+FIELD = Path(__file__).parents[1] / "field"
+KIND = "unread_partition"
+LIMITS = default_thresholds()
+START = 1_700_000_000_000
+MINUTE, HOUR = 60, 3_600
+
+
+def alarms(recording: str, runs: int = 1) -> list[Row]:
+    """Return the warnings and worse of a recording of the field."""
+    (path,) = FIELD.glob(f"{recording}*")
+    return [row for row in detected(path, runs) if row["severity"] != "info"]
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [1, 2, 7])
+def test_a_partition_that_stands_still_is_told_and_what_looks_like_it_is_not(runs: int) -> None:
+    (row,) = alarms("04", runs)
+    assert (row["kind"], row["group_id"], row["subject"]) == (KIND, "f04-fleet", "shipments/7")
+    for said in ("shipments/7", "23:09:45", "40,257 records", "f04-audit", "fleet-3", "Restart"):
+        assert said in row["summary"]
+    assert alarms("04")[0] == row
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_two_owners_are_told_and_handovers_share_groups_and_standby_tasks_are_not(
+    runs: int,
+) -> None:
+    (row,) = alarms("06", runs)
+    assert (row["kind"], row["severity"], row["label"]) == (KIND, "critical", "two_owners")
+    assert (row["group_id"], row["subject"]) == ("f06-classic", "fares/3")
+    for said in ("fares/3", "23:30:00", "farer-0@/10.4.0.11", "farer-1@/10.4.0.11", "Restart"):
+        assert said in row["summary"]
+
+
+def ownership(client: str, since: int, until: int | None, known_until: int | None = None) -> Row:
+    """Return a row of partition_owners, its times in seconds."""
+    times = {"valid_from": since, "valid_to": until, "known_until": known_until}
+    return {
+        **{name: None if at is None else at * 1_000 for name, at in times.items()},
+        "client_id": client,
+        "client_host": "h",
+        "record_partition": 0,
+        "record_offset": since,
+    }
+
+
+def owned(*runs: list[Row], partitions: tuple[int, ...] = (3,)) -> list[tuple[Any, ...]]:
+    """Return what is told of ownerships that each run learns: of the last run, if it goes on."""
+    checkpoint, told = None, []
+    for n, rows in enumerate(runs):
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        for partition in partitions:
+            twice = {"topic": "t", "topic_partition": partition, "ownerships": rows}
+            detector.take(TWO_OWNERS, twice)
+        told += detector.settled()
+        if n == len(runs) - 1:
+            told += detector.still_open(1_000_000)
+        checkpoint = detector.to_json()
+    return [(e.subject, e.started_at, e.ended_at, e.evidence["partitions"]) for e in told]
+
+
+def test_two_owners_whatever_the_runs() -> None:
+    first, second = ownership("a", 0, 500), ownership("b", 200, None)
+    going_on = [ownership("a", 0, None), second]
+    assert owned([first, second]) == [("t/3", 200_000, 500_000, 1)]
+    assert owned(going_on) == [("t/3", 200_000, 1_000_000, 1)]
+    assert owned(going_on, [first, second]) == owned([first, second])
+    assert owned(going_on, [first, second], []) == owned([first, second])
+    assert owned([first, second], partitions=(4, 3)) == [("t/3", 200_000, 500_000, 2)]
+
+
+def test_an_owner_that_follows_another_is_no_second_one() -> None:
+    assert owned([ownership("a", 0, 200), ownership("b", 200, None)]) == []
+    assert owned([ownership("a", 0, 500, known_until=100), ownership("b", 200, None)]) == []
+
+
+class Group:
+    """A classic group of two members, by what its assignor gives them; times in seconds."""
+
+    def __init__(self, protocol: str = "range") -> None:
+        self._protocol = protocol
+        self._records: list[Record] = []
+
+    def assigns(self, at: float, first: list[int] | None, second: list[int] | None) -> Group:
+        """Give two members partitions of t; an assignment of None cannot be read."""
+        number, time = len(self._records), START + round(at * 1_000)
+        members = [
+            {
+                "member_id": name,
+                "client_id": name,
+                "client_host": "h",
+                "group_instance_id": None,
+                "subscription": {"topics": ["t"]},
+                "rebalance_timeout_ms": 300_000,
+                "session_timeout_ms": 45_000,
+                "assignment": None
+                if owned is None
+                else {"partitions": [{"topic": "t", "partitions": owned}] if owned else []},
+            }
+            for name, owned in (("a", first), ("b", second))
+        ]
+        payload = {
+            "protocol_type": "consumer",
+            "generation": number + 1,
+            "leader": "a",
+            "protocol": self._protocol,
+            "current_state_timestamp": time,
+            "members": members,
+        }
+        self._records.append(record_of(number, time, "group_metadata", None, payload))
+        return self
+
+    def told(self, until: float) -> list[Row]:
+        history = rebuild(Log("g", 0, [*self._records]))
+        rows = detected_history(history, START + round(until * 1_000))
+        return [row for row in rows if row["kind"] == KIND]
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_partition_without_owner_is_told(protocol: str) -> None:
+    group = Group(protocol).assigns(0, [0, 1], [2, 3]).assigns(HOUR, [0, 1], [])
+    group.assigns(2 * HOUR, [1, 0], []).assigns(3 * HOUR, [0, 1], [2, 3])
+    (row,) = group.told(4 * HOUR)
+    assert (row["severity"], row["label"], row["subject"]) == ("warning", "no_owner", "t/2")
+    assert (row["started_at"], row["ended_at"]) == tuple(START + h * HOUR * 1_000 for h in (1, 3))
+    assert "t/2, t/3" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        Group("cooperative-sticky").assigns(0, [0, 1, 2], []).assigns(HOUR, [0, 1], []),
+        Group().assigns(0, [0, 1], [2, 3]).assigns(HOUR, [0, 1], None),
+        Group().assigns(0, [0, 1, 2, 3], []).assigns(HOUR, [0, 1, 2, 3], []),
+        Group().assigns(0, [0, 1], [2, 3]).assigns(HOUR, [], []),
+    ],
+    ids=["cooperative", "cannot be read", "a spare member", "nothing is assigned"],
+)
+def test_what_looks_like_a_partition_without_owner_is_left_alone(group: Group) -> None:
+    assert group.assigns(HOUR + 20, [0, 1], [2, 3]).told(2 * HOUR) == []
+
+
+# -- lives -----------------------------------------------------------------------------------------
+
+
+class Life:
+    """A group, and others, that commit partitions of topics; times in seconds."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, list[Record | Commit]] = defaultdict(list)
+        self._commits: dict[str, list[Row]] = defaultdict(list)
+        self._planned: list[tuple[float, str, str, int, int]] = []
+        self._members: list[tuple[float, tuple[str, ...]]] = []
+        self._missing: list[float] = []
+
+    def members(self, at: float, *topics: str) -> Life:
+        """Let the group have a member that subscribes to topics; none without."""
+        self._members.append((at, topics))
+        return self
+
+    def reads(
+        self,
+        *partitions: int,
+        until: float,
+        since: float = 0,
+        every: float = 10,
+        group: str = "g",
+        rate: float = 10,
+        topic: str = "t",
+    ) -> Life:
+        """Commit in a rhythm what comes at a rate a second."""
+        for n in range(int((until - since) / every)):
+            at = since + n * every
+            self._planned += [(at, group, topic, p, 100 + round(rate * at)) for p in partitions]
+        return self
+
+    def commits(self, at: float, offset: int, *, group: str = "g", partition: int = 7) -> Life:
+        """Commit one offset."""
+        self._planned.append((at, group, "t", partition, offset))
+        return self
+
+    def lose(self, at: float) -> Life:
+        """Let a record be missing."""
+        self._missing.append(at)
+        return self
+
+    def told(self, runs: int = 1) -> list[Row]:
+        """Return what is told of partitions that nobody reads."""
+        planned: list[tuple[float, Any]] = [(at, rest) for at, *rest in self._planned]
+        planned += [(at, topics) for at, topics in self._members]
+        planned += [(at, None) for at in self._missing]
+        numbers: dict[str, int] = defaultdict(int)
+        missing, generation = [], 0
+        for at, what in sorted(planned, key=lambda p: p[0]):
+            time = START + round(at * 1_000)
+            if what is None:
+                missing.append(numbers["g"])
+                numbers["g"] += 1
+            elif isinstance(what, tuple):
+                payload = _generation(generation, time, what)
+                record = record_of(numbers["g"], time, "group_metadata", None, payload)
+                self._events["g"].append(record)
+                numbers["g"] += 1
+                generation += 1
+            else:
+                group, topic, partition, offset = what
+                of = {"topic": topic, "topic_partition": partition, "committed_offset": offset}
+                self._commit(group, numbers[group], time, of)
+                numbers[group] += 1
+        holes = np.array(missing, np.int64)
+        history = rebuild(Log("g", 0, self._events["g"], tuple(missing)))
+        others = {group: of for group, of in self._commits.items() if group != "g"}
+        rows = detected_history(
+            history,
+            START + round(max(at for at, _ in planned) * 1_000) + 1_000,
+            self._commits["g"],
+            holes_of(np.zeros(len(holes), np.int64), holes, holes, {}),
+            others=others,
+            runs=runs,
+        )
+        return [row for row in rows if row["severity"] != "info"]
+
+    def _commit(self, group: str, number: int, time: int, of: Row) -> None:
+        key = partition_hash(partition_key(of["topic"], of["topic_partition"]))
+        self._events[group].append(Commit(number, time, key, deletes=False))
+        self._commits[group].append(
+            {
+                **of,
+                "record_partition": 0,
+                "record_offset": number,
+                "record_timestamp": time,
+                "at": time,
+                "commit_timestamp": time,
+                "is_tombstone": False,
+            }
+        )
+
+
+def _generation(number: int, time: int, topics: tuple[str, ...]) -> Row:
+    member = {
+        "member_id": "a",
+        "group_instance_id": None,
+        "client_id": "client-a",
+        "client_host": "/10.0.0.1",
+        "rebalance_timeout_ms": 300_000,
+        "session_timeout_ms": 45_000,
+        "subscription": {"topics": list(topics)},
+        "assignment": {"partitions": [{"topic": t, "partitions": [0, 7]} for t in topics]},
+    }
+    return {
+        "protocol_type": "consumer",
+        "generation": number,
+        "protocol": "range" if topics else None,
+        "leader": "a" if topics else None,
+        "current_state_timestamp": time,
+        "members": [member] if topics else [],
+    }
+
+
+def stands_still(since: float, until: float = 4 * HOUR, *, every: float = 10) -> Life:
+    """Let partition 7 not be committed any more, while 0 is, and another group reads both."""
+    life = Life().reads(7, until=since, every=every).reads(0, until=until, every=every)
+    return life.reads(0, 7, until=until, group="other")
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("topics", [("t",), ()], ids=["member", "assign"])
+def test_a_partition_that_others_read_stands_still(topics: tuple[str, ...], runs: int) -> None:
+    life = stands_still(HOUR).members(0, *topics) if topics else stands_still(HOUR)
+    (row,) = life.told(runs)
+    assert (row["severity"], row["subject"], row["is_open"]) == ("warning", "t/7", True)
+    assert row["started_at"] == START + (HOUR - 10) * 1_000
+    assert ("client-a" in row["summary"]) == bool(topics)
+    # The other group reads on for three hours and ten seconds, at ten records a second.
+    assert "108,000 records" in row["summary"]
+
+
+def test_the_ends_of_the_log_show_it_too() -> None:
+    life = Life().reads(7, until=HOUR).reads(0, until=2 * HOUR)
+    life.reads(7, until=2 * HOUR, every=15 * MINUTE, group="")
+    (row,) = life.told()
+    assert "as the log's end shows" in row["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_group_that_hangs_is_told_by_what_others_read(runs: int, goes_on: bool) -> None:  # noqa: FBT001
+    life = Life().members(0, "t").reads(0, 7, until=HOUR)
+    life.reads(0, 7, until=2 * HOUR, group="other")
+    if goes_on:
+        life.reads(0, 7, since=2 * HOUR, until=3 * HOUR)
+    (row,) = life.told(runs)
+    assert (row["kind"], row["label"]) == ("commit_stall", "records_wait")
+    assert row["started_at"] == START + (HOUR - 10) * 1_000
+    assert row["is_open"] == (not goes_on)
+    assert "72,000 records waited at least, as commits of other show" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().members(0, "t").reads(0, 7, until=HOUR).reads(0, 7, until=HOUR, group="other"),
+        Life().members(0, "t").reads(7, until=5 * HOUR, every=20 * MINUTE),
+        Life().members(0, "t").reads(0, 7, until=HOUR).members(HOUR),
+    ],
+    ids=["idle", "batches", "stopped"],
+)
+def test_a_group_that_has_nothing_to_commit_does_not_hang(life: Life) -> None:
+    assert not life.reads(1, until=2 * HOUR, group="other").told()
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+def test_it_is_over_when_the_partition_is_committed_again(runs: int) -> None:
+    life = stands_still(HOUR).members(0, "t").reads(7, since=2 * HOUR, until=4 * HOUR)
+    (row,) = life.told(runs)
+    assert (row["is_open"], row["started_at"]) == (False, START + (HOUR - 10) * 1_000)
+    assert row["ended_at"] == START + 2 * HOUR * 1_000
+    assert "36,100 records" in row["summary"]
+
+
+def test_what_ends_at_once_is_one_finding() -> None:
+    life = Life().reads(0, until=3 * HOUR).reads(4, 5, 6, 7, until=HOUR)
+    (row,) = life.reads(*range(8), until=3 * HOUR, group="other").told()
+    assert "t/4, t/5, t/6 and 1 more" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        Life().reads(7, until=HOUR).reads(0, until=4 * HOUR).reads(7, until=HOUR, group="other"),
+        Life().reads(7, until=HOUR).reads(0, until=4 * HOUR),
+        stands_still(HOUR).reads(7, since=HOUR + 5 * MINUTE, until=4 * HOUR),
+        Life().reads(0, 7, until=HOUR).reads(0, 7, until=4 * HOUR, group="other"),
+        stands_still(3 * HOUR, every=20 * MINUTE),
+        Life()
+        .reads(7, until=HOUR)
+        .reads(0, until=4 * HOUR)
+        .reads(7, until=HOUR, group="other")
+        .commits(HOUR + 1, 40_000, group="other"),
+        stands_still(HOUR).members(0, "t", "u").members(HOUR, "u"),
+        stands_still(HOUR).reads(7, since=3 * HOUR, until=4 * HOUR).lose(2 * HOUR),
+    ],
+    ids=[
+        "idle",
+        "nobody knows",
+        "short",
+        "the group stops",
+        "batches",
+        "one commit beyond",
+        "not subscribed",
+        "a hole",
+    ],
+)
+def test_what_looks_like_it_is_left_alone(life: Life) -> None:
+    assert life.told() == []
+
+
+# -- samples ---------------------------------------------------------------------------------------
+
+
+def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tuple[str, Row]:
+    """Return what the lag shows of one partition at a time in seconds."""
+    partition = {
+        "topic": "t",
+        "topic_partition": 7,
+        "committed_offset": committed,
+        "log_start_offset": start,
+        "log_end_offset": 500 + lag,
+        "lag": lag,
+    }
+    is_odd = lag or committed > 500 + lag
+    row = {"at": round(at * 1_000), "lag": lag, "committed_at": 0, "topics": []}
+    return LAG, row | {"partitions": [partition] if is_odd else []}
+
+
+def minutes(*numbers: int) -> list[tuple[str, Row]]:
+    """Return commits of partition 7, once in each of some minutes."""
+    return [
+        (
+            MINUTE_ROW,
+            {
+                "minute": n,
+                "keys": [1],
+                "record_partition": 0,
+                "commits": 1,
+                "partitions": 1,
+                "first_at": n * 60_000,
+                "last_at": n * 60_000,
+                "first_offset": n + 10,
+                "last_offset": n + 10,
+            },
+        )
+        for n in numbers
+    ]
+
+
+def sampled(*rows: tuple[str, Row], now: float, runs: int = 1, gone: float | None = None) -> Any:  # noqa: ANN401
+    """Return kind, label, severity, start in minutes and whether it goes on of what is told."""
+    checkpoint, told, emptied = None, [], []
+    if gone is not None:
+        emptied = [
+            {
+                "group_type": "classic",
+                "record_partition": 0,
+                "record_offset": n,
+                "record_timestamp": round(at * 60_000),
+                "member_count": 1 - n // 1_000,
+                "cause": "unknown",
+                "generation": n,
+                "ended_at": None,
+            }
+            for n, at in ((0, 0), (1_000, gone))
+        ]
+    for run in range(runs):
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        for row in emptied:
+            detector.take(OPEN_GENERATION, row)
+        for kind, row in rows[len(rows) * run // runs : len(rows) * (run + 1) // runs]:
+            detector.take(kind, row)
+        told += detector.settled()
+        checkpoint = detector.to_json()
+    told += detector.still_open(round(now * 60_000))
+    return [
+        (e.kind, e.label, e.severity, e.started_at // 60_000, not e.is_over)
+        for e in told
+        if e.kind in (KIND, "commit_stall")
+    ]
+
+
+@pytest.mark.parametrize("gone", [None, 31], ids=["assign", "members"])
+def test_a_group_that_nobody_runs_while_records_wait(gone: float | None) -> None:
+    ran = minutes(*range(1, 31))
+    since = 30 if gone is None else 31
+    late = sample(45 * 60, lag=40_624)
+    assert sampled(late, *ran, now=45, gone=gone) == [(KIND, "no_members", "warning", since, True)]
+    for looks_like in (
+        [],
+        [sample(45 * 60, lag=0)],
+        [sample(35 * 60, lag=40_624)],
+    ):
+        assert sampled(*looks_like, *ran, now=45, gone=gone) == []
+    assert sampled(late, *minutes(28, 29, 30), now=45, gone=gone) == []
+
+
+def test_a_job_that_runs_once_in_a_while_is_not_missed_in_between() -> None:
+    nights = [n for start in (0, 300, 600) for n in range(start, start + 30)]
+    assert sampled(sample(800 * 60, lag=9_000), *minutes(*nights), now=800) == []
+    told = sampled(sample(2_300 * 60, lag=9_000), *minutes(*nights), now=2_300)
+    assert told == [(KIND, "no_members", "warning", 629, True)]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_offsets_outside_of_the_log(runs: int) -> None:
+    lost = [sample(m * 60, lag=900, start=700) for m in (10, 20)]
+    found = (KIND, "before_start", "warning", 10)
+    assert sampled(*lost, now=21, runs=runs) == [(*found, True)]
+    assert sampled(*lost, sample(1_800, lag=0), now=31, runs=runs) == [(*found, False)]
+    assert sampled(sample(600, lag=0, committed=900), now=11) == [
+        (KIND, "beyond_end", "warning", 10, True)
+    ]
+    assert sampled(sample(600, lag=900), sample(1_200, lag=0), now=21, runs=1) == []
+    # Who has not come for a day may never come back.
+    assert sampled(sample(90_000, lag=900, start=700), now=1_501)[0][2] == "info"
