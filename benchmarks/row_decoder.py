@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import TYPE_CHECKING
 
-from schemas.messages import record_types
+from schemas.messages import WRAPPED, WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns
 
 if TYPE_CHECKING:
@@ -64,16 +64,32 @@ def decode_record(
     if number is None:
         error = f"key: needs 2 bytes for the record type, has {len(key)}"
         return Rejected(None, None, error)
-    record_type = (record_types() if types is None else types).get(number)
+    types = record_types() if types is None else types
+    inner = _wrapped(key, number, types) if value is None else None
+    if inner is not None:
+        key, number = key[4:], inner
+    record_type = types.get(number)
     if record_type is None:
         return Rejected(number, None, f"unknown record type {number}")
     try:
         keys, notes, _ = _read(record_type.key, key, 0)
     except _Refusal as refusal:
         return Rejected(number, None, f"key.{refusal}")
+    if inner is not None:
+        notes.insert(0, WRAPPED)
     if value is None:
         return _row(record_type, keys, None, notes)
     return _decode_value(record_type, keys, notes, value)
+
+
+def _wrapped(key: bytes, outer: int, types: Mapping[int, RecordType]) -> int | None:
+    """Return the type of a key that stands behind its length, little-endian."""
+    if len(key) <= 4 or int.from_bytes(key[:4], "little") != len(key) - 4:  # noqa: PLR2004
+        return None
+    inner = _leading_int16(key[4:])
+    if inner not in WRAPPED_TYPES:
+        return None
+    return inner if outer not in types or types[outer].table == types[inner].table else None
 
 
 def _decode_value(
@@ -90,18 +106,20 @@ def _decode_value(
     with_rest: DecodedRow | None = None
     error = ""
     for layout in record_type.value_layouts:
-        is_former = layout.layout is not None
+        if version not in layout.valid:
+            continue
+        is_other = layout.layout is not None
         try:
             values, remarks, left = _read(layout, value, version)
         except _Refusal as refusal:
-            error = error if is_former else f"value.{refusal}"
+            error = error if is_other else f"value.{refusal}"
             continue
-        if is_former:
+        if is_other:
             remarks.insert(0, f"layout: {layout.layout}")
         row = _row(record_type, {**keys, **values}, version, notes + remarks)
         if not left:
             return row
-        with_rest = with_rest if is_former else row
+        with_rest = with_rest if is_other else row
     return with_rest or Rejected(record_type.id, version, error)
 
 
@@ -177,6 +195,11 @@ class _Reading:
 
     def fields(self, declared: Struct) -> dict[str, object]:
         columns = _nothing(declared)
+        if declared.repeats_version:
+            path = f"{declared.name}.version"
+            version = self.number("int16", path)
+            if version != self.version:
+                raise self.refusal(path, f"version {version} is not known")
         for each in declared.fields:
             if self.version not in each.versions or (each.tag is not None and self.flexible):
                 continue
@@ -397,6 +420,7 @@ def _fewest_bytes(declared: Field, flexible: bool) -> int:  # noqa: FBT001 - cac
     if declared.struct is None:
         return _WIDTHS.get(declared.kind) or (1 if flexible else lengths[declared.kind])
     fewest = 1 if flexible else 0
+    fewest += _WIDTHS["int16"] if declared.struct.repeats_version else 0
     for each in declared.struct.fields:
         is_certain = each.tag is None and each.versions.holds_all
         if not is_certain or (each.struct is not None and not each.is_array):

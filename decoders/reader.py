@@ -82,6 +82,8 @@ class Reader:
 
     def _struct(self, struct: Struct, slots: Slots) -> Columns:
         columns: Columns = {}
+        if struct.repeats_version:
+            self._repeated_version(struct, slots)
         for field in struct.fields:
             if field.tag is None or not self._flexible:
                 columns |= self._field(field, slots)
@@ -90,6 +92,13 @@ class Reader:
         if self._flexible:
             columns |= self._tagged_fields(struct, slots)
         return columns
+
+    def _repeated_version(self, struct: Struct, slots: Slots) -> None:
+        """Pass over the version in front of a struct, which has to be that of the message."""
+        version = self._number("int16", slots, f"{struct.name}.version").astype(np.int64)
+        other = (version != slots.version) & ~self.failures.mask[slots.row]
+        if other.any():
+            self._fail(slots, other, Reason.VERSION, f"{struct.name}.version", found=version)
 
     def _tolerant_struct(self, message: Message, slots: Slots) -> Columns:
         """Read an embedded message whose bytes may end before a field, but not within one."""
@@ -376,6 +385,8 @@ class Reader:
             self._payload(field, slots, nullable=False)
 
     def _skip_struct(self, struct: Struct, slots: Slots) -> None:
+        if struct.repeats_version:
+            self._repeated_version(struct, slots)
         for field in struct.fields:
             if field.tag is not None and self._flexible:
                 continue
@@ -624,6 +635,7 @@ def _least_width(field: Field, *, flexible: bool) -> int:
         return 1 if flexible else 2
     certain = [f for f in field.struct.fields if f.tag is None and f.versions.holds_all]
     least = 1 if flexible else 0
+    least += FIXED_WIDTH["int16"] if field.struct.repeats_version else 0
     for inner in certain:
         if flexible and (inner.is_array or inner.kind in {"bytes", "string"}):
             least += 1

@@ -11,7 +11,7 @@ import pyarrow as pa
 from decoders.buffers import Buffer, Slots
 from decoders.reader import Reader, join_notes
 from schemas.columns import arrow_schema
-from schemas.messages import record_types
+from schemas.messages import WRAPPED, WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns, quarantine_columns
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _NO_TYPE = -(2**31)  # of a key too short to hold one
 _TOMBSTONE = _NO_TYPE - 1  # instead of a version: there is no value
+# What Redpanda wrote in front of some keys: their length, little-endian.
+_WRAPPER = 4
 
 
 @dataclass
@@ -57,11 +59,12 @@ class _Batch:
         self._keys, self._key_start, self._key_end = Buffer.of(keys)
         self._values, self._value_start, self._value_end = Buffer.of(values)
         self._has_value = _not_null(values)
+        self._wrapped = np.zeros(0, np.int64)
         self._out = Decoded()
 
     def decode(self) -> Decoded:
         """Decode each record by the type that its key starts with."""
-        types = _leading_int16(self._keys, self._key_start, self._key_end)
+        types = self._unwrapped(_leading_int16(self._keys, self._key_start, self._key_end))
         for number in np.unique(types):
             rows = np.flatnonzero(types == number)
             if number == _NO_TYPE:
@@ -72,6 +75,29 @@ class _Batch:
             else:
                 self._decode_type(record_type, rows)
         return self._out
+
+    def _unwrapped(self, types: Ints) -> Ints:
+        """Look into keys of tombstones that Redpanda's older releases wrapped.
+
+        Redpanda knows them by their length, too (maybe_unwrap_from_iobuf in group_metadata.cc).
+
+        Returns:
+            The types, of wrapped keys the inner ones.
+        """
+        rows = np.flatnonzero(~self._has_value)
+        start, end = self._key_start[rows], self._key_end[rows]
+        is_wrapped = self._keys.numbers("int32", start).byteswap() == end - start - _WRAPPER
+        rows = rows[is_wrapped & (end - start > _WRAPPER)]
+        if rows.size:
+            start = self._key_start[rows] + _WRAPPER
+            inner = _leading_int16(self._keys, start, self._key_end[rows])
+            pairs = zip(types[rows].tolist(), inner.tolist(), strict=True)
+            held = np.array([_holds(*pair) for pair in pairs])
+            self._wrapped = rows = rows[held]
+            self._key_start = self._key_start.copy()
+            self._key_start[rows] = start[held]
+            types[rows] = inner[held]
+        return types
 
     def _quarantine_without_type(self, rows: Ints) -> None:
         keys = self._columns["key"].take(pa.array(rows)).to_pylist()
@@ -108,6 +134,9 @@ class _Batch:
         reader = Reader(self._keys, start, flexible=False)
         slots = Slots(np.arange(rows.size), start + 2, self._key_end[rows], 0)
         keys = _Part(rows, reader.message(record_type.key, slots), reader.notes)
+        if self._wrapped.size:
+            for row in np.flatnonzero(np.isin(rows, self._wrapped)):
+                reader.notes.setdefault(int(row), []).append(WRAPPED)
         reader.note_left(record_type.key, slots)
         if not reader.failures.any:
             return keys
@@ -130,21 +159,22 @@ class _Batch:
         self._quarantine(rows, errors, record_type=record_type.id, version=version)
 
     def _decode_layouts(self, record_type: RecordType, keys: _Part, version: int) -> None:
-        """Decode values by today's layout, and what does not fit it by the former ones."""
-        # A former layout that fits to the last byte is better than today's with bytes left.
+        """Decode values by today's layout, and what does not fit it by the other ones."""
+        # Another layout that fits to the last byte is better than today's with bytes left.
+        others = [m for m in record_type.value_layouts[1:] if version in m.valid]
         today = self._values_of(record_type.value, keys, version)
-        settled = today.fits if record_type.former_values else ~today.failures.mask
+        settled = today.fits if others else ~today.failures.mask
         self._emit_values(record_type, today, np.flatnonzero(settled), version)
         rest = np.flatnonzero(~settled)
-        for layout in record_type.former_values:
+        for layout in others:
             if not rest.size:
                 return
-            former = self._values_of(layout, keys.take(rest), version)
-            fits = np.flatnonzero(former.fits)
+            other = self._values_of(layout, keys.take(rest), version)
+            fits = np.flatnonzero(other.fits)
             for row in fits:
-                former.part.notes.setdefault(int(row), []).insert(0, f"layout: {layout.layout}")
-            self._emit_values(record_type, former, fits, version)
-            rest = rest[~former.fits]
+                other.part.notes.setdefault(int(row), []).insert(0, f"layout: {layout.layout}")
+            self._emit_values(record_type, other, fits, version)
+            rest = rest[~other.fits]
         failed = today.failures.mask[rest]
         self._emit_values(record_type, today, rest[~failed], version)
         refused = rest[failed]
@@ -263,6 +293,18 @@ class _Values:
     part: _Part
     failures: Failures
     fits: NDArray[np.bool_]
+
+
+def _holds(outer: int, inner: int) -> bool:
+    """Return whether a key that seems to be of one type can be the wrapper of another's.
+
+    Jobs look for records by the first bytes of their keys: those of a type that is known are in its
+    table.
+    """
+    types = record_types()
+    if inner not in WRAPPED_TYPES:
+        return False
+    return outer not in types or types[outer].table == types[inner].table
 
 
 def _not_null(array: pa.Array) -> NDArray[np.bool_]:

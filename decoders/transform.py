@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from decoders.clients import ClientKey
     from schemas.columns import Column
 
-_INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
+INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
+"""Columns of the records that are decoded."""
 
-DECODER_RELEASE = 2
+DECODER_RELEASE = 3
 """Counts up whenever the code, not a declaration, learns to read what it refused before."""
 
 
@@ -66,7 +67,7 @@ def decoded(
         clients: key of the hashes that stand for clients; None keeps their names.
     """
     names = [c.name for c in decoded_columns(table)]
-    rows = records.select(*_INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
+    rows = records.select(*INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
     return rows.select(*names)
 
 
@@ -85,7 +86,7 @@ def decoded_together(
     """
     columns = tagged_columns({table: decoded_columns(table) for table in tables})
     rows = partial(_tagged_rows, tuple(tables), columns, clients)
-    return records.select(*_INPUT).mapInArrow(rows, ddl(columns))
+    return records.select(*INPUT).mapInArrow(rows, ddl(columns))
 
 
 def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
@@ -96,7 +97,7 @@ def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
         schema: Spark's type of the rows, see `schemas.silver.quarantine_columns`.
     """
     names = [c.name for c in quarantine_columns()]
-    rows = records.select(*_INPUT).mapInArrow(_quarantined_rows, schema)
+    rows = records.select(*INPUT).mapInArrow(_quarantined_rows, schema)
     return rows.select(*names)
 
 

@@ -49,6 +49,11 @@ class Walker:
         return self._payload(field, pos, nullable=False)
 
     def _struct(self, struct: Struct, pos: int) -> int:
+        if struct.repeats_version:
+            found = int.from_bytes(self._data[pos : pos + 2], "big", signed=True)
+            if found != self._version:
+                raise _UnfitError
+            pos = self._within(pos + 2)
         for field in struct.fields:
             if field.tag is not None and self._flexible:
                 continue

@@ -86,6 +86,11 @@ def _record_type(record_type: RecordType) -> Iterator[str]:
     former = ", ".join(f"`{m.layout}`" for m in record_type.former_values)
     if former:
         yield f"What does not fit is tried by the former layout {former}."
+    for variant in record_type.variants:
+        yield (
+            f"What does not fit a value of version {variant.valid} is tried as "
+            f"{variant.layout} writes it."
+        )
     for path, message, condition in _embedded(record_type.value.root, ""):
         yield f"`{path}` is read as {message.name}, {_versions(message)}{condition}."
 

@@ -31,6 +31,14 @@ _PRIMITIVES = {*FIXED_WIDTH, "string", "bytes"}
 _MAX_VERSION = 32767
 
 
+GROUP_METADATA = 2
+"""The record type that tells who wrote a topic."""
+WRAPPED_TYPES = (0, 1, 2)
+"""Record types of which Redpanda's older releases wrote a tombstone's key behind its length."""
+WRAPPED = "layout: Redpanda, the key behind its length"
+"""What is remarked on such a record."""
+
+
 class DeclarationError(ValueError):
     """A declaration in ``schemas/kafka`` contradicts itself."""
 
@@ -116,18 +124,23 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """A sequence of fields, in the order of the wire."""
+    """A sequence of fields, in the order of the wire.
+
+    `repeats_version` says that the message's version stands in front of it again, as an int16.
+    """
 
     name: str
     fields: tuple[Field, ...]
     column_order: tuple[str, ...]
+    repeats_version: bool
 
 
 @dataclass(frozen=True)
 class Message:
     """A struct that stands alone: it has versions, and is flexible from some version on.
 
-    `layout` names a former layout of the same version number (``before 3.8``). Embedded messages
+    `layout` names another layout of the same version number: a former one (``before 3.8``), or
+    that of another vendor (``Redpanda``). Embedded messages
     start with their version (`has_version_header`); `missing_tail` says what it means if their
     bytes end before their last field: ``refused``, ``noted`` or ``tolerated``.
     """
@@ -154,11 +167,12 @@ class RecordType:
     key: Message
     value: Message
     former_values: tuple[Message, ...]
+    variants: tuple[Message, ...]
 
     @property
     def value_layouts(self) -> tuple[Message, ...]:
-        """The layouts to try for a value, today's first."""
-        return (self.value, *self.former_values)
+        """The layouts to try for a value, today's first, those of other vendors last."""
+        return (self.value, *self.former_values, *self.variants)
 
 
 def snake_case(name: str) -> str:
@@ -221,7 +235,21 @@ def _record_type(declaration: JsonObject) -> RecordType:
             _message(_object(former), embedded_messages())
             for former in _list(declaration.get("formerValues"))
         ),
+        variants=tuple(
+            _message(_varied(_object(declaration["value"]), _object(variant)), embedded_messages())
+            for variant in _list(declaration.get("variants"))
+        ),
     )
+
+
+def _varied(value: JsonObject, variant: JsonObject) -> JsonObject:
+    """Return the declaration of a value as another vendor writes it."""
+    repeating = _list(variant["versionInFrontOf"])
+    structs: list[Json] = [
+        {**_object(s), "repeatsVersion": _object(s)["name"] in repeating}
+        for s in _list(value.get("commonStructs"))
+    ]
+    return {**value, **variant, "commonStructs": structs}
 
 
 def _message(declaration: JsonObject, embedded: dict[str, Message]) -> Message:
@@ -253,6 +281,7 @@ def _struct(
             _field(_object(f), path, structs, embedded) for f in _list(declaration["fields"])
         ),
         column_order=tuple(_text(c) for c in _list(declaration.get("columnOrder"))),
+        repeats_version=declaration.get("repeatsVersion") is True,
     )
 
 

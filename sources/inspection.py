@@ -32,6 +32,8 @@ READER_GROUPS = "spark-kafka-relation"
 """What the names begin with of the groups whose offsets Spark's reader asks for."""
 OFFSETS_TOPIC = "__consumer_offsets"
 _DAY_MS = 86_400_000
+# Of Redpanda the id is this and an UUID.
+_REDPANDA = "redpanda."
 # Some hundred records of a busy log.
 _SAMPLE_OFFSETS = 1_000
 _SAMPLE_BYTES = 262_144
@@ -269,6 +271,11 @@ class Inspector:
 
     def _send(self, request: object, node: int) -> Any:  # noqa: ANN401 - of any type of answer
         return self._connections.run(self._connections.send, request, node)
+
+
+def vendor_of(cluster_id: str | None) -> str | None:
+    """Name who made the brokers, by the id of their cluster; None if it is as Kafka's."""
+    return "Redpanda" if (cluster_id or "").startswith(_REDPANDA) else None
 
 
 def has_address(servers: str) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
+FIELD = Path(__file__).parent / "field"
 # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
 # more than the heap holds.
 FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}

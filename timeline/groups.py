@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from schemas import gold
 from schemas.columns import array_of_millis
-from schemas.placement import partition_for
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
 from timeline.model import CHECKPOINTS, IS_SETTLED, TABLES, GroupState, Record
@@ -19,6 +18,7 @@ from timeline.model import CHECKPOINTS, IS_SETTLED, TABLES, GroupState, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from schemas.placement import Placement
     from timeline.arrow import Events
     from timeline.model import Member, Row
 
@@ -86,14 +86,14 @@ def holes_of(
 
 
 def fold(
-    parts: Iterable[Events], holes: dict[int, Holes], partitions: int | None
+    parts: Iterable[Events], holes: dict[int, Holes], placement: Placement | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Fold the records of each group into the rows that they make known.
 
     Args:
         parts: events, those of a group one after the other.
         holes: what is missing, by partition of the records.
-        partitions: how many the topic has; None if that is not known.
+        placement: how groups are placed in the topic; None if that is not known.
 
     Yields:
         Rows of a table, with its name; its columns are in `OUTPUT`.
@@ -106,7 +106,7 @@ def fold(
             if group is None or group.group_id != group_id:
                 if group is not None:
                     group.finish(rows)
-                group = _Group(group_id, holes, partitions, events.checkpoint(start))
+                group = _Group(group_id, holes, placement, events.checkpoint(start))
             group.take(events, start, end, rows)
             if rows.count >= _BATCH_ROWS:
                 yield from rows.take()
@@ -165,12 +165,12 @@ class _Group:
         self,
         group_id: str,
         holes: dict[int, Holes],
-        partitions: int | None,
+        placement: Placement | None,
         checkpoint: tuple[str, int | None] | None,
     ) -> None:
         self.group_id = group_id
         self._holes = holes
-        self._partitions = partitions
+        self._placement = placement
         self._checkpoint = checkpoint
         self._fold: Fold | None = None
         self._offset = -1
@@ -184,9 +184,7 @@ class _Group:
             return  # the checkpoint
         fold = self._begin(partition)
         is_moved = fold.state.partition != partition
-        if is_moved and (
-            self._partitions is None or partition != partition_for(self.group_id, self._partitions)
-        ):
+        if is_moved and (self._placement is None or partition != self._placement.of(self.group_id)):
             return  # a record that is not where its group belongs is not its history
         self._offset = int(events.offsets[end - 1])
         time, kind = _time(events, start), events.kind(start)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from schemas.placement import Placement
+
 _COLUMNS = tagged_columns(groups.OUTPUT)
 _POSITION = ("record_partition", "record_offset")
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
@@ -29,7 +31,7 @@ def timeline(
     silver: Mapping[str, DataFrame],
     checkpoints: DataFrame | None,
     holes: Mapping[int, groups.Holes],
-    partitions: int | None = None,
+    placement: Placement | None = None,
 ) -> DataFrame:
     """Return what the records of some groups make known.
 
@@ -38,7 +40,7 @@ def timeline(
             their group belongs, as the column `placement.HOME` tells, come first.
         checkpoints: rows of group_checkpoints, of the groups that go on; None if none does.
         holes: what is missing, by partition of the records.
-        partitions: how many the topic has; None if that is not known.
+        placement: how groups are placed in the topic; None if that is not known.
 
     Returns:
         Rows of the tables of `groups.OUTPUT`, for `rows_of`. All open rows of the groups are among
@@ -51,13 +53,15 @@ def timeline(
     events = reduce(_union, parts).repartition("group_id")
     order = ("group_id", *placed(events.columns), *_POSITION)
     ordered = events.sortWithinPartitions(*order, F.col("more").desc())
-    return ordered.mapInArrow(partial(_timeline, dict(holes), partitions), ddl(_COLUMNS))
+    return ordered.mapInArrow(partial(_timeline, dict(holes), placement), ddl(_COLUMNS))
 
 
 def _timeline(
-    holes: dict[int, groups.Holes], partitions: int | None, batches: Iterable[pa.RecordBatch]
+    holes: dict[int, groups.Holes],
+    placement: Placement | None,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    return tagged(groups.fold(arrow.read(batches), holes, partitions), _COLUMNS)
+    return tagged(groups.fold(arrow.read(batches), holes, placement), _COLUMNS)
 
 
 def _events(name: str, rows: DataFrame) -> DataFrame:

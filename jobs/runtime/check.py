@@ -21,6 +21,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.text import Text
 
+from decoders.records import decode
+from decoders.transform import INPUT, is_of_type
 from detectors.sentences import count
 from jobs.launch import jars
 from jobs.runtime.check_cluster import ClusterCheck
@@ -41,13 +43,14 @@ from lakehouse import files
 from lakehouse.runs import formats
 from lakehouse.tables import Lakehouse
 from reporting.text import printable
+from schemas.messages import GROUP_METADATA, record_types
 from schemas.tables import FORMAT_VERSION, RECORDS
 from sources import parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from jobs.runtime.findings import Finding
     from jobs.runtime.options import Options
@@ -56,6 +59,8 @@ _STYLES = {OK: "green", WARN: "yellow", FAIL: "bold red"}
 # Of all tables, with room for small files before `maintain`: docs/performance.md.
 _TABLE_BYTES = 100
 _LEAST_FREE = 1_000_000_000
+# Records that are looked at to tell who wrote them.
+_SAMPLE = 1_000
 
 
 def check(chosen: Options, err: Console) -> int:
@@ -158,7 +163,9 @@ def _files(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
     held = by_topic.pop(chosen.topic, 0)
     if held:
         more = f", and {sum(by_topic.values()):,} of other topics" if by_topic else ""
-        yield ok("records", f"{path}: {count(held, 'record')} of {chosen.topic}{more}")
+        vendor = _vendor(records.where(F.col("topic") == chosen.topic))
+        by = f", written by {vendor}" if vendor else ""
+        yield ok("records", f"{path}: {count(held, 'record')} of {chosen.topic}{more}{by}")
     elif by_topic:
         yield missing(
             "records",
@@ -167,6 +174,16 @@ def _files(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
         )
     else:
         yield warn("records", f"{path} has no records")
+
+
+def _vendor(records: DataFrame) -> str | None:
+    """Name who wrote records, by the layout of some; None if it is Kafka's."""
+    some_groups = records.where(is_of_type([GROUP_METADATA]) & F.col("value").isNotNull())
+    batches = some_groups.limit(_SAMPLE).select(*INPUT).toArrow().to_batches()
+    found = (rows for batch in batches for rows in decode(batch).tables.get("group_metadata", ()))
+    notes = {note for rows in found for note in rows["decode_notes"].flatten().to_pylist()}
+    names = (m.layout for m in record_types()[GROUP_METADATA].variants)
+    return next((name for name in names if f"layout: {name}" in notes), None)
 
 
 def _lakehouse(chosen: Options, spark: SparkOnDemand, records: int | None) -> Iterator[Finding]:

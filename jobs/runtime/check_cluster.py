@@ -18,6 +18,7 @@ from sources.inspection import (
     Inspector,
     has_address,
     measured,
+    vendor_of,
 )
 from sources.log_offsets import (
     RefusedError,
@@ -118,7 +119,9 @@ class ClusterCheck:
     def _brokers(self, inspector: Inspector) -> Iterator[Finding]:
         found = inspector.brokers()
         versions = " and ".join(sorted(set(found.versions.values())))
-        whole = f"Kafka {versions} by their API versions, cluster id {found.cluster_id}"
+        vendor = vendor_of(found.cluster_id)
+        kind = "Kafka" if vendor is None else f"{vendor}, which answers as Kafka"
+        whole = f"{kind} {versions} by their API versions, cluster id {found.cluster_id}"
         if found.silent:
             yield missing(
                 "brokers",

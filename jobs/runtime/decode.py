@@ -24,6 +24,7 @@ from jobs.runtime.session import configured
 from lakehouse.runs import DONE, PLANNED, VERSIONS
 from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.errors import LakehouseError
+from schemas.messages import WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
@@ -40,6 +41,8 @@ STAGE = "decode"
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
+# Tables of records whose keys Redpanda has wrapped.
+_WRAPPED = tuple(dict.fromkeys(record_types()[number].table for number in WRAPPED_TYPES))
 _RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 
 
@@ -222,8 +225,9 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
     by_table = _by_table(in_type)
     written = _write_tables(lakehouse, stage, in_type, by_table, key)
     refused = set(in_type) - {i for ids in by_table.values() for i in ids}
+    strange = sum(in_type[i] for i in _strange(in_type))
     for table, ids in by_table.items():
-        if written[table] < sum(in_type[i] for i in ids):
+        if written[table] < sum(in_type[i] for i in ids) + strange:
             refused.update(ids)
     in_quarantine = _quarantine(lakehouse, stage, refused, list(by_table))
     decoded_records = sum(written.values())
@@ -272,6 +276,11 @@ def _counted(records: DataFrame) -> Counter[str]:
     return Counter({row["type"]: row["count"] for row in by_type.collect()})
 
 
+def _strange(in_type: Iterable[int | None]) -> list[int]:
+    """Return types that no record has: what a key begins with that stands behind its length."""
+    return [i for i in in_type if i is not None and i not in record_types()]
+
+
 def _by_table(in_type: dict[int | None, int]) -> dict[str, list[int]]:
     """Return the silver tables that records of some types go to, with those of their types."""
     found = {
@@ -289,9 +298,12 @@ def _write_tables(
 ) -> dict[str, int]:
     """Write the tables; give how many rows of the run each has."""
     batch, run = _batch(lakehouse, stage), stage.id
+    strange = _strange(in_type)
+    sought = {t: [*ids, *(strange if t in _WRAPPED else ())] for t, ids in by_table.items()}
+    sought |= {t: strange for t in _WRAPPED if strange and t not in by_table}
     # A pass over the records for each table that gets very many rows, and one for all others.
-    apart = [] if sum(in_type.values()) <= FEW_ROWS else [t for t in by_table if t in _FREQUENT]
-    rest = {table: ids for table, ids in by_table.items() if table not in apart}
+    apart = [] if sum(in_type.values()) <= FEW_ROWS else [t for t in sought if t in _FREQUENT]
+    rest = {table: ids for table, ids in sought.items() if table not in apart}
     counts: Counter[str] = Counter()
     rows_by_table: dict[str, DataFrame] = {}
 
@@ -299,7 +311,7 @@ def _write_tables(
         return rows.withColumn("decode_run", F.lit(run.number).cast("bigint"))
 
     def write_apart(table: str) -> None:
-        records = batch.where(is_of_type(by_table[table]))
+        records = batch.where(is_of_type(sought[table]))
         rows = decoded(records, table, spark_schema(decoded_columns(table)), key)
         lakehouse.append(decoded_table(table), numbered(rows), run)
 

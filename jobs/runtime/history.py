@@ -24,6 +24,7 @@ from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups,
 from offsets.progress import HOURS, LATEST, MOVES
 from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
+from schemas.placement import KAFKA, REDPANDA
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
@@ -45,6 +46,8 @@ STAGE = "history"
 FIRST_HOUR = "first_hour"
 """Details of a run in the ledger: the first hour with commits, in epoch milliseconds."""
 PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
+PLACED_BY = "placed_by"
+"""Details of a run: who has placed the groups in the topic, as `schemas.placement` has it."""
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
 BEGUN_SINCE = "begun_since"
@@ -255,7 +258,7 @@ def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
 def _update(run: Run, stage: StageRun) -> None:
     lakehouse = run.lakehouse
     changes = _changes(lakehouse, stage)
-    given = _given(lakehouse, stage, changes)
+    given = _given(lakehouse, stage, changes, run.options.placement)
     if not (stage.is_resumed and _of_run(lakehouse, stage, CHECKPOINTS)):
         changed = _write(lakehouse, stage, changes, given)
         run.add(groups_changed=changed, groups_replayed=len(given.replayed))
@@ -271,6 +274,7 @@ def _update(run: Run, stage: StageRun) -> None:
     stage.details |= {
         "positions": {str(partition): offset for partition, offset in changes.positions.items()},
         PARTITIONS: given.locations.counts,
+        PLACED_BY: given.locations.by,
         MISPLACED: given.locations.misplaced,
         HAS_MOVED: bool(given.locations.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
@@ -306,7 +310,9 @@ class _Given:
     locations: Locations
 
 
-def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
+def _given(
+    lakehouse: Lakehouse, stage: StageRun, changes: _Changes, placement: str | None
+) -> _Given:
     silver = {
         table: lakehouse.of_runs(decoded_table(table), stage.after, stage.to)
         for table in changes.tables
@@ -330,7 +336,9 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: _Changes) -> _Given:
         checkpoints, committed = (
             None if rows is None else _without(rows, names) for rows in (checkpoints, committed)
         )
-    locations = locate(silver, checkpoints, changes.counts, is_new)
+    likeliest = placement or ({} if stage.is_refresh else stage.former).get(PLACED_BY, KAFKA)
+    others = [each for each in (KAFKA, REDPANDA) if each != likeliest and placement is None]
+    locations = locate(silver, checkpoints, changes.counts, is_new, [likeliest, *others])
     return _Given(at_home(silver, locations), checkpoints, committed, replayed, locations)
 
 
@@ -365,7 +373,7 @@ def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
 def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Given) -> int:
     """Write the tables; give the number of groups with new rows."""
-    rows = timeline(given.silver, given.checkpoints, changes.holes, given.locations.partitions)
+    rows = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
     is_followed = stage.is_resumed and _is_followed(given.committed, changes.before)
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed, changes.holes)

@@ -1,6 +1,6 @@
 """Where the records of groups are, and where they belong.
 
-A group's records are in the partition that its id hashes to (GroupMetadataManager.partitionFor).
+A group's records are in the partition that its id hashes to (`schemas.placement`).
 When the topic grows, half of the groups or more get another partition, where the coordinator
 knows nothing of them: what is in the old one is an earlier life of the group, and what is written
 there afterwards, such as the expiry of its offsets, is no part of its history.
@@ -15,7 +15,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.tables import of_groups
-from schemas.placement import HOME, partition_for, partitions_of
+from schemas.placement import (
+    HOME,
+    KAFKA,
+    REDPANDA,
+    Placement,
+    explained,
+    inferred,
+    partitions_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,16 +60,18 @@ class Locations(NamedTuple):
             time in epoch milliseconds from which on they do not count; None if all do.
         misplaced: the same where no growth of the topic explains it, as `detectors.log.misplaced`
             takes them.
+        by: who has placed the groups, as `schemas.placement` has it.
     """
 
     counts: list[int]
     elsewhere: list[tuple[str, int, int | None]]
     misplaced: list[dict[str, Any]]
+    by: str = KAFKA
 
     @property
-    def partitions(self) -> int | None:
-        """How many partitions the topic has; None if that is not known."""
-        return self.counts[-1] if self.counts else None
+    def placement(self) -> Placement | None:
+        """How groups are placed in the topic now; None if that is not known."""
+        return Placement(self.counts[-1], self.by) if self.counts else None
 
 
 def locate(
@@ -69,6 +79,7 @@ def locate(
     checkpoints: DataFrame | None,
     counts: Sequence[int],
     is_new: str,
+    by: Sequence[str] = (KAFKA, REDPANDA),
 ) -> Locations:
     """Look where the records of some groups are.
 
@@ -77,6 +88,7 @@ def locate(
         checkpoints: rows of group_checkpoints before the run; None if there are none.
         counts: how many partitions the topic has had, as far as is known.
         is_new: the condition of rows that no run has looked at before.
+        by: who may have placed the groups, the likeliest first.
     """
     at = F.unix_millis("record_timestamp")
     every = (
@@ -89,29 +101,42 @@ def locate(
         .agg(F.count_if("is_new"), F.min(at), F.max(F.when(F.col("is_new"), at)))
     )
     found = [Found(*row) for row in counted.collect()]
+    located = [(row.group, row.partition) for row in found]
     known: dict[str, int] = {}
+
+    def all_located() -> list[tuple[str, int]]:
+        rows = [] if checkpoints is None else checkpoints.select(*_KEY).collect()
+        return [*located, *((row.group_id, row.record_partition) for row in rows)]
+
     if not counts or any(row.partition >= counts[-1] for row in found):
         # Files do not say it; the groups do, since nearly all of them are where they belong.
-        known = (
-            {}
-            if checkpoints is None
-            else {row[0]: row[1] for row in checkpoints.select(*_KEY).collect()}
-        )
-        inferred = partitions_of([*known.items(), *((row.group, row.partition) for row in found)])
-        if inferred is None:
-            return Locations([], [], [])
-        counts = [*counts, inferred]
-    astray = {row.group for row in found if row.partition != partition_for(row.group, counts[-1])}
+        placement = inferred(all_located(), by)
+        if placement is None:
+            return Locations([], [], [], by[0])
+        counts = [*counts, placement.partitions]
+    else:
+        placement = _likeliest(located, counts[-1], by)
+        if placement.by != by[0]:  # a few groups may be where they are by chance
+            placement = _likeliest(all_located(), counts[-1], by)
+    astray = {group for group, partition in located if partition != placement.of(group)}
     if not astray:
-        return Locations(list(counts), [], [])
+        return Locations(list(counts), [], [], placement.by)
     if checkpoints is not None:
         of_them = checkpoints.where(of_groups(sorted(astray))).select(*_KEY).collect()
         known = {row.group_id: row.record_partition for row in of_them}
-    return sorted_out(found, known, counts)
+    return sorted_out(found, known, counts, placement.by)
+
+
+def _likeliest(located: Sequence[tuple[str, int]], partitions: int, by: Sequence[str]) -> Placement:
+    """Return the placement that explains most groups; of several the first."""
+    first, *others = (Placement(partitions, each) for each in by)
+    if not others or explained(located, first) == len(located):
+        return first
+    return max((first, *others), key=lambda each: explained(located, each))
 
 
 def sorted_out(
-    found: Sequence[Found], known: Mapping[str, int], counts: Sequence[int]
+    found: Sequence[Found], known: Mapping[str, int], counts: Sequence[int], by: str = KAFKA
 ) -> Locations:
     """Return which records are not where their group belongs, and whether the topic grew.
 
@@ -119,12 +144,14 @@ def sorted_out(
         found: where records are.
         known: the partition that a group's history has come to before.
         counts: how many partitions the topic has had; the last is that of now.
+        by: who has placed the groups.
     """
-    homes = {row.group: partition_for(row.group, counts[-1]) for row in found}
+    now = Placement(counts[-1], by)
+    homes = {row.group: now.of(row.group) for row in found}
     strays = [row for row in found if row.partition != homes[row.group]]
     since = {row.group: row.first for row in found if row.partition == homes[row.group]}
     since |= {group: 0 for group, partition in known.items() if partition == homes.get(group)}
-    counts = _with_former(strays, counts)
+    counts = _with_former(strays, counts, by)
     elsewhere = [(row.group, row.partition, since.get(row.group)) for row in strays]
     misplaced = [
         {
@@ -138,26 +165,26 @@ def sorted_out(
         for row in strays
         if row.records
         and row.last is not None
-        and not _is_explained(row, counts)
+        and not _is_explained(row, counts, by)
         and row.last >= (since.get(row.group) or 0)
     ]
-    return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED])
+    return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED], by)
 
 
-def _with_former(strays: Sequence[Found], counts: Sequence[int]) -> Sequence[int]:
+def _with_former(strays: Sequence[Found], counts: Sequence[int], by: str) -> Sequence[int]:
     """Add the number of partitions before the topic grew, if many groups show it."""
-    rest = [(r.group, r.partition) for r in strays if not _is_explained(r, counts)]
+    rest = [(r.group, r.partition) for r in strays if not _is_explained(r, counts, by)]
     if len(rest) < _FEW:
         return counts
-    former = partitions_of(rest)
+    former = partitions_of(rest, by)
     if former is None or former >= counts[-1]:
         return counts
-    fits = all(partition_for(group, former) == partition for group, partition in rest)
+    fits = explained(rest, Placement(former, by)) == len(rest)
     return [former, *counts] if fits else counts
 
 
-def _is_explained(row: Found, counts: Sequence[int]) -> bool:
-    return any(partition_for(row.group, n) == row.partition for n in counts)
+def _is_explained(row: Found, counts: Sequence[int], by: str) -> bool:
+    return any(Placement(n, by).of(row.group) == row.partition for n in counts)
 
 
 def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, DataFrame]:

@@ -187,6 +187,15 @@ class Clients(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Groups(Part):
+    """Where groups are in the topic."""
+
+    placement: Literal["kafka", "redpanda"] | None = None
+    """Whose brokers chose the partition of each group (default: whoever explains where most groups
+    are)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Anomalies(Part):
     """What counts as an anomaly, and who hears of it."""
 
@@ -491,6 +500,7 @@ class Options(
     Expectations,
     Output,
     Anomalies,
+    Groups,
     Clients,
     Source,
     Common,
@@ -551,7 +561,7 @@ class Decode(Clients, Common):
 
 
 @dataclass(frozen=True, kw_only=True)
-class History(Common):
+class History(Groups, Common):
     """Rebuild the history of each group: silver into gold.
 
     ```console
@@ -693,7 +703,7 @@ class Check(Source, Common):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline(Steps, Metrics, Expectations, Output, Anomalies, Clients, Source, Common):
+class Pipeline(Steps, Metrics, Expectations, Output, Anomalies, Groups, Clients, Source, Common):
     """All of ingest, decode, history, lag, anomalies, validate, report: to be scheduled.
 
     ```console

@@ -12,10 +12,11 @@ from rich.markup import escape
 
 from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
-from jobs.runtime.history import BEGUN_SINCE, FIRST_HOUR, PARTITIONS
+from jobs.runtime.history import BEGUN_SINCE, FIRST_HOUR, PARTITIONS, PLACED_BY
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
+from schemas.placement import KAFKA
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
@@ -180,7 +181,9 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     }
     if done["decode"]:
         history = lakehouse.runs.last("history")
-        counts = [] if history is None else history.details.get(PARTITIONS, [])
+        details = {} if history is None else history.details
+        is_kafka = details.get(PLACED_BY, KAFKA) == KAFKA  # SQL knows no other vendor's hash
+        counts = details.get(PARTITIONS, []) if is_kafka else []
         # The topic may have grown; what was written before is where it belonged then.
         values["homes"] = ", ".join(f"hash % {count}" for count in counts)
     is_new, counted = values["decode_runs"], tables & decoded.keys()

@@ -157,7 +157,7 @@ def test_bytes_behind_key_and_value_change_nothing(data: DataObject) -> None:
 @given(data=st.data())
 @FEW
 def test_a_message_cut_anywhere_is_refused(data: DataObject) -> None:
-    case = data.draw(st.sampled_from([c for c in layouts() if not c[0].former_values]))
+    case = data.draw(st.sampled_from([c for c in layouts() if len(c[0].value_layouts) == 1]))
     (key, value), _ = draw_record(data, case)
     pairs: list[Pair] = [(key, value[:length]) for length in range(len(value))]
     rows = assert_agrees_with_row_decoder(record_batch(pairs))

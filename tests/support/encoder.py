@@ -53,7 +53,7 @@ def encode_value(
         record_type: the number that the record's key starts with.
         version: a version that the record type declares.
         values: what to write, by Kafka's names of the fields.
-        layout: a former layout by its name, instead of today's.
+        layout: another layout by its name, instead of today's.
 
     Raises:
         ValueError: a value does not fit its field, which the message names.
@@ -61,7 +61,7 @@ def encode_value(
     declared = record_types()[record_type]
     layouts = [m for m in declared.value_layouts if m.layout == layout]
     if not layouts:
-        names = [m.layout for m in declared.former_values]
+        names = [m.layout for m in declared.value_layouts[1:]]
         raise ValueError(f"{declared.name} has no layout {layout!r}, only {names}")
     return _integer(version, "int16", "version") + encode_message(layouts[0], version, values)
 
@@ -103,7 +103,7 @@ class _Writer:
         surplus = values.keys() - {f.name for f in struct.fields} - {UNKNOWN_TAGS}
         if surplus:
             raise ValueError(f"{path} has no field {', '.join(sorted(surplus))}")
-        out = bytearray()
+        out = bytearray(_integer(self._version, "int16", path) if struct.repeats_version else b"")
         tagged: dict[int, bytes] = {}
         for field in struct.fields:
             value = values.get(field.name)

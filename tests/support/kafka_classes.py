@@ -158,7 +158,10 @@ def types_of_kafka() -> dict[int, RecordType]:
     """Declare record types as the release of the broker does."""
     return {
         number: replace(
-            declared, value=without(declared.value, NEWER_TAGS.get(number, ())), former_values=()
+            declared,
+            value=without(declared.value, NEWER_TAGS.get(number, ())),
+            former_values=(),
+            variants=(),
         )
         for number, declared in record_types().items()
         if number not in UNKNOWN_TO_KAFKA

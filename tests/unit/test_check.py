@@ -181,6 +181,11 @@ class TestTheCluster:
         assert found["brokers"].text == (
             "2 reachable, Kafka 3.9 and 4.3 by their API versions, cluster id id"
         )
+        redpanda = asked(brokers=Brokers("redpanda.560e2403", {"b1:9092": "3.3"}, [], []))
+        assert redpanda["brokers"].text == (
+            "1 reachable, Redpanda, which answers as Kafka 3.3 by their API versions, cluster id"
+            " redpanda.560e2403"
+        )
         assert found["log"].text == ("about 500 records in 75.0 kB; 241 came in the last 24 hours")
         assert list(found)[-1] == "schedule"
 

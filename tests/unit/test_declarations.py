@@ -116,6 +116,11 @@ def test_former_layouts_are_those_that_brokers_wrote() -> None:
     }
 
 
+def test_variants_are_those_of_other_vendors() -> None:
+    variants = {n: [m.layout for m in t.variants] for n, t in record_types().items()}
+    assert {n: names for n, names in variants.items() if names} == {2: ["Redpanda"]}
+
+
 @pytest.mark.parametrize("record_type", record_types().values(), ids=lambda t: t.name)
 def test_a_former_layout_has_the_versions_of_todays(record_type: RecordType) -> None:
     value = record_type.value

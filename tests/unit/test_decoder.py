@@ -1145,3 +1145,79 @@ def test_one_bad_record_changes_nothing_for_its_neighbours() -> None:
     bad = (good[0][0], b"\0\3\0")
     rows = decode_all(Records([good[0], bad, *good[1:], bad]).batch())
     assert [row for row in rows if isinstance(row, DecodedRow)] == expected
+
+
+# -- other vendors ----------------------------------------------------------------------------
+
+
+def by_redpanda(*members: dict[str, object], **changes: object) -> Pair:
+    values = {"protocolType": "consumer", "generation": 1, "protocol": "range", "leader": "a"}
+    values |= {"currentStateTimestamp": 0, "members": list(members), **changes}
+    key = encode_key(2, {"group": "billing"})
+    return key, encode_value(2, 3, values, layout="Redpanda")
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_version_in_front_of_each_member_is_redpandas(count: int) -> None:
+    members = [member(memberId=f"m-{n}", groupInstanceId=f"i-{n}") for n in range(count)]
+    row = decode_one(by_redpanda(*members))
+    assert row["decode_notes"] == ["layout: Redpanda"]
+    assert [m["member_id"] for m in row["members"]] == [f"m-{n}" for n in range(count)]
+    assert {m["session_timeout_ms"] for m in row["members"]} == {45_000}
+    assert "version" not in row["members"][0]
+
+
+def test_without_members_redpandas_layout_is_kafkas() -> None:
+    assert decode_one(by_redpanda())["decode_notes"] is None
+
+
+def test_a_value_of_kafka_is_never_tried_as_redpandas() -> None:
+    _, value = group_metadata(member())
+    assert decode_one((encode_key(2, {"group": "g"}), value))["decode_notes"] is None
+    row = decode_one((encode_key(2, {"group": "g"}), value + b"more"))
+    assert row["decode_notes"] == ["trailing_bytes: 4 after GroupMetadataValue"]
+
+
+@pytest.mark.parametrize("change", [lambda v: v + b"\0", lambda v: v[:-1]])
+def test_redpandas_layout_has_to_fit_to_the_last_byte(change: Any) -> None:  # noqa: ANN401
+    key, value = by_redpanda(member())
+    assert reject_one((key, change(value))).error.startswith("value.members[].groupInstanceId at")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 4])
+def test_the_number_in_front_of_a_member_has_to_be_the_values_version(version: int) -> None:
+    key, value = by_redpanda(member())
+    assert value is not None
+    at_member = value.index(INT16(3) + INT16(15))
+    changed = value[:at_member] + INT16(version) + value[at_member + 2 :]
+    assert reject_one((key, changed)).error.startswith("value.members[]")
+
+
+def wrapped(key: bytes) -> bytes:
+    return struct.pack("<i", len(key)) + key
+
+
+@pytest.mark.parametrize("topic", ["orders", "o" * 237])
+def test_a_tombstone_whose_key_stands_behind_its_length_is_redpandas(topic: str) -> None:
+    key, _ = offset_commit(key={"topic": topic})
+    row = decode_one((wrapped(key), None))
+    assert (row["group_id"], row["topic"], row["topic_partition"]) == ("billing", topic, 5)
+    assert (row["key_version"], row["is_tombstone"]) == (1, True)
+    assert row["decode_notes"] == ["layout: Redpanda, the key behind its length"]
+    group = decode_one((wrapped(encode_key(2, {"group": "billing"})), None))
+    assert (group["group_id"], group["is_tombstone"]) == ("billing", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (wrapped(offset_commit()[0]), offset_commit()[1]),
+        (wrapped(offset_commit()[0]) + b"\0", None),
+        (wrapped(encode_key(3, {"GroupId": "billing"})), None),
+        (wrapped(b"\0"), None),
+        (wrapped(b""), None),
+    ],
+    ids=["with a value", "of another length", "of a newer type", "without a type", "empty"],
+)
+def test_what_only_looks_wrapped_is_not_decoded(key: bytes, value: bytes | None) -> None:
+    reject_one((key, value))

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from jobs.runtime.homes import Found, sorted_out
-from schemas.placement import partition_for, partitions_of
+from schemas.placement import (
+    KAFKA,
+    REDPANDA,
+    Placement,
+    inferred,
+    partition_for,
+    partitions_of,
+    xxhash64,
+)
 
 GROUPS = [f"group-{n}" for n in range(40)]
 MOVED = [g for g in GROUPS if partition_for(g, 25) != partition_for(g, 50)]
@@ -25,7 +33,7 @@ def test_groups_tell_how_many_partitions_there_are() -> None:
 
 def test_a_record_in_a_wrong_partition_is_reported() -> None:
     wrong = found("astray", (partition_for("astray", 12) + 1) % 12)
-    assert sorted_out(at_home(12), {}, [12]) == ([12], [], [])
+    assert sorted_out(at_home(12), {}, [12]) == ([12], [], [], KAFKA)
     locations = sorted_out([*at_home(12), wrong], {}, [12])
     assert locations.elsewhere == [("astray", wrong.partition, None)]
     (row,) = locations.misplaced
@@ -46,4 +54,49 @@ def test_a_topic_that_grew_has_no_misplaced_records(counts: list[int]) -> None:
     locations = sorted_out([*at_home(50), *old], {}, counts)
     assert locations.counts == [25, 50]
     assert {group for group, _, _ in locations.elsewhere} == set(MOVED)
+    assert not locations.misplaced
+
+
+BOTH = (KAFKA, REDPANDA)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("", 0xEF46DB3751D8E999),
+        ("a", 0xD24EC4F1A98C6E5B),
+        ("abc", 0x44BC2CF5AD770999),
+        ("Nobody inspects the spammish repetition", 0xFBCEA83C8A378BF1),
+    ],
+)
+def test_xxhash64_is_that_of_its_specification(text: str, number: int) -> None:
+    assert xxhash64(text.encode()) == number
+
+
+@pytest.mark.parametrize("by", BOTH)
+@pytest.mark.parametrize("partitions", [3, 16, 50])
+def test_groups_tell_who_has_placed_them(by: str, partitions: int) -> None:
+    placement = Placement(partitions, by)
+    assert inferred([(g, placement.of(g)) for g in GROUPS], BOTH) == placement
+
+
+def test_groups_that_nobody_has_placed_tell_nothing() -> None:
+    assert inferred([(g, n * n % 11) for n, g in enumerate(GROUPS)], BOTH) is None
+
+
+def test_a_group_of_redpanda_that_is_astray_is_reported() -> None:
+    now = Placement(16, REDPANDA)
+    rows = [found(g, now.of(g)) for g in GROUPS]
+    assert sorted_out(rows, {}, [16], REDPANDA) == ([16], [], [], REDPANDA)
+    wrong = found("astray", (now.of("astray") + 1) % 16)
+    (row,) = sorted_out([*rows, wrong], {}, [16], REDPANDA).misplaced
+    assert (row["expected_partition"], row["partitions"]) == (now.of("astray"), 16)
+
+
+def test_a_topic_of_redpanda_that_grew_has_no_misplaced_records() -> None:
+    old, now = Placement(16, REDPANDA), Placement(24, REDPANDA)
+    moved = [g for g in GROUPS if old.of(g) != now.of(g)]
+    rows = [found(g, now.of(g)) for g in GROUPS] + [found(g, old.of(g)) for g in moved]
+    locations = sorted_out(rows, {}, [16, 24], REDPANDA)
+    assert {group for group, _, _ in locations.elsewhere} == {*moved} != set()
     assert not locations.misplaced

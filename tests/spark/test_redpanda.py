@@ -1,0 +1,39 @@
+"""A topic of Redpanda's, which is Kafka's but for its members, some keys, and where groups are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import FIELD
+from tests.support.jobs import query, succeed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = FIELD / "redpanda.parquet"
+
+
+@pytest.mark.usefixtures("spark")
+def test_groups_of_redpanda_are_like_any_others(tmp_path: Path) -> None:
+    """Two runs: the second one has a group of its own and the wrapped tombstone."""
+    records = pq.read_table(FILE)
+    is_first = pa.compute.less(records["offset"], 150)
+    root = f"{tmp_path}/lakehouse"
+    for number, some in enumerate((records.filter(is_first), records)):
+        path = f"{tmp_path}/{number}.parquet"
+        pq.write_table(some, path)
+        summary = succeed("pipeline", "--records", path, "--lakehouse", root, "--strict")
+        assert (summary["quarantined"], summary["expectations_failed"]) == (0, 0)
+    states = query(root, "SELECT group_id, state FROM gold.group_states WHERE ended_at IS NULL")
+    stable = {row["group_id"] for row in states if row["state"] == "Stable"}
+    assert stable == {f"f01-app-{n}" for n in range(6)}
+    owners = query(root, "SELECT DISTINCT group_id FROM gold.partition_owners")
+    assert {row["group_id"] for row in owners} == {*stable, "f01-wrapped"}
+    deleted = "SELECT group_id, topic FROM gold.committed_offsets WHERE group_id = 'f01-wrapped'"
+    assert not query(root, deleted)
+    kinds = {row["kind"] for row in query(root, "SELECT kind FROM gold.anomalies")}
+    assert not kinds & {"misplaced_record", "undecodable_records"}
