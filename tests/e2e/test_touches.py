@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import touches
 from tests.conftest import RECORDINGS
+from tests.support.jobs import succeed
 from tests.support.kills import Job
 from tests.support.parts import parts_of
 
@@ -50,12 +51,13 @@ def pipeline(records: Path, lakehouse: Path, events: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("spark")
 def test_a_run_asks_for_what_others_made_and_commits_once_a_table(tmp_path: Path) -> None:
     first, second = parts_of(RECORDINGS / "4.3.1-modern.parquet", tmp_path / "parts", 2)
     lakehouse = tmp_path / "lakehouse"
-    pipeline(first, lakehouse, tmp_path / "events-1")
+    succeed("pipeline", "--records", first, "--lakehouse", lakehouse)
     before = touches.commits(lakehouse)
-    log = pipeline(second, lakehouse, tmp_path / "events-2")
+    log = pipeline(second, lakehouse, tmp_path / "events")
     scans, commits = touches.scans(log), touches.commits(lakehouse) - before
     assert not scans - Counter(SCANS)
     assert commits.pop("bronze.runs") <= LEDGER
