@@ -539,6 +539,31 @@ def test_a_deleted_topic_that_comes_back_is_an_orphan_until_then() -> None:
     ]
 
 
+def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_left() -> None:
+    def told(*others: tuple[str, Row], **given: object) -> list[tuple[str, list[str]]]:
+        story = started("a").then(60, "member_left", left=["a"])
+        story.then(8 * 86_400, "group_created", **{"joined": ["b"], "generation": 1, **given})
+        found = [r for r in story.found(*others) if r["kind"] == "offsets_expired"]
+        return [(r["severity"], json.loads(r["evidence"])["began_again"]) for r in found]
+
+    lost = ["gone/0", "gone/1", "kept/0"]
+    assert told(*GONE) == [("warning", lost)]
+    assert told(*GONE, *DELETED) == [("warning", ["kept/0"])]  # those did not go with the group
+    assert not told()
+    assert not told(*GONE, generation=3)
+    assert not told(*GONE, group_type="consumer")  # an Empty group that was converted
+    assert not told(*GONE, joined=[], member_count=0)
+    # The coordinator's record of the empty new group comes first.
+    story = started("a").then(60, "member_left", left=["a"])
+    story.then(8 * 86_400, "group_created", generation=0)
+    story.then(3, "new_member", joined=["b"], generation=1)
+    (row,) = (r for r in story.found(*GONE) if r["kind"] == "offsets_expired")
+    assert row["summary"] == (
+        "3 offsets of g expired or were deleted, and the group came back (00:01:03 UTC): gone/0,"
+        " gone/1, kept/0."
+    )
+
+
 def test_offsets_that_go_in_another_way_are_no_deleted_topic() -> None:
     def found(*moves: tuple[str, Row], topics: tuple[str, ...] = ("gone", "kept")) -> list[object]:
         story = started("a")
