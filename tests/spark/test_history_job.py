@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import re
 import shutil
@@ -25,6 +26,7 @@ from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
+    ANOMALY_CHECKPOINTS,
     COMMITTED_OFFSETS,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
@@ -193,6 +195,24 @@ def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_p
     for name in (ANOMALIES.name, GROUP_STATES.name):
         now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
         assert now.exceptAll(table(spark, root, name, "one").drop("anomalies_run")).isEmpty()
+
+
+def test_no_sample_of_the_lag_is_lost_between_two_runs(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    shutil.copytree(root, tmp_path / "lakehouse")
+    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
+    sample = {"group_id": "healthy-ctl", "topic": "t", "topic_partition": 0, "status": "OK"}
+    for number, lag in enumerate((7, 8, 9, 10)):
+        at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
+        row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
+        lakehouse.append(LAG, [row], RunId("lag", number))
+        noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
+        if number in (0, 3):
+            succeed("anomalies", "--lakehouse", lakehouse.root, "--cluster", "one")
+    kept = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id = 'healthy-ctl'").first()
+    assert kept is not None
+    assert [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]] == [7, 8, 9, 10]
 
 
 def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
