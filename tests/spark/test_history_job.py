@@ -473,6 +473,24 @@ def test_a_heartbeat_is_answered_by_state_membership_and_generation(
     }
 
 
+def test_while_attempts_to_rebalance_are_given_up_the_answer_is_not_known(
+    spark: SparkSession, root: str
+) -> None:
+    rows = table(spark, root, GROUP_GENERATIONS.name, "one").where("group_id = 'orders-storm'")
+    aborted = rows.where("aborted_generations > 0 AND join_ms > 10").orderBy("generation").first()
+    assert aborted is not None
+    before, times = aborted.previous_generation, aborted.aborted_generations
+    micros = round(aborted.join_started_at.timestamp() * 1_000_000) + 1_000
+    text = " UNION ALL ".join(
+        f"SELECT DISTINCT {number} AS sent, answer FROM heartbeat_answers_at("
+        f"timestamp_micros({micros}), {number}) WHERE cluster = 'one' AND group_id = 'orders-storm'"
+        for number in (before - 1, before, before + times, before + times + 1)
+    )
+    answers = {row["sent"] - before: row["answer"] for row in query(root, text)}
+    illegal = "ILLEGAL_GENERATION"
+    assert answers == {-1: illegal, 0: None, times: None, times + 1: illegal}
+
+
 def test_members_of_a_group_that_was_made_anew_are_not_mixed(
     spark: SparkSession, lakehouse_path: str
 ) -> None:
