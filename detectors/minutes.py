@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 _REMEMBERED_PAUSES = 20
+# A topic that flows on brings so many of the largest steps in as many intervals.
+_FLOWS = (0.3, 1.5)
 REMEMBERED_SAMPLES = 20
 """Samples of the lag that a later run may still need."""
 
@@ -75,6 +77,20 @@ def take_lag(memory: Row, sample: Row) -> None:
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
+
+
+def take_leap(memory: Row, move: Row, usual_ms: float | None) -> None:
+    """Take a commit that went on by far: `usual_ms` is how long its partition usually takes.
+
+    If it goes on by as much as comes in that time, records came all the while, and waited.
+    """
+    if not usual_ms or not move["is_complete"] or not move["largest_step_before"]:
+        return
+    intervals = (move["at"] - move["previous_at"]) / usual_ms
+    if _FLOWS[0] <= move["step"] / (move["largest_step_before"] * intervals) <= _FLOWS[1]:
+        leaps: list[list[int]] = memory.setdefault("leaps", [])
+        leaps.append([move["previous_at"], move["at"], move["step"]])
+        del leaps[:-_REMEMBERED_PAUSES]
 
 
 def take_end(track: Track, memberships: Memberships, now: int) -> None:
@@ -149,8 +165,18 @@ def _commit_stall(
     samples = [s for s in memory.get("samples", []) if last["last_at"] < s[0] <= end]
     lags = [lag for _, lag in samples]
     label = _label(
-        samples, until, round(limit["pause_ms"]), max(group.partitions or 0, last["partitions"])
+        samples,
+        until,
+        round(limit["pause_ms"]),
+        max(group.partitions or 0, last["partitions"]),
     )
+    leaps = [
+        step
+        for since, at, step in memory.get("leaps", [])
+        if since <= last["last_at"] < until <= at
+    ]
+    if not samples and leaps:
+        label, lags = "records_wait", [sum(leaps)]
     hit = Hit(
         "commit_stall",
         WARNING if label == "records_wait" else INFO,

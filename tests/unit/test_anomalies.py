@@ -743,6 +743,31 @@ def test_a_stall_matters_if_records_wait() -> None:
     assert partitions(1, 2) == partitions(6, 7) == ("warning", "records_wait")
 
 
+def test_records_waited_that_came_all_through_a_stall() -> None:
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+    following = [minute(40, 20), minute(41, 21)]
+
+    def judged(step: int, lag: int | None = None, **given: object) -> tuple[str, str | None]:
+        """Return how a stall is told that a commit ends which goes on by so many records."""
+        rhythm: Row = {"previous_at": 4 * MINUTE_MS, "rhythm_since": 0, "largest_step_before": 100}
+        leap = {"step": step, "committed_offset": 10 + step, "record_offset": 20}
+        found = started().found(
+            *([] if lag is None else [(LAG, {"at": 20 * MINUTE_MS, "lag": lag})]),
+            *commits,
+            move("leap", 40 * MINUTE_MS, **{**rhythm, **leap, **given}),
+            *following,
+        )
+        row = next(r for r in found if r["kind"] == "commit_stall")
+        return row["severity"], row["label"]
+
+    assert judged(3_000) == ("warning", "records_wait")  # 36 minutes of 100 a minute
+    assert judged(200_000) == ("info", None)  # a burst
+    assert judged(500) == ("info", None)
+    assert judged(3_000, is_complete=False) == ("info", None)
+    assert judged(3_000, rhythm_since=None) == ("info", None)
+    assert judged(3_000, lag=0) == ("info", "nothing_to_read")
+
+
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
     first, later = (started().found(*commits, lasts=hours * 3600) for hours in (1, 2))
