@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 _REMEMBERED_PAUSES = 20
-_REMEMBERED_SAMPLES = 20
 _REMEMBERED_ABSENCES = 5
 # A group that has committed in fewer minutes before has no rhythm.
 _LEAST_PAUSES = 5
+# A topic that flows on brings so many of the largest steps in as many intervals.
+_FLOWS = (0.3, 1.5)
+# Samples of the lag that a later run may still need.
+_REMEMBERED_SAMPLES = 20
 
 MINUTE_COLUMNS = (
     *("minute", "commits", "partitions", "keys", "first_at", "last_at"),
@@ -101,6 +104,23 @@ def kept(memory: Row) -> Row:
     return lasting
 
 
+def take_leap(memory: Row, move: Row, usual_ms: float | None) -> None:
+    """Take a move, if it is on by far: `usual_ms` is how long its partition usually takes.
+
+    If it goes on by as much as comes in that time, records came all the while, and waited.
+    """
+    if move["move"] != "leap" or not usual_ms or not move["largest_step_before"]:
+        return
+    intervals = (move["at"] - move["previous_at"]) / usual_ms
+    if (
+        move["is_complete"]
+        and _FLOWS[0] <= move["step"] / (move["largest_step_before"] * intervals) <= _FLOWS[1]
+    ):
+        leaps: list[list[int]] = memory.setdefault("leaps", [])
+        leaps.append([move["previous_at"], move["at"], move["step"]])
+        del leaps[:-_REMEMBERED_PAUSES]
+
+
 def take_end(track: Track, memberships: Memberships, now: int) -> None:
     """Look at the last minute, and at what follows it up to the time of the log."""
     take_next(track, memberships, now)
@@ -176,10 +196,20 @@ def _commit_stall(
     shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] <= until]
     lags = [lag for _, lag in samples]
     label = _label(
-        samples, until, round(limit["pause_ms"]), max(group.partitions or 0, last["partitions"])
+        samples,
+        until,
+        round(limit["pause_ms"]),
+        max(group.partitions or 0, last["partitions"]),
     )
+    leaps = [
+        step
+        for since, at, step in memory.get("leaps", [])
+        if since <= last["last_at"] < until <= at
+    ]
     if shown and not any(lags):
         label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
+    elif not samples and leaps:
+        label, lags = "records_wait", [sum(leaps)]
     hit = Hit(
         "commit_stall",
         WARNING if label == "records_wait" else INFO,

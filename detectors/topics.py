@@ -117,7 +117,8 @@ class _Follower:
     offset is gone (`gone`), the tombstones of those that went last, whether members ever subscribed
     to it (`was_subscribed`), and the first and last lag since nobody does (`lag`); `missing`, the
     topics that were deleted; `assigned` and `subscribed`, the topics of the generation before;
-    `partitions` of the log, in the order in which the group's records were in them; `is_partial`,
+    `number` and `type`, its own; `lost`, what a group that was made anew had offsets of, until it
+    has members; `partitions` of the log, in the order of the group's records; `is_partial`,
     whether generations before the first one are not known; `samples` of the lag that belong to the
     newest generation. While a generation is taken, `_orphans` are the topics that are it by then.
     """
@@ -191,6 +192,7 @@ class _Follower:
     ) -> list[Row]:
         """Take a generation and the events while it is in force; return those behind it."""
         start, members = generation.get("stable_at"), generation.get("member_count")
+        self._made_anew(generation)
         if members and (start is None or end is None):
             return self.pass_by(events, following)  # not known yet: what is open stays open
         self._orphans = self._begin(generation, int(start or 0)) if members else {}
@@ -212,6 +214,37 @@ class _Follower:
             [] if unassigned is None else [t for t in subscribed if t not in unassigned]
         )
         return rest
+
+    def _made_anew(self, generation: Row) -> None:
+        """Find a group that lost its offsets, and came back, though no record tells of either.
+
+        Only a group that was gone counts its generations from the start, and it is gone only when
+        its last offset is; one that is Empty goes over to another protocol with its offsets
+        (GroupMetadataManager.maybeDeleteEmptyClassicGroup). The tombstones may have been cleaned
+        before they could be read.
+        """
+        memory, number, kind = self._memory, generation.get("generation"), generation["group_type"]
+        before, was = memory.get("number", 0), memory.get("type")
+        memory["number"], memory["type"] = number or 0, kind
+        if was == kind and number is not None and number < before:
+            lost: list[str] = memory.setdefault("lost", [])
+            for topic, known in self._topics.items():
+                lost += [f"{topic}/{partition}" for partition in known["held"]]
+                known["held"].clear()
+        at = generation.get("record_timestamp")
+        if not generation.get("member_count") or not (lost := memory.pop("lost", [])) or at is None:
+            return
+        self._findings.add(
+            Hit(
+                "offsets_expired",
+                WARNING,
+                *(at, at, Position.of(generation), 0),
+                label="still_needed",
+                sums={"partitions": len(lost)},
+                maxima={"perhaps_deleted": 1},
+                lists={"began_again": lost},
+            )
+        )
 
     def _begin(self, generation: Row, start: int) -> dict[str, _Orphan]:
         """Return the topics that are orphans from the start of a generation on."""

@@ -143,7 +143,8 @@ GROUP_GENERATIONS = (
     Column(
         "members_replaced",
         ArrayOf(StructOf((*_IN_GENERATION, _REPLACED))),
-        "Members that replaced others: the same instance id, or client id and host.",
+        "Members that replaced others: the same instance id, or client id and host; of many that"
+        " came back without a rebalance, the last 1,000.",
     ),
     column(
         "cause",

@@ -421,7 +421,7 @@ def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> 
     changes = compare(state.members, members)
     row = state.generation
     if row is not None:
-        row["members_replaced"] += generations.replacements(changes)
+        generations.add_replaced(row, generations.replacements(changes))
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COMPLETE = "complete"
 UNKNOWN = "unknown"
+# A row that is open is written anew by each run.
+_REPLACED = 1_000
 # What a column of 32 bits holds; whoever forges a record may begin with any number.
 _MOST = 2**31 - 1
 
@@ -106,6 +108,11 @@ def _longest(timeouts: Iterable[int | None]) -> int | None:
 def replacements(changes: Changes) -> list[Row]:
     """Return the members that replaced others, as generations list them."""
     return [{**brief(new), "replaced_member_id": old.member_id} for old, new in changes.replaced]
+
+
+def add_replaced(row: Row, replaced: list[Row]) -> None:
+    """Put down members that came back since; of months without a rebalance, the last ones."""
+    row["members_replaced"] = [*row["members_replaced"], *replaced][-_REPLACED:]
 
 
 class Moves:

@@ -737,8 +737,9 @@ def _amend(state: GroupState, row: Row, changes: Changes) -> None:
         return
     named: Row = {}
     generations.fill_members(named, changes, {})
-    for column in ("members_joined", "members_left", "members_replaced"):
+    for column in ("members_joined", "members_left"):
         row[column] += named[column]
+    generations.add_replaced(row, named["members_replaced"])
     gone = {m.member_id for m in changes.left} | state.gap.absent.keys()
     row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
     if row["idle_members"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import re
 import shutil
@@ -25,6 +26,7 @@ from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import (
     ANOMALIES,
+    ANOMALY_CHECKPOINTS,
     COMMITTED_OFFSETS,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
@@ -193,6 +195,24 @@ def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_p
     for name in (ANOMALIES.name, GROUP_STATES.name):
         now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
         assert now.exceptAll(table(spark, root, name, "one").drop("anomalies_run")).isEmpty()
+
+
+def test_no_sample_of_the_lag_is_lost_between_two_runs(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    shutil.copytree(root, tmp_path / "lakehouse")
+    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
+    sample = {"group_id": "healthy-ctl", "topic": "t", "topic_partition": 0, "status": "OK"}
+    for number, lag in enumerate((7, 8, 9, 10)):
+        at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
+        row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
+        lakehouse.append(LAG, [row], RunId("lag", number))
+        noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
+        if number in (0, 3):
+            succeed("anomalies", "--lakehouse", lakehouse.root, "--cluster", "one")
+    kept = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id = 'healthy-ctl'").first()
+    assert kept is not None
+    assert [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]] == [7, 8, 9, 10]
 
 
 def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
@@ -451,6 +471,24 @@ def test_a_heartbeat_is_answered_by_state_membership_and_generation(
         ("PreparingRebalance", 4): ["REBALANCE_IN_PROGRESS"],
         ("PreparingRebalance", 3): ["ILLEGAL_GENERATION"],
     }
+
+
+def test_while_attempts_to_rebalance_are_given_up_the_answer_is_not_known(
+    spark: SparkSession, root: str
+) -> None:
+    rows = table(spark, root, GROUP_GENERATIONS.name, "one").where("group_id = 'orders-storm'")
+    aborted = rows.where("aborted_generations > 0 AND join_ms > 10").orderBy("generation").first()
+    assert aborted is not None
+    before, times = aborted.previous_generation, aborted.aborted_generations
+    micros = round(aborted.join_started_at.timestamp() * 1_000_000) + 1_000
+    text = " UNION ALL ".join(
+        f"SELECT DISTINCT {number} AS sent, answer FROM heartbeat_answers_at("
+        f"timestamp_micros({micros}), {number}) WHERE cluster = 'one' AND group_id = 'orders-storm'"
+        for number in (before - 1, before, before + times, before + times + 1)
+    )
+    answers = {row["sent"] - before: row["answer"] for row in query(root, text)}
+    illegal = "ILLEGAL_GENERATION"
+    assert answers == {-1: illegal, 0: None, times: None, times + 1: illegal}
 
 
 def test_members_of_a_group_that_was_made_anew_are_not_mixed(

@@ -539,6 +539,31 @@ def test_a_deleted_topic_that_comes_back_is_an_orphan_until_then() -> None:
     ]
 
 
+def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_left() -> None:
+    def told(*others: tuple[str, Row], **given: object) -> list[tuple[str, list[str]]]:
+        story = started("a").then(60, "member_left", left=["a"])
+        story.then(8 * 86_400, "group_created", **{"joined": ["b"], "generation": 1, **given})
+        found = [r for r in story.found(*others) if r["kind"] == "offsets_expired"]
+        return [(r["severity"], json.loads(r["evidence"])["began_again"]) for r in found]
+
+    lost = ["gone/0", "gone/1", "kept/0"]
+    assert told(*GONE) == [("warning", lost)]
+    assert told(*GONE, *DELETED) == [("warning", ["kept/0"])]  # those did not go with the group
+    assert not told()
+    assert not told(*GONE, generation=3)
+    assert not told(*GONE, group_type="consumer")  # an Empty group that was converted
+    assert not told(*GONE, joined=[], member_count=0)
+    # The coordinator's record of the empty new group comes first.
+    story = started("a").then(60, "member_left", left=["a"])
+    story.then(8 * 86_400, "group_created", generation=0)
+    story.then(3, "new_member", joined=["b"], generation=1)
+    (row,) = (r for r in story.found(*GONE) if r["kind"] == "offsets_expired")
+    assert row["summary"] == (
+        "3 offsets of g expired or were deleted, and the group came back (00:01:03 UTC): gone/0,"
+        " gone/1, kept/0."
+    )
+
+
 def test_offsets_that_go_in_another_way_are_no_deleted_topic() -> None:
     def found(*moves: tuple[str, Row], topics: tuple[str, ...] = ("gone", "kept")) -> list[object]:
         story = started("a")
@@ -716,6 +741,31 @@ def test_a_stall_matters_if_records_wait() -> None:
     # A transaction's marker behind what was committed last, in each partition.
     assert partitions(1, 1) == partitions(6, 6) == ("info", "perhaps_markers")
     assert partitions(1, 2) == partitions(6, 7) == ("warning", "records_wait")
+
+
+def test_records_waited_that_came_all_through_a_stall() -> None:
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+    following = [minute(40, 20), minute(41, 21)]
+
+    def judged(step: int, lag: int | None = None, **given: object) -> tuple[str, str | None]:
+        """Return how a stall is told that a commit ends which goes on by so many records."""
+        rhythm: Row = {"previous_at": 4 * MINUTE_MS, "rhythm_since": 0, "largest_step_before": 100}
+        leap = {"step": step, "committed_offset": 10 + step, "record_offset": 20}
+        found = started().found(
+            *([] if lag is None else [(LAG, {"at": 20 * MINUTE_MS, "lag": lag})]),
+            *commits,
+            move("leap", 40 * MINUTE_MS, **{**rhythm, **leap, **given}),
+            *following,
+        )
+        row = next(r for r in found if r["kind"] == "commit_stall")
+        return row["severity"], row["label"]
+
+    assert judged(3_000) == ("warning", "records_wait")  # 36 minutes of 100 a minute
+    assert judged(200_000) == ("info", None)  # a burst
+    assert judged(500) == ("info", None)
+    assert judged(3_000, is_complete=False) == ("info", None)
+    assert judged(3_000, rhythm_since=None) == ("info", None)
+    assert judged(3_000, lag=0) == ("info", "nothing_to_read")
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:

@@ -484,6 +484,15 @@ def test_what_a_streams_group_subscribes_to_is_in_its_topology() -> None:
     assert row["subscribed_topics"] == ["in", "r"]
 
 
+def test_of_static_members_that_come_back_for_months_the_last_ones_are_put_down() -> None:
+    log = Records().classic(1, {"a-0": [0]}, instance="i")
+    for number in range(1, 1_101):
+        log.wait(24 * HOUR).classic(1, {f"a-{number}": [0]}, instance="i")
+    (row,) = generations(rebuild(log.log()))
+    assert len(row["members_replaced"]) == 1_000
+    assert row["members_replaced"][-1]["member_id"] == "a-1100"
+
+
 def test_released_partitions_do_not_pile_up() -> None:
     log = Records()
     for day in range(1, 50):
