@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timeline import epochs as group_epochs
-from timeline import gaps, generations, lives
+from timeline import gaps, generations, lives, tasks
 from timeline.gaps import doubt
 from timeline.members import CONVERTED, LEFT, Changes, compare, follow
 from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
@@ -611,13 +611,18 @@ def _expression(state: GroupState, _: str, payload: Row | None) -> None:
 
 
 def _topology(state: GroupState, _: str, payload: Row | None) -> None:
-    state.epochs.topology = None if payload is None else payload["epoch"]
-    state.epochs.sources = {
-        part["subtopology_id"]: [
-            *(part.get("source_topics") or ()),
-            *(t["name"] for t in part.get("repartition_source_topics") or ()),
-        ]
-        for part in (payload or {}).get("subtopologies") or ()
+    epochs, before = state.epochs, state.epochs.sources
+    parts = (payload or {}).get("subtopologies") or ()
+    epochs.topology = None if payload is None else payload["epoch"]
+    epochs.sources = {part["subtopology_id"]: tasks.sources_of(part) for part in parts}
+    epochs.uneven = [t for part in parts if tasks.are_uneven(part) for t in tasks.sources_of(part)]
+    if not before or before == epochs.sources:
+        return
+    for member_id, member in state.members.items():
+        owned = tasks.renamed(member.assigned or {}, before, epochs.sources)
+        state.members[member_id] = replace(member, assigned=owned)
+    epochs.target = {
+        m: tasks.renamed(target, before, epochs.sources) for m, target in epochs.target.items()
     }
 
 
@@ -732,7 +737,7 @@ def _assigned(state: GroupState, at: int | None) -> None:
         for partition in partitions
     }
     if row is not None and epochs.assignment == epochs.group and state.members:
-        moved = generations.Moves(state.last_owners, {}, owners, set())
+        there = tasks.owners_of(epochs, owners)
         # Kafka writes one for each epoch, before a member can get there.
         if row["join_completed_at"] is None and row["stable_at"] is None:
             row["join_completed_at"] = at
@@ -740,8 +745,8 @@ def _assigned(state: GroupState, at: int | None) -> None:
             row["join_ms"] = elapsed(row["join_started_at"], at)
         if state.group_type == "share":  # its partitions have many owners at once
             row["assigned_partitions"] = len(owners)
-        else:
-            generations.fill_moves(row, moved)
+        elif there is not None:
+            generations.fill_moves(row, generations.Moves(state.last_owners, {}, there, set()))
         busy = {m for m, target in epochs.target.items() if target}.union(
             epochs.copies, epochs.warming
         )
