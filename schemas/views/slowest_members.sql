@@ -1,4 +1,4 @@
--- One row per member and group epoch of the new protocols: how long the member took to get there.
+-- One row per member and epoch of a consumer group: how long the member took to get there.
 -- The classic protocol leaves no trace of when each member re-joined; see join_ms of its generation.
 SELECT
   assignments.cluster,
@@ -11,29 +11,16 @@ SELECT
   min(assignments.record_timestamp) AS reconciled_at,
   unix_millis(min(assignments.record_timestamp))
     - unix_millis(generations.join_started_at) AS reconcile_ms
-FROM (
-  SELECT 'consumer' AS group_type, cluster, group_id, member_id, member_epoch, record_partition,
-    record_offset, record_timestamp
-  FROM silver.consumer_group_current_member_assignment WHERE state = 0
-  UNION ALL
-  SELECT 'share', cluster, group_id, member_id, member_epoch, record_partition, record_offset,
-    record_timestamp
-  FROM silver.share_group_current_member_assignment WHERE state = 0
-  UNION ALL
-  SELECT 'streams', cluster, group_id, member_id, member_epoch, record_partition, record_offset,
-    record_timestamp
-  FROM silver.streams_group_current_member_assignment WHERE state = 1
-) AS assignments
+FROM silver.consumer_group_current_member_assignment AS assignments
 JOIN (
   SELECT *, lead(record_offset) OVER (
     PARTITION BY cluster, group_id, generation, record_partition ORDER BY record_offset
   ) AS made_anew_at
   FROM gold.group_generations
-  WHERE group_type <> 'classic'
+  WHERE group_type = 'consumer'
 ) AS generations
   ON assignments.cluster = generations.cluster
   AND assignments.group_id = generations.group_id
-  AND assignments.group_type = generations.group_type
   AND assignments.member_epoch = generations.generation
   -- Epochs begin again when a group is recreated. A member may get to one that is over already.
   AND assignments.record_partition = generations.record_partition
@@ -45,4 +32,5 @@ LEFT JOIN gold.member_sessions AS sessions
   AND assignments.member_id = sessions.member_id
   AND assignments.record_timestamp >= sessions.joined_at
   AND (sessions.left_at IS NULL OR assignments.record_timestamp < sessions.left_at)
+WHERE assignments.state = 0
 GROUP BY ALL
