@@ -56,7 +56,7 @@ _OWNED = (
     *("active_tasks", "active_tasks_pending_revocation"),
 )
 _FIRST_EPOCH = 2
-_LATER = "assigned with a later epoch"
+_OVER = "over before it was assigned"
 
 
 def family(kind: str) -> str | None:
@@ -92,7 +92,7 @@ def is_upgrade(
     if not any(r.payload is None for r in own):
         return False
     first = next((r.payload for r in new if _is_current(r) and r.payload is not None), None)
-    if first is not None:
+    if first is not None and first.get("previous_member_epoch") is not None:
         return bool(first["member_epoch"] == first["previous_member_epoch"])
     is_known = is_complete and lives.is_alive(state)
     return not is_known and len(named) > 1
@@ -686,7 +686,7 @@ def _bump(
     known = None if last is None else last["generation"]
     if last is not None and is_complete and _awaits_assignment(last):
         # The coordinator may assign once for several epochs (KIP-1263).
-        last["cause_detail"] = f"{last['cause_detail']}; {_LATER}"
+        last["cause_detail"] = f"{last['cause_detail']}; {_OVER}"
     missing = None if known is None or number is None else max(0, number - known - 1)
     row = generations.begin(
         state,

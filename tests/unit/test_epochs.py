@@ -218,7 +218,7 @@ def test_epochs_that_are_assigned_together_say_so() -> None:
     group.assigned(a=partitions(0), b=partitions(1), c=partitions())
     causes = group.causes()
     assert [name for name, _ in causes] == ["group_created", "new_member", "new_member"]
-    assert [text.endswith("assigned with a later epoch") for _, text in causes] == [
+    assert [text.endswith("over before it was assigned") for _, text in causes] == [
         *(False, True, False)
     ]
 
