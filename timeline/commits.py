@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from timeline import classic, lives
+from timeline import classic, lives, tasks
 from timeline.model import Record
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
     """Note when the group committed; cutting commits into chunks changes nothing."""
     if state.quiet is not None:
         _note_again(state, chunk)
+    tasks.note(state, chunk.partitions)
     commits = state.commits
     owners = _owners(state)
     last, by_member = commits.last, commits.by_member

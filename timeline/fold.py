@@ -12,7 +12,7 @@ import orjson
 from timeline import classic, commits, lives, modern
 from timeline.commits import NO_TIME
 from timeline.lives import is_dead
-from timeline.members import name_topics
+from timeline.members import is_of_partition, name_topics
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Member, Record
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ class Fold:
         if state.generation is not None:
             still_open[GENERATIONS].append(state.generation)
         still_open[SESSIONS].extend(state.sessions.values())
-        still_open[OWNERS].extend(state.owners.values())
+        owned = state.owners.values()
+        still_open[OWNERS].extend(row for row in owned if is_of_partition(state, row))
         return settled, still_open
 
     def to_json(self) -> str:

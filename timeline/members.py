@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import gaps
+from timeline import gaps, tasks
 from timeline.model import OWNERS, SESSIONS
 from timeline.timeline import elapsed
 
@@ -180,7 +180,13 @@ def _end(state: GroupState, key: str, at: int | None) -> None:
     _name(state, row)
     row["valid_to"] = at
     row["duration_ms"] = elapsed(row["valid_from"], at)
-    state.output.add(OWNERS, row)
+    if is_of_partition(state, row):
+        state.output.add(OWNERS, row)
+
+
+def is_of_partition(state: GroupState, row: Row) -> bool:
+    """Return whether the partition of an ownership is known to exist."""
+    return tasks.is_there(state.epochs, row["topic"], row["topic_partition"])
 
 
 def name_topics(state: GroupState) -> None:

@@ -227,6 +227,8 @@ class Epochs:
         target: partitions of each member's target assignment, by topic id or subtopology.
         topology: topology epoch of a streams group, and the one that was validated.
         sources: source topics of each subtopology.
+        uneven: source topics of which it is not known that they have a partition for each task.
+        shown: of these, the largest number of a partition that was committed.
         hash: that of the topics' metadata.
         settings: those of the assignor of a streams group.
         regexes: the topics of each regular expression that was resolved.
@@ -246,6 +248,8 @@ class Epochs:
     topology: int | None = None
     validated: int | None = None
     sources: dict[str, list[str]] = field(default_factory=dict)
+    uneven: list[str] = field(default_factory=list)
+    shown: dict[str, int] = field(default_factory=dict)
     hash: int | None = None
     settings: dict[str, str] | None = None
     regexes: dict[str, list[str]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timeline import epochs as group_epochs
-from timeline import gaps, generations, lives
+from timeline import gaps, generations, lives, tasks
 from timeline.gaps import doubt
 from timeline.members import CONVERTED, LEFT, Changes, client, compare, follow
 from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
@@ -56,7 +56,7 @@ _OWNED = (
     *("active_tasks", "active_tasks_pending_revocation"),
 )
 _FIRST_EPOCH = 2
-_LATER = "assigned with a later epoch"
+_OVER = "over before it was assigned"
 
 
 def family(kind: str) -> str | None:
@@ -92,7 +92,7 @@ def is_upgrade(
     if not any(r.payload is None for r in own):
         return False
     first = next((r.payload for r in new if _is_current(r) and r.payload is not None), None)
-    if first is not None:
+    if first is not None and first.get("previous_member_epoch") is not None:
         return bool(first["member_epoch"] == first["previous_member_epoch"])
     is_known = is_complete and lives.is_alive(state)
     return not is_known and len(named) > 1
@@ -636,13 +636,18 @@ def _expression(state: GroupState, _: str, payload: Row | None) -> None:
 
 
 def _topology(state: GroupState, _: str, payload: Row | None) -> None:
-    state.epochs.topology = None if payload is None else payload["epoch"]
-    state.epochs.sources = {
-        part["subtopology_id"]: [
-            *(part.get("source_topics") or ()),
-            *(t["name"] for t in part.get("repartition_source_topics") or ()),
-        ]
-        for part in (payload or {}).get("subtopologies") or ()
+    epochs, before = state.epochs, state.epochs.sources
+    parts = (payload or {}).get("subtopologies") or ()
+    epochs.topology = None if payload is None else payload["epoch"]
+    epochs.sources = {part["subtopology_id"]: tasks.sources_of(part) for part in parts}
+    epochs.uneven = [t for part in parts if tasks.are_uneven(part) for t in tasks.sources_of(part)]
+    if not before or before == epochs.sources:
+        return
+    for member_id, member in state.members.items():
+        owned = tasks.renamed(member.assigned or {}, before, epochs.sources)
+        state.members[member_id] = replace(member, assigned=owned)
+    epochs.target = {
+        m: tasks.renamed(target, before, epochs.sources) for m, target in epochs.target.items()
     }
 
 
@@ -706,7 +711,7 @@ def _bump(
     known = None if last is None else last["generation"]
     if last is not None and is_complete and _awaits_assignment(last):
         # The coordinator may assign once for several epochs (KIP-1263).
-        last["cause_detail"] = f"{last['cause_detail']}; {_LATER}"
+        last["cause_detail"] = f"{last['cause_detail']}; {_OVER}"
     missing = None if known is None or number is None else max(0, number - known - 1)
     row = generations.begin(
         state,
@@ -758,7 +763,7 @@ def _assigned(state: GroupState, at: int | None) -> None:
         for partition in partitions
     }
     if row is not None and epochs.assignment == epochs.group and state.members:
-        moved = generations.Moves(state.last_owners, {}, owners, set())
+        there = tasks.owners_of(epochs, owners)
         # Kafka writes one for each epoch, before a member can get there.
         if row["join_completed_at"] is None and row["stable_at"] is None:
             row["join_completed_at"] = at
@@ -766,8 +771,8 @@ def _assigned(state: GroupState, at: int | None) -> None:
             row["join_ms"] = elapsed(row["join_started_at"], at)
         if state.group_type == "share":  # its partitions have many owners at once
             row["assigned_partitions"] = len(owners)
-        else:
-            generations.fill_moves(row, moved)
+        elif there is not None:
+            generations.fill_moves(row, generations.Moves(state.last_owners, {}, there, set()))
         busy = {m for m, target in epochs.target.items() if target}.union(
             epochs.copies, epochs.warming
         )

@@ -1,4 +1,4 @@
--- One row per member and group epoch of the new protocols: how long the member took to get there.
+-- One row per member and epoch of a consumer group: how long the member took to get there.
 -- The classic protocol leaves no trace of when each member re-joined; see join_ms of its generation.
 SELECT
   assignments.cluster,

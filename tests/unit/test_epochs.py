@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Row = dict[str, Any]
-TASKS = {"0": [0, 1]}
 
 
 class Group(Records):
@@ -84,12 +83,12 @@ def tasks(active: tuple[int, ...] = (), **copies: tuple[int, ...]) -> Row:
     }
 
 
-def streams(*sources: str) -> Group:
+def streams(*sources: str, **of_subtopology: object) -> Group:
     """Let a member begin a streams group, whose epochs begin with 2."""
     group = Group("streams")
     group.number = 1
-    topology = {"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics": sources}]}
-    group.joins("a", client_tags=[]).of("topology", topology)
+    subtopology = {"subtopology_id": "0", "source_topics": list(sources), **of_subtopology}
+    group.joins("a", client_tags=[]).of("topology", {"epoch": 0, "subtopologies": [subtopology]})
     settings = [{"key": "num.standby.replicas", "value": "0"}]
     group.begins(validated_topology_epoch=0, last_assignment_configs=settings)
     return group.assigned(a=tasks((0, 1))).later()
@@ -219,7 +218,7 @@ def test_epochs_that_are_assigned_together_say_so() -> None:
     group.assigned(a=partitions(0), b=partitions(1), c=partitions())
     causes = group.causes()
     assert [name for name, _ in causes] == ["group_created", "new_member", "new_member"]
-    assert [text.endswith("assigned with a later epoch") for _, text in causes] == [
+    assert [text.endswith("over before it was assigned") for _, text in causes] == [
         *(False, True, False)
     ]
 
@@ -356,3 +355,49 @@ def test_warm_up_steps_are_no_change_of_topics_and_no_storm() -> None:
         restarts.assigned(**{f"b{i + 1}": tasks((0, 1))}).later(40 * SECOND)
     kinds = {r["kind"] for r in detected_history(whole_and_cut(restarts.log()), restarts.clock)}
     assert "rebalance_storm" in kinds
+
+
+def open_owners(group: Group) -> list[tuple[str, int]]:
+    """Return topic and partition of each ownership that is open."""
+    rows = whole_and_cut(group.log())[OWNERS]
+    return sorted((r["topic"], r["topic_partition"]) for r in rows if r["valid_to"] is None)
+
+
+def test_owners_are_only_of_partitions_that_are_there() -> None:
+    # As many tasks as the largest source topic has partitions: PartitionGrouper.partitionGroups.
+    group = streams("orders", "refunds")
+    assert open_owners(group) == [("orders", 0), ("refunds", 0)]
+    assert generations(whole_and_cut(group.log()))[-1]["assigned_partitions"] is None
+    started = group.clock - MINUTE
+    group.commit("orders", 0).commit("orders", 1).commit("refunds", 0)
+    assert open_owners(group) == [("orders", 0), ("orders", 1), ("refunds", 0)]
+    tables = whole_and_cut(group.log())
+    assert {r["valid_from"] for r in tables[OWNERS]} == {started}
+    assert generations(tables)[-1]["assigned_partitions"] == 3
+    # What is known of topics stays so; what nobody commits does not come to be.
+    group.later().joins("b", client_tags=[]).begins().assigned(a=tasks((0,)), b=tasks((1,)))
+    assert open_owners(group) == [("orders", 0), ("orders", 1), ("refunds", 0)]
+    tables = whole_and_cut(group.log())
+    last = generations(tables)[-1]
+    assert (last["assigned_partitions"], last["moved_partitions"]) == (3, 1)
+    assert len(tables[OWNERS]) == 4
+
+
+def test_topics_that_are_joined_have_as_many_partitions_as_each_other() -> None:
+    joined = streams("orders", "refunds", copartition_groups=[{"source_topics": [0, 1]}])
+    everything = [(topic, number) for topic in ("orders", "refunds") for number in (0, 1)]
+    assert open_owners(joined) == everything
+    assert generations(whole_and_cut(joined.log()))[-1]["assigned_partitions"] == 4
+    assert open_owners(streams("orders")) == [("orders", 0), ("orders", 1)]
+    part = [{"source_topics": [0], "repartition_source_topics": []}]
+    assert open_owners(streams("orders", "refunds", copartition_groups=part)) == [
+        ("orders", 0),
+        ("refunds", 0),
+    ]
+
+
+def test_tasks_are_of_the_topics_that_the_topology_names_now() -> None:
+    group = streams("orders")
+    changed = {"epoch": 1, "subtopologies": [{"subtopology_id": "0", "source_topics": ["sales"]}]}
+    group.of("topology", changed).begins(validated_topology_epoch=1)
+    assert open_owners(group) == [("sales", 0), ("sales", 1)]

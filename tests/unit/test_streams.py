@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.detection import detected_history
-from tests.support.history import rebuild
+from tests.support.history import logs_of, rebuild
+from tests.support.labels import path_of
 from tests.support.records import HOUR, MINUTE, SECOND, START, Records, classic_member
 from tests.unit.test_lives import generations, whole_and_cut
 from timeline import streams
+from timeline.model import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -234,3 +236,14 @@ def test_a_cooperative_leader_that_takes_partitions_away_changes_no_topic() -> N
     eager = Records().created().wait(3 * SECOND).classic(1, {"a": [0, 1, 2], "b": [3]}).wait(HOUR)
     eager.classic(2, {"a": [0, 1], "b": [3]})
     assert generations(whole_and_cut(eager.log()))[-1]["cause"] == "partitions_changed"
+
+
+def test_what_a_broker_has_stored_of_an_application_with_standby_tasks_is_read() -> None:
+    (log,) = (x for x in logs_of(path_of("4.3.1-connect")) if x.group_id == "wordcount-app")
+    rows = {r["generation"]: r for r in generations(rebuild(log))}
+    # Its only member without a partition keeps copies of four tasks until it gets two of them.
+    last = [m for r in log.events if isinstance(r, Record) for m in (r.payload or {})["members"]]
+    assert all(m.streams is not None and m.streams["version"] == 11 for m in last)
+    idle = [m for m in last if m.streams["standbys"] == 4 and not m.assigned]
+    assert len(idle) == 1
+    assert (rows[5]["idle_members"], rows[6]["cause"]) == ([], "cooperative_follow_up")
