@@ -39,13 +39,13 @@ _SOONER_MS = 5_000
 _EVENTS = ("deleted", "returned")
 _EVENT_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("record_partition", "record_offset"),
+    *("committed_offset", "topic_id", "previous_topic_id", "record_partition", "record_offset"),
 )
 
 
 def events_of(move: Row) -> list[Row]:
     """Return what a row of offset_moves means here: one event, or none."""
-    return [{n: move[n] for n in _EVENT_COLUMNS}] if move["move"] in _EVENTS else []
+    return [{n: move.get(n) for n in _EVENT_COLUMNS}] if move["move"] in _EVENTS else []
 
 
 def first_commits(row: Row) -> Iterable[Row]:
@@ -114,12 +114,13 @@ class _Follower:
     """Follows the topics of a group from generation to generation.
 
     What is kept: `topics` by name, with the partitions that have an offset (`held`), those whose
-    offset is gone (`gone`), the tombstones of those that went last, whether members ever subscribed
-    to it (`was_subscribed`), and the first and last lag since nobody does (`lag`); `missing`, the
-    topics that were deleted; `assigned` and `subscribed`, the topics of the generation before;
-    `partitions` of the log, in the order in which the group's records were in them; `is_partial`,
-    whether generations before the first one are not known; `samples` of the lag that belong to the
-    newest generation. While a generation is taken, `_orphans` are the topics that are it by then.
+    offset is gone (`gone`), its `id` when it was deleted, the tombstones of those that went last,
+    whether members ever subscribed to it (`was_subscribed`), and the first and last lag since
+    nobody does (`lag`); `missing`, the topics that were deleted; `assigned` and `subscribed`, the
+    topics of the generation before; `partitions` of the log, in the order in which the group's
+    records were in them; `is_partial`, whether generations before the first one are not known;
+    `samples` of the lag that belong to the newest generation. While a generation is taken,
+    `_orphans` are the topics that are it by then.
     """
 
     def __init__(self, track: Track) -> None:
@@ -246,7 +247,7 @@ class _Follower:
         """
         topic, at = event["topic"], event["at"]
         if event["move"] == "returned" and self._label(topic) == DELETED:
-            self._over(topic, at)
+            self._over(topic, at, event)
         elif not tombstones:
             return
         elif self._is_read(event, generation, tombstones):
@@ -280,6 +281,7 @@ class _Follower:
     def _deleted(self, topic: str, generation: Row, tombstones: list[Row]) -> None:
         """Tell from the tombstones of all partitions that a topic was deleted."""
         first, known = tombstones[0], self._orphans.get(topic)
+        self._topic(topic)["id"] = first.get("previous_topic_id")
         if known is None or known.label != DELETED:
             if known is not None:
                 self._found(topic, known, max(known.since, first["at"]))
@@ -328,10 +330,13 @@ class _Follower:
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def _over(self, topic: str, at: int) -> None:
-        """Let what is wrong with a topic end."""
+    def _over(self, topic: str, at: int, back: Row | None = None) -> None:
+        """Let what is wrong with a topic end; `back` is the commit that shows it there again."""
         orphan = self._orphans.pop(topic)
         self._found(topic, orphan, max(orphan.since, at))
+        if back is not None and back["topic_id"] not in (None, self._topic(topic).get("id")):
+            evidence = self._findings.current[KIND, topic].evidence
+            evidence["made_again"] = back["topic_id"]
         self._findings.current[KIND, topic].is_over = True
 
     def _found(

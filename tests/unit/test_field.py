@@ -31,3 +31,10 @@ def test_a_client_that_goes_on_with_an_offset_of_its_own_is_named() -> None:
     assert {row["kind"] for row in (fresh, memory)} == {"offset_rewind"}
     assert "had committed last as its owner before" not in fresh["summary"]
     assert "memory-c1@/10.4.0.11 had committed last as its owner before" in memory["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_topic_that_is_made_again_is_told_and_nothing_went_back(runs: int) -> None:
+    (row,) = alarms("31", runs)
+    assert (row["kind"], row["label"]) == ("orphan_topic", "deleted")
+    assert "made again, with id 2KrFQnXsDlKEAUO8RyxINw" in row["summary"]
