@@ -212,7 +212,8 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
 
     Args:
         rows: group_id and record_partition; records, how many there are; at, the time of the last
-            in epoch milliseconds; expected_partition; and partitions, how many the topic has.
+            in epoch milliseconds; expected_partition; partitions, how many the topic has; and
+            label, if it is coordinated there, too.
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
@@ -221,6 +222,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
             WARNING,
             *(at, at, Position(partition, None, at), _EPISODE_MS),
             subject=str(partition),
+            label=row.get("label"),
             sums={"records": row["records"]},
             last_values={name: row[name] for name in ("expected_partition", "partitions")},
         )
