@@ -255,8 +255,8 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
         label, least = "group_in_use", limit["in_use_idle_ms"]
         if group.topics is not None and move["topic"] not in group.topics:
             label = "not_subscribed"
-        elif group.topics is not None and group.keeps_offsets:
-            return None  # the topic was deleted
+        elif group.topics is not None and group.keeps_offsets and not move.get("is_kept"):
+            return None  # the topic was deleted; else brokers to 3.1 do so in a rebalance
     else:
         label, least = "group_gone", limit["least_idle_ms"]
         if group is not None and group.is_classic:

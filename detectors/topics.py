@@ -40,6 +40,7 @@ _EVENTS = ("deleted", "returned")
 _EVENT_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
     *("committed_offset", "topic_id", "previous_topic_id", "record_partition", "record_offset"),
+    "is_kept",
 )
 
 
@@ -263,11 +264,13 @@ class _Follower:
         """Return whether members subscribe to a topic whose offsets did not expire."""
         if event["topic"] not in (generation.get("subscribed_topics") or ()):
             return False
-        if keeps_offsets(generation):
-            return True
-        # Offsets that expire go one after the other, long after their last commit.
         before, limit = event["previous_at"], self._limits["offsets_expired"]["in_use_idle_ms"]
         is_young = before is not None and event["at"] - before < limit
+        # Brokers to 3.1 let offsets expire while a group rebalances (KAFKA-13636): others keep
+        # theirs of the topic, as they do not when it is deleted.
+        if keeps_offsets(generation):
+            return is_young or not event.get("is_kept")
+        # Offsets that expire go one after the other, long after their last commit.
         return is_young and len(tombstones) == len(self._topics[event["topic"]]["gone"])
 
     def _was_read_just_now(self, event: Row, generation: Row) -> bool:

@@ -38,3 +38,12 @@ def test_a_topic_that_is_made_again_is_told_and_nothing_went_back(runs: int) -> 
     (row,) = alarms("31", runs)
     assert (row["kind"], row["label"]) == ("orphan_topic", "deleted")
     assert "made again, with id 2KrFQnXsDlKEAUO8RyxINw" in row["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_offsets_that_expire_in_a_rebalance_are_no_deleted_topics(runs: int) -> None:
+    told = [(row["kind"], row["label"], row["group_id"]) for row in alarms("09", runs)]
+    assert ("offsets_expired", "group_in_use", "f09-three") in told
+    deleted = [("orphan_topic", "deleted", f"f09-{of}") for of in ("lost-a", "lost-b")]
+    deleted += [("orphan_topic", "deleted", f"f09-dust-{of}") for of in "abc"]
+    assert sorted(told) == sorted([("offsets_expired", "group_in_use", "f09-three"), *deleted])
