@@ -111,6 +111,9 @@ _SENTENCES = {
     " an hour ({when}), most of them from {group:name}.",
     "stale_group": "{of} has had no member and no commit for {idle_ms:duration}; it still holds"
     " {partitions:# offset}.",
+    "stale_group one_name": "{groups:# group} named {subject:name} have had no member and no commit"
+    " for up to {idle_ms:duration}; they still hold {partitions:# offset}. A client seems to make"
+    " a group whenever it starts: give it one group.id.",
     "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
     " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
     " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",
