@@ -67,7 +67,8 @@ COLUMNS = {
     group.MOVE: (
         *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
         *("committed_offset", "step", "largest_step_before", "farthest_before"),
-        *("is_complete", "last_there_at", "last_there_until", "rhythm_since", *_RECORD),
+        *("topic_id", "previous_topic_id", "is_kept", "is_complete"),
+        *("last_there_at", "last_there_until", "rhythm_since", *_RECORD),
     ),
     group.MINUTE: MINUTE_COLUMNS,
     group.OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),

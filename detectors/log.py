@@ -6,6 +6,7 @@ the new rows, or the hours with new commits; a condition in SQL selects them.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = 24 * HOUR_MS
+# What a client makes up for a group of its own: a UUID, or a number.
+_GIVEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16,}|\d+", re.IGNORECASE)
 # What a member takes beside its texts and bytes, about.
 _MEMBER_BYTES = 20
 _EMBEDDED = ("subscription_bytes", "assignment_bytes", "member_id", "client_id")
@@ -212,7 +215,8 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
 
     Args:
         rows: group_id and record_partition; records, how many there are; at, the time of the last
-            in epoch milliseconds; expected_partition; and partitions, how many the topic has.
+            in epoch milliseconds; expected_partition; partitions, how many the topic has; and
+            label, if it is coordinated there, too.
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
@@ -221,6 +225,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
             WARNING,
             *(at, at, Position(partition, None, at), _EPISODE_MS),
             subject=str(partition),
+            label=row.get("label"),
             sums={"records": row["records"]},
             last_values={name: row[name] for name in ("expected_partition", "partitions")},
         )
@@ -411,19 +416,46 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
 def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Iterator[Finding]:
     """Find groups without members that have not committed for long, and still hold offsets.
 
-    It is reported while it lasts, and not afterwards. `health.GROUPS_NOW` asks for the groups.
+    It is reported while it lasts, and not afterwards. `health.GROUPS_NOW` asks for the groups. Many
+    whose names differ by a number or an id alone are one finding of the log.
     """
+    of_pattern: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for row in groups:
         group, state, last = row["group_id"], row["state"] or {}, row["record"]
         if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
             continue
         known = [t for t in (row["kept_at"], state.get("since")) if t is not None]
         idle = now - max(known, default=now)
-        if idle <= thresholds.of(group)["stale_group"]["idle_ms"]:
-            continue
-        record = Position(last["record_partition"], last["record_offset"], last["at"])
-        maxima = {"idle_ms": idle, "partitions": row["partitions"]}
-        yield Finding(group, Hit("stale_group", INFO, now - idle, now, record, 0, maxima=maxima))
+        if idle > thresholds.of(group)["stale_group"]["idle_ms"]:
+            of_pattern[_GIVEN.sub("*", group)].append((idle, row))
+    for pattern, stale in of_pattern.items():
+        if len(stale) >= thresholds.values["stale_group"]["groups_of_a_name"]:
+            yield Finding(None, _stale(stale, now, pattern))
+        else:
+            yield from (Finding(row["group_id"], _stale([(i, row)], now)) for i, row in stale)
+
+
+def _stale(stale: list[tuple[int, Row]], now: int, pattern: str | None = None) -> Hit:
+    idle, row = max(stale, key=lambda s: (s[0], s[1]["group_id"]))
+    last = row["record"]
+    partitions = sum(of_group["partitions"] for _, of_group in stale)
+    hit = Hit(
+        "stale_group",
+        INFO,
+        *(now - idle, now),
+        Position(last["record_partition"], last["record_offset"], last["at"]),
+        0,
+        maxima={"idle_ms": idle, "partitions": partitions},
+    )
+    if pattern is None:
+        return hit
+    names = sorted(of_group["group_id"] for _, of_group in stale)
+    return hit._replace(
+        subject=pattern,
+        label="one_name",
+        maxima={**hit.maxima, "groups": len(stale)},
+        lists={"names": names},
+    )
 
 
 def _of_partition(row: Row) -> tuple[int, int, Position, int, Position]:

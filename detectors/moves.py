@@ -41,7 +41,8 @@ def take_move(
     """
     memory, limits, findings = track
     at = move["at"]
-    if at is None or move["move"] == "resumed":  # what waited meanwhile is told by `unread`
+    # What waited in a pause is told by `unread`.
+    if at is None or move["move"] == "resumed" or _is_of_former_topic(memory, move):
         return
     memory["clock"] = max(at, memory.get("clock", at))
     group = memberships.at((move["record_partition"], move["record_offset"]))
@@ -68,6 +69,30 @@ def take_move(
         hit = _reset(move)
     if hit is not None:
         findings.add(_counted(memory, findings, hit, move), memory["clock"])
+
+
+def _is_of_former_topic(memory: Row, move: Row) -> bool:
+    """Return whether a step back leaves an offset of a topic of that name that was deleted.
+
+    A commit on its way when a topic is made again ends up in the new one, whose id it gets. It goes
+    on from the offset that the old one had; the next is the new one's first.
+    """
+    former: dict[str, Row] = memory.setdefault("former_topics", {})
+    partition, known = _partition(move), former.get(_partition(move))
+    if move["move"] == "deleted":
+        if (old := move.get("previous_topic_id")) is not None:
+            former[partition] = {"id": old, "offset": move["previous_offset"]}
+        return False
+    if move["move"] == "returned" and known is not None:
+        is_other = move.get("topic_id") not in (None, known["id"])
+        goes_on = move["committed_offset"] is not None and (known["offset"] or 0) > 0
+        if is_other and goes_on and move["committed_offset"] >= known["offset"]:
+            known["foreign"] = move["committed_offset"]
+            return False
+    left = former.pop(partition, {}).get("foreign")
+    ids = {move.get(name) for name in ("topic_id", "previous_topic_id")} - {None}
+    is_other = len(ids) > 1 or (left is not None and left == move["previous_offset"])
+    return is_other and (move["step"] or 0) < 0
 
 
 def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
@@ -230,10 +255,10 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
         label, least = "group_in_use", limit["in_use_idle_ms"]
         if group.topics is not None and move["topic"] not in group.topics:
             label = "not_subscribed"
-        elif group.topics is not None and group.keeps_offsets:
-            return None  # the topic was deleted
+        elif group.topics is not None and group.keeps_offsets and not move.get("is_kept"):
+            return None  # the topic was deleted; else brokers to 3.1 do so in a rebalance
         # If nobody reads the topic any more, its offsets expire; if somebody does, it was deleted.
-        is_open = group.topics is None and group.keeps_offsets
+        is_open = group.topics is None and group.keeps_offsets and not move.get("is_kept")
     else:
         label, least, is_open = "group_gone", limit["least_idle_ms"], False
         if group is not None and group.is_classic:

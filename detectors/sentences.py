@@ -61,7 +61,8 @@ _SENTENCES = {
     "orphan_topic": "{of} subscribes to {subject:name}, but no member was assigned a partition of"
     " it for {ms:duration} ({when}).",
     "orphan_topic deleted": "{subject:name} was deleted while {of} subscribed to it[, and it did so"
-    " for {ms:lasting} more] ({when})[; {partitions:# offset} went with it].",
+    " for {ms:lasting} more] ({when})[; {partitions:# offset} went with it][; it was made again,"
+    " with id {made_again}: the offsets of the old one mean nothing there].",
     "orphan_topic abandoned": "{of} holds [{partitions:# offset}|0 offsets] of {subject:name}"
     "[, {lag:# record} behind], but no member subscribed to it for {ms:duration} ({when}).",
     "assignment_skew": "One member of {of} owned {most_partitions:,.0f} [{unit}|partition]"
@@ -112,6 +113,9 @@ _SENTENCES = {
     " an hour ({when}), most of them from {group:name}.",
     "stale_group": "{of} has had no member and no commit for {idle_ms:duration}; it still holds"
     " {partitions:# offset}.",
+    "stale_group one_name": "{groups:# group} named {subject:name} have had no member and no commit"
+    " for up to {idle_ms:duration}; they still hold {partitions:# offset}. A client seems to make"
+    " a group whenever it starts: give it one group.id.",
     "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
     " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
     " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",
@@ -126,6 +130,10 @@ _SENTENCES = {
     "oversized_record": "{of} wrote a {record_type} record of {bytes:,} bytes ({when}).",
     "misplaced_record": "{records:# record} of {of} in partition {subject} of the offsets topic,"
     " while the group's id hashes to partition {expected_partition}.",
+    "misplaced_record two_coordinators": "Two coordinators serve {of}: one writes to partition"
+    " {subject} of the offsets topic ({when}), which has grown, another to {expected_partition},"
+    " where it belongs. Members of either do not know of the others. Restart the broker that leads"
+    " partition {subject}: it still counts by the old number of partitions.",
     "undecodable_records": "{records:# record} in partition {subject} of the offsets topic cannot"
     " be decoded: {error}",
 }

@@ -39,13 +39,14 @@ _SOONER_MS = 5_000
 _EVENTS = ("deleted", "returned")
 _EVENT_COLUMNS = (
     *("topic", "topic_partition", "move", "at", "previous_offset", "previous_at"),
-    *("record_partition", "record_offset"),
+    *("committed_offset", "topic_id", "previous_topic_id", "record_partition", "record_offset"),
+    "is_kept",
 )
 
 
 def events_of(move: Row) -> list[Row]:
     """Return what a row of offset_moves means here: one event, or none."""
-    return [{n: move[n] for n in _EVENT_COLUMNS}] if move["move"] in _EVENTS else []
+    return [{n: move.get(n) for n in _EVENT_COLUMNS}] if move["move"] in _EVENTS else []
 
 
 def first_commits(row: Row) -> Iterable[Row]:
@@ -114,13 +115,14 @@ class _Follower:
     """Follows the topics of a group from generation to generation.
 
     What is kept: `topics` by name, with the partitions that have an offset (`held`), those whose
-    offset is gone (`gone`), the tombstones of those that went last, whether members ever subscribed
-    to it (`was_subscribed`), and the first and last lag since nobody does (`lag`); `missing`, the
-    topics that were deleted; `assigned` and `subscribed`, the topics of the generation before;
-    `number` and `type`, its own; `lost`, what a group that was made anew had offsets of, until it
-    has members; `partitions` of the log, in the order of the group's records; `is_partial`,
-    whether generations before the first one are not known; `samples` of the lag that belong to the
-    newest generation. While a generation is taken, `_orphans` are the topics that are it by then.
+    offset is gone (`gone`), its `id` when it was deleted, the tombstones of those that went last,
+    whether members ever subscribed to it (`was_subscribed`), and the first and last lag since
+    nobody does (`lag`); `missing`, the topics that were deleted; `assigned` and `subscribed`, the
+    topics of the generation before; `number` and `type`, its own; `lost`, what a group that was
+    made anew had offsets of, until it has members; `partitions` of the log, in the order of the
+    group's records; `is_partial`, whether generations before the first one are not known; `samples`
+    of the lag that belong to the newest generation. While a generation is taken, `_orphans` are the
+    topics that are it by then.
     """
 
     def __init__(self, track: Track) -> None:
@@ -282,7 +284,7 @@ class _Follower:
         """
         topic, at = event["topic"], event["at"]
         if event["move"] == "returned" and self._label(topic) == DELETED:
-            self._over(topic, at)
+            self._over(topic, at, event)
         elif not tombstones:
             return
         elif self._is_read(event, generation, tombstones):
@@ -298,11 +300,13 @@ class _Follower:
         """Return whether members subscribe to a topic whose offsets did not expire."""
         if event["topic"] not in (generation.get("subscribed_topics") or ()):
             return False
-        if keeps_offsets(generation):
-            return True
-        # Offsets that expire go one after the other, long after their last commit.
         before, limit = event["previous_at"], self._limits["offsets_expired"]["in_use_idle_ms"]
         is_young = before is not None and event["at"] - before < limit
+        # Brokers to 3.1 let offsets expire while a group rebalances (KAFKA-13636): others keep
+        # theirs of the topic, as they do not when it is deleted.
+        if keeps_offsets(generation):
+            return is_young or not event.get("is_kept")
+        # Offsets that expire go one after the other, long after their last commit.
         return is_young and len(tombstones) == len(self._topics[event["topic"]]["gone"])
 
     def _was_read_just_now(self, event: Row, generation: Row) -> bool:
@@ -316,6 +320,7 @@ class _Follower:
     def _deleted(self, topic: str, generation: Row, tombstones: list[Row]) -> None:
         """Tell from the tombstones of all partitions that a topic was deleted."""
         first, known = tombstones[0], self._orphans.get(topic)
+        self._topic(topic)["id"] = first.get("previous_topic_id")
         if known is None or known.label != DELETED:
             if known is not None:
                 self._found(topic, known, max(known.since, first["at"]))
@@ -364,10 +369,13 @@ class _Follower:
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def _over(self, topic: str, at: int) -> None:
-        """Let what is wrong with a topic end."""
+    def _over(self, topic: str, at: int, back: Row | None = None) -> None:
+        """Let what is wrong with a topic end; `back` is the commit that shows it there again."""
         orphan = self._orphans.pop(topic)
         self._found(topic, orphan, max(orphan.since, at))
+        if back is not None and back["topic_id"] not in (None, self._topic(topic).get("id")):
+            evidence = self._findings.current[KIND, topic].evidence
+            evidence["made_again"] = back["topic_id"]
         self._findings.current[KIND, topic].is_over = True
 
     def _found(

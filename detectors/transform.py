@@ -98,7 +98,8 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     )
     yield _part(sessions, group.SESSION, "left_at", "record_offset", "member_id")
     yield _part(sources.states, group.OPEN_STATE)
-    yield _part(_at_home(sources.moves, sources.homes), group.MOVE, "record_offset")
+    moves = _with_kept(sources.moves, sources.committed)
+    yield _part(_at_home(moves, sources.homes), group.MOVE, "record_offset")
     waits = waits_of(sources).localCheckpoint(eager=False)
     yield _part(waits, group.WAIT, "since")
     # Few partitions went back to where they had been, or wait.
@@ -116,6 +117,23 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
         yield _part(_lags(sources.lag), group.LAG, "at")
     if sources.checkpoints is not None:
         yield _part(sources.checkpoints, CHECKPOINT)
+
+
+def _with_kept(moves: DataFrame, committed: DataFrame) -> DataFrame:
+    """Mark moves that delete an offset of a topic of which another group keeps one (`is_kept`).
+
+    What goes at one moment goes for one reason: all that a group loses then is marked.
+    """
+    kept = committed.where("NOT is_deleted").select(
+        F.col("topic").alias("kept_topic"),
+        F.col("group_id").alias("keeper"),
+        F.coalesce("record_timestamp", "committed_at").alias("kept_since"),
+    )
+    is_kept = F.expr("topic = kept_topic AND group_id <> keeper AND kept_since < at")
+    moment = ("group_id", "at")
+    gone = moves.where("move = 'deleted'").join(kept, is_kept, "left_semi").select(*moment)
+    marked = gone.distinct().withColumn("is_kept", F.lit(True))  # noqa: FBT003
+    return moves.join(F.broadcast(marked), list(moment), "left")
 
 
 def _owned_twice(owners: DataFrame) -> DataFrame:

@@ -123,6 +123,17 @@ def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> 
             subject=named[0],
             label=TWO_OWNERS,
             maxima={"partitions": len(cause)},
+            last_values={
+                "by_partition": [
+                    {
+                        "partition": partition,
+                        "since": twice["since"],
+                        "until": twice["until"],
+                        "owner": " and ".join(twice["owners"]),
+                    }
+                    for partition, twice in zip(named, cause[:_LISTED], strict=False)
+                ]
+            },
             lists={
                 "unread": named,
                 "owners": sorted({owner for twice in cause for owner in twice["owners"]}),

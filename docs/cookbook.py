@@ -47,6 +47,7 @@ RECORDINGS = {
         "modern": "examples/recordings/4.3.1-modern.parquet",
         "admin": "tests/truth/4.3.1-admin2.parquet",
         "compacted": "tests/truth/4.3.1-compacted.parquet",
+        "field": "tests/field/04-one-partition-stands-still.parquet",
     },
 }
 _HEAD = """\
@@ -63,9 +64,9 @@ The first {demo} are asked of the lakehouse of the demo ({sql_demo}).
 ./spark-submit.sh sql --lakehouse ./demo-lakehouse --file {sql_demo}
 ```
 
-The others need what the demo lacks: other assignors, the new protocols, resets, a compacted log.
-They are asked of a lakehouse in which four recordings of a broker are four clusters
-({sql_more}). Leave `cluster = …` out if yours holds but one.
+The others need what the demo lacks: other assignors, the new protocols, resets, a compacted log,
+a partition that nobody reads. They are asked of a lakehouse in which five recordings are five
+clusters ({sql_more}). Leave `cluster = …` out if yours holds but one.
 
 ```sh
 {commands}
@@ -88,7 +89,7 @@ def build(spark: SparkSession, root: str, file: str) -> None:
         if cluster != "compacted":  # only bronze is asked of
             decode(run)
             history(run)
-        if file == DEMO:
+        if file == DEMO or cluster == "field":
             anomalies(run)
 
 

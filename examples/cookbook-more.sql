@@ -68,3 +68,14 @@ FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
 WHERE cluster = 'compacted'
 ORDER BY offsets DESC, partition, hole.start_offset
 LIMIT 8;
+
+-- Is every partition read?
+-- A row for each partition that nobody reads, or two members read: since when, who owned it, where it stands, how many
+-- records wait at least, and whose commits show that; none do if it is the log's end.
+SELECT group_id, part.partition, timestamp_millis(part.since) AS since, timestamp_millis(part.until) AS until,
+  part.owner, part.committed_offset AS offset, part.waiting, array_join(part.shown_by, ', ') AS shown_by
+FROM gold.anomalies
+LATERAL VIEW OUTER explode(from_json(evidence, 'by_partition ARRAY<STRUCT<partition STRING, since BIGINT, until BIGINT,
+  owner STRING, committed_offset BIGINT, waiting BIGINT, shown_by ARRAY<STRING>>>').by_partition) AS part
+WHERE cluster = 'field' AND kind = 'unread_partition'
+ORDER BY since, group_id, partition;

@@ -382,6 +382,7 @@ class _Steps:
             "previous_offset": self._previous.at(chosen),
             "previous_at": self._previous_at.at(chosen),
             "previous_record_offset": self._previous_record.at(chosen),
+            "previous_topic_id": self._topic_id_before(chosen),
             "step": step.at(chosen),
             "largest_step_before": before.at(chosen),
             "farthest_before": self._farthest_before.at(chosen),
@@ -390,6 +391,15 @@ class _Steps:
             "rhythm_since": self._rhythm_since(chosen),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
+
+    def _topic_id_before(self, chosen: np.ndarray) -> pa.Array:
+        """Return the topic id that the commit before has, of some commits."""
+        own, former = (t["topic_id"].combine_chunks() for t in (self._commits, self._former))
+        is_first = self._is_first[chosen]
+        row = np.where(is_first, self._of_row[chosen], chosen - 1)
+        row = np.where(is_first & (row >= 0), row + len(own), row)
+        both = pa.concat_arrays([own, former.cast(own.type)])
+        return both.take(pa.array(row, mask=row < 0))
 
     def _end_of_pauses(self) -> np.ndarray:
         """Tell the commits before which the partition was not committed for long."""

@@ -300,6 +300,8 @@ OFFSET_MOVES = (
     column("previous_offset", "bigint", "Offset committed before; null if it is not known."),
     column("previous_at", "timestamp", "Time of that commit."),
     column("previous_record_offset", "bigint", "Offset of the record of that commit."),
+    column("topic_id", "string", "Topic id of the commit; null before 4.1, and where it deletes."),
+    column("previous_topic_id", "string", "Topic id of the commit before."),
     column("committed_offset", "bigint", "Offset committed now; null if it was deleted."),
     column("step", "bigint", "Offsets from the one to the other."),
     column("largest_step_before", "bigint", "Largest step of the partition before; null if none."),

@@ -24,6 +24,7 @@ from schemas.placement import (
     inferred,
     partitions_of,
 )
+from timeline.commits import COMMITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,8 @@ _STRAYS = "group_id STRING, record_partition INT, until BIGINT"
 # So many groups are not all in wrong partitions by chance.
 _FEW = 3
 _MOST_LISTED = 1_000
+# Clocks of two brokers may differ so much.
+_LATE_MS = 5 * 60_000
 
 
 class Found(NamedTuple):
@@ -42,6 +45,7 @@ class Found(NamedTuple):
         records: how many of them are new.
         first: time of the first of all in epoch milliseconds; None if none has one.
         last: that of the last new one.
+        last_commit: that of the last new one that commits an offset.
     """
 
     group: str
@@ -49,6 +53,7 @@ class Found(NamedTuple):
     records: int
     first: int | None
     last: int | None
+    last_commit: int | None = None
 
 
 class Locations(NamedTuple):
@@ -58,8 +63,8 @@ class Locations(NamedTuple):
         counts: numbers of partitions that the topic has had, the newest last; none if not known.
         elsewhere: group and partition of records that are not where the group belongs, with the
             time in epoch milliseconds from which on they do not count; None if all do.
-        misplaced: the same where no growth of the topic explains it, as `detectors.log.misplaced`
-            takes them.
+        misplaced: the same where no growth of the topic explains it, or where the coordinator there
+            goes on although another one does, too; as `detectors.log.misplaced` takes them.
         by: who has placed the groups, as `schemas.placement` has it.
     """
 
@@ -92,13 +97,24 @@ def locate(
     """
     at = F.unix_millis("record_timestamp")
     every = (
-        rows.select(*_KEY, "record_timestamp", F.expr(is_new).alias("is_new"))
-        for rows in silver.values()
+        rows.select(
+            *_KEY,
+            "record_timestamp",
+            F.expr(is_new).alias("is_new"),
+            # A coordinator that has lost a group's members writes that it is empty, or nothing.
+            (~F.col("is_tombstone") & F.lit(table == COMMITS)).alias("is_commit"),
+        )
+        for table, rows in silver.items()
     )
     counted = (
         reduce(DataFrame.unionByName, every)
         .groupBy(*_KEY)
-        .agg(F.count_if("is_new"), F.min(at), F.max(F.when(F.col("is_new"), at)))
+        .agg(
+            F.count_if("is_new"),
+            F.min(at),
+            F.max(F.when(F.col("is_new"), at)),
+            F.max(F.when(F.col("is_new") & F.col("is_commit"), at)),
+        )
     )
     found = [Found(*row) for row in counted.collect()]
     located = [(row.group, row.partition) for row in found]
@@ -150,6 +166,7 @@ def sorted_out(
     homes = {row.group: now.of(row.group) for row in found}
     strays = [row for row in found if row.partition != homes[row.group]]
     since = {row.group: row.first for row in found if row.partition == homes[row.group]}
+    both = {row: since.get(row.group) for row in strays}
     since |= {group: 0 for group, partition in known.items() if partition == homes.get(group)}
     counts = _with_former(strays, counts, by)
     elsewhere = [(row.group, row.partition, since.get(row.group)) for row in strays]
@@ -161,14 +178,23 @@ def sorted_out(
             "at": row.last,
             "expected_partition": homes[row.group],
             "partitions": counts[-1],
+            "label": "two_coordinators" if _is_explained(row, counts) else None,
         }
         for row in strays
         if row.records
         and row.last is not None
-        and not _is_explained(row, counts, by)
+        and (_goes_on(row, both[row]) if _is_explained(row, counts, by) else True)
         and row.last >= (since.get(row.group) or 0)
     ]
     return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED], by)
+
+
+def _goes_on(row: Found, since: int | None) -> bool:
+    """Return whether a group is coordinated where it was, long after it is where it belongs.
+
+    A broker that has not seen the topic grow takes the group's requests for the old partition.
+    """
+    return None not in (since, row.last_commit) and (row.last_commit or 0) > (since or 0) + _LATE_MS
 
 
 def _with_former(strays: Sequence[Found], counts: Sequence[int], by: str) -> Sequence[int]:

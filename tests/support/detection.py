@@ -147,6 +147,7 @@ def _detect(
     checkpoint, (now, runs) = None, now_and_runs
     rows: list[Row] = []
     generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
+    _mark_kept(moves, others)
     for run in range(runs):
         is_last, until = run == runs - 1, None
         known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
@@ -229,6 +230,23 @@ def _moves(commits: list[Row], holes: Mapping[int, progress.Holes] | None = None
         for table, batch in progress.follow(rows, holes or {}):
             moves += map(in_millis, batch.to_pylist()) if table == progress.MOVES else ()
     return sorted(moves, key=lambda m: m["record_offset"])
+
+
+def _mark_kept(moves: list[Row], others: Mapping[str, list[Row]]) -> None:
+    """Do what `detectors.transform._with_kept` does."""
+    last: dict[tuple[str, str, int], Row] = {}
+    for group, of_group in others.items():
+        for c in of_group:
+            last[group, c["topic"], c["topic_partition"]] = c
+    kept: dict[str, int] = {}
+    for commit in last.values():
+        if not commit["is_tombstone"]:
+            topic = commit["topic"]
+            kept[topic] = min(commit["at"], kept.get(topic, commit["at"]))
+    gone = (m for m in moves if m["move"] == "deleted" and m["at"] is not None)
+    times = {m["at"] for m in gone if kept.get(m["topic"], m["at"]) < m["at"]}
+    for move in moves:
+        move["is_kept"] = True if move["at"] in times else None
 
 
 def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from detectors.group import (
     TOPIC,
     GroupDetector,
 )
-from detectors.log import LogFindings, misplaced
+from detectors.log import LogFindings, misplaced, stale_groups
 from detectors.members import SlotChanges
 from detectors.model import anomaly_id
 from detectors.rows import anomaly_row
@@ -1165,3 +1166,26 @@ def test_groups_of_tools_are_ignored() -> None:
 def test_ids_tell_apart_what_differs() -> None:
     parts = [("c", "k", "g", "s", 1), ("c", "k", "gs", "", 1), ("c", "k", "g", "s", 2)]
     assert len({anomaly_id(*p) for p in parts}) == 3
+
+
+def test_many_stale_groups_of_one_name_are_one_finding() -> None:
+    def stale(group: str, days: int) -> Row:
+        record = {"record_partition": 0, "record_offset": 9, "at": 0}
+        at = (20 - days) * 24 * HOUR
+        return {"group_id": group, "state": None, "kept_at": at, "record": record, "partitions": 2}
+
+    alone = stale("left-behind", 8)
+    many = [stale(f"console-{uuid.UUID(int=n)}", 8 + n % 3) for n in range(12)]
+    fresh = stale(f"console-{uuid.UUID(int=99)}", 1)
+    found = list(stale_groups([alone, *many, fresh], LIMITS, 20 * 24 * HOUR))
+    assert [(f.group_id, f.hit.subject) for f in found] == [
+        ("left-behind", ""),
+        (None, "console-*"),
+    ]
+    assert found[1].hit.maxima == {"idle_ms": 10 * 24 * HOUR, "partitions": 24, "groups": 12}
+    of_log = LogFindings(None, is_backfill=False)
+    for group, hit in found:
+        of_log.add(group, hit)
+    told = [r["summary"] for r in of_log.rows("c", LIMITS, 20 * 24 * HOUR) if "summary" in r]
+    assert any("12 groups named console-* have had no member" in text for text in told)
+    assert len(list(stale_groups(many[:9], LIMITS, 20 * 24 * HOUR))) == 9

@@ -100,3 +100,15 @@ def test_a_topic_of_redpanda_that_grew_has_no_misplaced_records() -> None:
     locations = sorted_out(rows, {}, [16, 24], REDPANDA)
     assert {group for group, _, _ in locations.elsewhere} == {*moved} != set()
     assert not locations.misplaced
+
+
+def test_a_group_that_is_coordinated_in_both_partitions_is_told() -> None:
+    since, late = 1_800_000, 9_000_000
+    old = [Found(g, partition_for(g, 25), 2, 1_000, late, since - 1) for g in MOVED]
+    split = old[0]._replace(last_commit=late)
+    home = [found(g, partition_for(g, 50), first=since) for g in GROUPS]
+    # Offsets that expire in the old partition, and its last commits, are no second coordinator.
+    assert not sorted_out([*home, *old], {}, [25, 50], KAFKA).misplaced
+    (row,) = sorted_out([*home, split, *old[1:]], {}, [25, 50], KAFKA).misplaced
+    assert (row["group_id"], row["label"]) == (split.group, "two_coordinators")
+    assert (row["record_partition"], row["at"]) == (split.partition, late)
