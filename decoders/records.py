@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from decoders.buffers import Buffer, Slots
 from decoders.reader import Reader, join_notes
-from schemas.columns import arrow_schema
+from schemas.columns import arrow_schema, millis_of
 from schemas.messages import WRAPPED, WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns, quarantine_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from decoders.failures import Failures
@@ -48,6 +51,25 @@ def decode(batch: pa.RecordBatch) -> Decoded:
         quarantined rest with the reasons.
     """
     return _Batch(batch).decode()
+
+
+def times_off(batches: Iterable[pa.RecordBatch]) -> int | None:
+    """Return how many milliseconds the times of records are off those of their commits: the median.
+
+    Args:
+        batches: columns as `decode` takes them.
+
+    Returns:
+        The median; None without a commit that has both times.
+    """
+    rows = [rows for batch in batches for rows in decode(batch).tables.get("offset_commits", ())]
+    if not rows:
+        return None
+    table = pa.Table.from_batches(rows)
+    names = ("record_timestamp", "commit_timestamp")
+    of_record, of_commit = (millis_of(table[name]) for name in names)
+    off = pc.abs(pc.subtract(of_record, of_commit)).drop_null()
+    return int(np.median(off.to_numpy())) if len(off) else None
 
 
 class _Batch:

@@ -152,7 +152,7 @@ def coverage_gaps(new_rows: str) -> Question:
 SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
   hole.reason
 FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
-WHERE {new_rows} AND hole.reason <> 'compacted'""",
+WHERE {new_rows} AND hole.reason NOT IN ('compacted', 'transaction marker')""",
         ("at", "record_partition", "start_offset"),
         _coverage_gaps,
     )

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
-_REASONS = ("compacted", "truncated", "not read")
+_REASONS = ("compacted", "transaction marker", "truncated", "not read")
 _NAMED_MEMBERS = 8
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""

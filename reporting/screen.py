@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _SHOWN_ANOMALIES = 8
 _SHOWN_ERRORS = 3
+# Reasons of holes in bronze.coverage that running more often, or other files, can prevent.
+_LOST = ("truncated", "not read")
 
 
 def titled(title: str, *columns: str) -> Table:
@@ -91,11 +93,12 @@ def anomaly_line(row: Row, at: str) -> str:
 
 def missing(quality: Quality) -> Iterator[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
-    absent = quality.offsets - quality.records
-    if absent:
+    # Nobody can mend what compaction took, or transactions: markers and aborted commits.
+    lost = sum(quality.holes.get(reason, 0) for reason in _LOST)
+    if lost:
         yield (
-            f"{absent:,} of {quality.offsets:,} offsets have no record here; {COVERAGE.name} says"
-            " why"
+            f"{lost:,} of {quality.offsets:,} offsets were lost before they could be read;"
+            f" {COVERAGE.name} says where"
         )
     for error, records in list(quality.quarantine.items())[:_SHOWN_ERRORS]:
         yield f"{records:,} records in quarantine: {error}"

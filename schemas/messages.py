@@ -31,8 +31,10 @@ _PRIMITIVES = {*FIXED_WIDTH, "string", "bytes"}
 _MAX_VERSION = 32767
 
 
-GROUP_METADATA = 2
-"""The record type that tells who wrote a topic."""
+OFFSETS_TOPIC = "__consumer_offsets"
+"""What the topic is called; a copy of it may have another name."""
+OFFSET_COMMIT, GROUP_METADATA = 1, 2
+"""Record types that tell when, and by whom, a topic was written."""
 WRAPPED_TYPES = (0, 1, 2)
 """Record types of which Redpanda's older releases wrote a tombstone's key behind its length."""
 WRAPPED = "layout: Redpanda, the key behind its length"

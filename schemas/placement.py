@@ -81,9 +81,17 @@ def inferred(located: Collection[tuple[str, int]], by: Sequence[str]) -> Placeme
         located: groups and the partitions that hold records of theirs.
         by: who may have; of several that explain as many the first.
     """
-    counts = {each: partitions_of(located, each) for each in by}
-    found = [Placement(n, each) for each, n in counts.items() if n is not None]
-    return max(found, key=lambda each: explained(located, each), default=None)
+    best, most = None, 0
+    for each in by:
+        partitions = partitions_of(located, each)
+        if partitions is not None:
+            placement = Placement(partitions, each)
+            fits = explained(located, placement)
+            if fits > most:
+                best, most = placement, fits
+        if most == len(located):
+            break
+    return best
 
 
 def explained(located: Iterable[tuple[str, int]], placement: Placement) -> int:

@@ -20,7 +20,8 @@ _POSITION = (
     column(
         "record_timestamp",
         "timestamp",
-        "Time the broker gave the record; null in records of brokers before 0.10.",
+        "Time the broker gave the record; null in records of brokers before 0.10, and where a copy"
+        " of the topic has times of its own.",
     ),
 )
 _KEY_VERSION = column("key_version", "smallint", "Record type in the key: 0 (legacy) or 1.")

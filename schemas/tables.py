@@ -158,8 +158,9 @@ COVERAGE = TableSpec(
                             "string",
                             "compacted: no record there, removed by compaction or taken by a"
                             " transaction marker or an aborted transaction, or left out of the"
-                            " files; truncated: deleted"
-                            " from the log before it could be read; not read: not in the source.",
+                            " files, or before what was read first; transaction marker: where the"
+                            " files have the end of a transaction; truncated: deleted from the log"
+                            " before it could be read; not read: not in the source.",
                         ),
                     )
                 )

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 Position = tuple[str, int]
 """A topic and one of its partitions."""
 
-_COMPACTED = "compacted"
+COMPACTED = "compacted"
+"""Reason of a hole that nobody can fill: compaction, transactions, or a source that began there."""
+MARKER = "transaction marker"
+"""Reason of a hole where the files have the end of a transaction, which is no record to readers."""
 # Of the 16 bits that a key begins with.
 _TYPE_WIDTH = 2
 _SIGN = 2**15
@@ -77,6 +80,25 @@ def record_type(key: Column) -> Column:
     number = F.conv(F.hex(F.substring(key, 1, 2)), 16, 10).cast("int")
     signed = F.when(number < _SIGN, number).otherwise(number - 2 * _SIGN)
     return F.when(F.length(key) >= _TYPE_WIDTH, signed.cast("string")).otherwise("")
+
+
+def is_marker(key: Column) -> Column:
+    """Return whether a key is that of a transaction's end: version 0, type 0 (aborted) or 1."""
+    # ControlRecordType of Kafka. The key of a commit of this version takes ten bytes at least.
+    return F.coalesce(key.isin([bytes(4), bytes([0, 0, 0, 1])]), F.lit(False))  # noqa: FBT003
+
+
+def offsets_of(markers: DataFrame) -> dict[Position, np.ndarray]:
+    """Return the offsets of markers by partition, ascending.
+
+    Args:
+        markers: columns topic, record_partition and record_offset.
+    """
+    columns = ["topic", "record_partition", "record_offset"]
+    found: dict[Position, list[int]] = {}
+    for topic, partition, offset in markers.select(columns).distinct().sort(*columns).collect():
+        found.setdefault((topic, partition), []).append(offset)
+    return {position: np.array(offsets, np.int64) for position, offsets in found.items()}
 
 
 def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Extent]:
@@ -163,6 +185,7 @@ def coverage(
     *,
     new_records: Mapping[Position, int],
     of_run: Mapping[str, object],
+    markers: Mapping[Position, np.ndarray] | None = None,
 ) -> pa.Table:
     """Account for every offset of `ranges`.
 
@@ -172,6 +195,7 @@ def coverage(
         inner: the holes between those records, see `inner_holes`.
         new_records: how many of the records are new, by partition.
         of_run: the columns that are the same for all.
+        markers: offsets of transactions' ends, by partition.
 
     Returns:
         Rows of bronze.coverage.
@@ -185,12 +209,14 @@ def coverage(
         last = r.next_offset - 1 if extent is None else extent.last_offset
         available = first if r.first_offset_available is None else r.first_offset_available
         behind = min(first, max(r.from_offset, available))
+        between, ends = _split(inner.get(position, _bounds()), (markers or {}).get(position))
         holes.append(
             [
                 (r.leading, _bounds((r.from_offset, behind - 1))),
-                (_COMPACTED, _bounds((behind, first - 1))),
-                (_COMPACTED, inner.get(position, _bounds())),
-                (_COMPACTED, _bounds((last + 1, r.next_offset - 1))),
+                (COMPACTED, _bounds((behind, first - 1))),
+                (COMPACTED, between),
+                (MARKER, ends),
+                (COMPACTED, _bounds((last + 1, r.next_offset - 1))),
             ]
         )
         own = {name: value for name, value in asdict(r).items() if name != "leading"}
@@ -204,6 +230,21 @@ def coverage(
     index = schema.get_field_index("holes")
     lists = _lists(holes).cast(schema.field(index).type)
     return pa.Table.from_pylist(rows, schema).set_column(index, schema.field(index), lists)
+
+
+def _split(holes: np.ndarray, markers: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return holes without the markers in them, and the markers, those side by side as one hole."""
+    if markers is None or not holes.size:
+        return holes, _bounds()
+    at = np.searchsorted(holes[:, 0], markers, "right") - 1
+    markers = markers[(at >= 0) & (markers <= holes[at, 1])]
+    cuts = np.flatnonzero(np.diff(markers) > 1) + 1
+    runs = [(int(run[0]), int(run[-1])) for run in np.split(markers, cuts) if run.size]
+    ends = _bounds(*runs)
+    starts = np.sort(np.concatenate([holes[:, 0], ends[:, 1] + 1]))
+    behind = np.sort(np.concatenate([holes[:, 1], ends[:, 0] - 1]))
+    rest = np.stack([starts, behind], axis=1)
+    return rest[rest[:, 0] <= rest[:, 1]], ends
 
 
 def _bounds(*holes: tuple[int, int]) -> np.ndarray:

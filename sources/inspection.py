@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 READER_GROUPS = "spark-kafka-relation"
 """What the names begin with of the groups whose offsets Spark's reader asks for."""
-OFFSETS_TOPIC = "__consumer_offsets"
 _DAY_MS = 86_400_000
 # Of Redpanda the id is this and an UUID.
 _REDPANDA = "redpanda."

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from schemas.columns import LAST_MS
 from schemas.environment import with_environment
 from schemas.errors import SourceError
-from sources.coverage import Range
+from sources.coverage import COMPACTED, Range
+from sources.parquet import TIMESTAMP_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +41,6 @@ _OFFSETS_A_TASK = 100_000
 # connection one by one: behind a fetch at the end of a log, which it holds back by 500 ms for
 # records to come. None that come are wanted, so half a second of each partition is saved.
 _NO_LONG_POLL = {"fetch.max.wait.ms": "10"}
-_TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 _NOT_AUTHORIZED = (
     "not authorized: the user needs the ACL READ on the topic, and DESCRIBE on groups whose names"
     " start with spark-kafka-relation"
@@ -356,7 +356,7 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
         positions: by partition, the offset behind the last one accounted for.
 
     What retention or an operator deleted from the start of a log before it was read is part of its
-    range, as a hole.
+    range, as a hole. At the first read that may be what compaction had taken long before.
     """
     ranges = []
     for partition, log in topic.logs.items():
@@ -375,7 +375,7 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
                     isolation_level=cluster.isolation_level,
                     topic_id=topic.topic_id,
                     kafka_cluster_id=topic.kafka_cluster_id,
-                    leading="truncated",
+                    leading="truncated" if (topic.name, partition) in positions else COMPACTED,
                 )
             )
     return ranges if any(r.next_offset > r.from_offset for r in ranges) else []
@@ -416,7 +416,7 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
 def _in_shape(rows: DataFrame) -> DataFrame:
     """Return the rows of Spark's source in the shape of bronze."""
     # The time is whatever a producer or a broker's clock said; one that few tools know is null.
-    kinds = F.create_map([F.lit(x) for pair in _TIMESTAMP_TYPES.items() for x in pair])
+    kinds = F.create_map([F.lit(x) for pair in TIMESTAMP_TYPES.items() for x in pair])
     is_time = (F.col("timestampType") >= 0) & F.unix_millis("timestamp").between(0, LAST_MS)
     return rows.select(
         "topic",

@@ -2,38 +2,71 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections import defaultdict
+from functools import cache, reduce
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from collections.abc import Iterable
 
+    from pyspark.sql import Column, SparkSession
+
+# Types of Spark's; what its own reader of Kafka gives is among them.
 COLUMNS = {
     "topic": {"string"},
     "partition": {"int", "bigint", "smallint"},
     "offset": {"bigint", "int"},
-    "timestamp": {"bigint"},
-    "timestampType": {"string"},
+    "timestamp": {"bigint", "timestamp", "timestamp_ntz"},
+    "timestampType": {"string", "int", "bigint", "smallint", "tinyint"},
     "key": {"binary"},
     "value": {"binary"},
 }
-_KINDS = ("CreateTime", "LogAppendTime")
-_NO_TIME = "NoTimestampType"
+TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+"""Names of the types of a record's time, by Kafka's numbers."""
+_NO_TIME, *_KINDS = TIMESTAMP_TYPES.values()
 _LAST_PARTITION = 2**31 - 1
 _KEYS = ["topic", "record_partition", "record_offset"]
+_SUFFIX = ".parquet"
+_OF_FOLDER = {"pathGlobFilter": f"*{_SUFFIX}", "recursiveFileLookup": "true"}
+# What Spark and Delta keep beside files: no records.
+_OF_SPARK = {"_delta_log", "_spark_metadata", "_temporary"}
+# Spark reads a time in nanoseconds, as pandas writes it, as a number only.
+_NANOS = "spark.sql.legacy.parquet.nanosAsLong"
+_NANOS_A_MS = 1_000_000
+# Why a file without it is of no use.
+_WHY = {"key": "; without keys nobody can know which group or offset a value is of"}
+
+
+class _Part(NamedTuple):
+    """Files that Spark can read together.
+
+    Attributes:
+        base: the folder below which folders such as `partition=3` are columns.
+        types: of our columns, as Parquet has them; none of files that are not on this machine.
+        has_nanos: their times are in nanoseconds.
+    """
+
+    base: str
+    types: tuple[str, ...] = ()
+    has_nanos: bool = False
 
 
 def read(spark: SparkSession, path: str) -> DataFrame:
-    """Read the records of a Parquet file, or of a folder's files that are named *.parquet.
+    """Read the records of a Parquet file, or of the files named *.parquet below a folder.
 
     Returns:
         Columns topic, record_partition, record_offset, record_timestamp, timestamp_type, key,
@@ -44,25 +77,130 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         SourceError: there is nothing there, it is not Parquet, columns are missing, or a record
             has no position in a log.
     """
+    here = _here(path)
+    if here is None:
+        files = _read(spark, path, [path], {} if _is_file(spark, path) else _OF_FOLDER)
+        return _shaped(path, files, has_nanos=False)
+    parts: defaultdict[_Part, list[Path]] = defaultdict(list)
+    for file in _below(here):
+        parts[_part(path, here, file)].append(file)
+    if not parts:
+        raise SourceError(f"--records {path}: no Parquet file in it")
+    return reduce(
+        DataFrame.unionByName,
+        (
+            _shaped(path, _read_here(spark, path, part, files), has_nanos=part.has_nanos)
+            for part, files in parts.items()
+        ),
+    )
+
+
+def _here(path: str) -> Path | None:
+    """Return a path of this machine; None if there is nothing here, or it names another store."""
+    scheme, colon, rest = path.partition(":/")
+    here = Path(f"/{rest}" if colon else path)
+    return here if (not colon or scheme == "file") and here.exists() else None
+
+
+def _below(here: Path) -> list[Path]:
+    """List a file, or the Parquet files in a folder and in folders in it."""
+    if here.is_file():
+        return [here]
+    found: list[Path] = []
+    for folder, folders, names in os.walk(here, followlinks=True):
+        folders[:] = [n for n in folders if n not in _OF_SPARK and not n.startswith(".")]
+        is_record = (n.endswith(_SUFFIX) and not n.startswith(".") for n in names)
+        found += (Path(folder, n) for n, is_one in zip(names, is_record, strict=True) if is_one)
+    return sorted(found)
+
+
+def _part(path: str, here: Path, file: Path) -> _Part:
+    """Tell with which others Spark can read a file, and refuse one that lacks a column."""
+    folders = file.relative_to(here).parts[:-1]
+    of_columns = [*takewhile(lambda name: "=" in name, reversed(folders))]
+    base = Path(here, *folders[: len(folders) - len(of_columns)]) if folders else here
     try:
-        names = {} if _is_file(spark, path) else {"pathGlobFilter": "*.parquet"}
-        files = spark.read.options(**names).parquet(path)
+        with pq.ParquetFile(file) as parquet:
+            schema, physical = parquet.schema_arrow, parquet.schema
+    except (pa.ArrowException, OSError):  # Spark says what is wrong, or can read it
+        return _Part(str(base))
+    types = {field.name.lower(): str(field.type) for field in schema}
+    in_path = {name.partition("=")[0].lower() for name in of_columns}
+    missing = [n for n in COLUMNS if n.lower() not in types.keys() | in_path]
+    if missing:
+        raise SourceError(
+            f"--records {path}: {file} has no column {', '.join(missing)}; needed are "
+            f"{_needed(missing)}"
+        )
+    of_file = [physical.column(n) for n in range(len(physical.names))]
+    has_nanos = any(
+        c.name.lower() == "timestamp" and c.physical_type == "INT64" for c in of_file
+    ) and types.get("timestamp", "").startswith("timestamp[ns")
+    return _Part(str(base), tuple(types.get(n.lower(), "") for n in COLUMNS), has_nanos)
+
+
+def _needed(missing: list[str]) -> str:
+    """Say what files need, and why what is missing is needed."""
+    return ", ".join(COLUMNS) + "".join(_WHY.get(name, "") for name in missing)
+
+
+def _read_here(spark: SparkSession, path: str, part: _Part, files: list[Path]) -> DataFrame:
+    """Read files of this machine, also those whose names Spark takes for hidden ones."""
+    if part.has_nanos:
+        spark.conf.set(_NANOS, "true")
+    base = Path(part.base)
+    hidden = next((file for file in files if file.name.startswith("_")), None)
+    if hidden is not None:
+        if not (spark.conf.get("spark.master") or "").startswith("local"):
+            raise SourceError(
+                f"--records {path}: on a cluster Spark takes files such as {hidden.name} for hidden"
+                " ones: give them names that do not begin with _"
+            )
+        files, base = _linked(base, files)
+    options = {"basePath": str(base)} if base.is_dir() else {}
+    return _read(spark, path, [str(file) for file in files], options)
+
+
+def _linked(base: Path, files: Iterable[Path]) -> tuple[list[Path], Path]:
+    """Give files other names, in a folder that goes when this process ends."""
+    home = Path(tempfile.mkdtemp(dir=_links().name))
+    links = []
+    for file in files:
+        folder = Path(home, file.parent.relative_to(base)) if base.is_dir() else home
+        folder.mkdir(parents=True, exist_ok=True)
+        links.append(folder / f"={file.name}")
+        links[-1].symlink_to(file.absolute())
+    return links, home
+
+
+@cache
+def _links() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="groupledger-")
+
+
+def _read(spark: SparkSession, path: str, files: list[str], options: dict[str, str]) -> DataFrame:
+    try:
+        return spark.read.options(**options).parquet(*files)
     except AnalysisException as error:
         reason = {
             "PATH_NOT_FOUND": "no such file or folder",
-            "UNABLE_TO_INFER_SCHEMA": "no Parquet file in it",
+            "UNABLE_TO_INFER_SCHEMA": "no Parquet file in it; in other stores than this machine's"
+            " files whose names begin with _ are hidden: copy them under other names",
         }.get(error.getCondition() or "", "cannot be read as Parquet")
         raise SourceError(f"--records {path}: {reason}") from error
     except Exception as error:
         if "is not a Parquet file" in str(error) or "CANNOT_READ_FILE_FOOTER" in str(error):
             raise SourceError(f"--records {path}: is not a Parquet file") from error
         raise
-    _check_each(path, files)
+
+
+def _shaped(path: str, files: DataFrame, *, has_nanos: bool) -> DataFrame:
+    """Return the records of files as `read` gives them."""
     found = dict(files.dtypes)
     missing = [name for name in COLUMNS if name not in found]
     if missing:
         raise SourceError(
-            f"--records {path}: has no column {', '.join(missing)}; needed are {', '.join(COLUMNS)}"
+            f"--records {path}: has no column {', '.join(missing)}; needed are {_needed(missing)}"
         )
     for name, types in COLUMNS.items():
         if found[name] not in types:
@@ -71,35 +209,52 @@ def read(spark: SparkSession, path: str) -> DataFrame:
                 f"{' or '.join(sorted(types))}"
             )
     _check_positions(path, files)
-    milliseconds = F.when(F.col("timestamp").between(0, LAST_MS), F.col("timestamp"))
-    given = F.col("timestampType")
-    kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
     return files.select(
         "topic",
         F.col("partition").cast("int").alias("record_partition"),
         F.col("offset").cast("bigint").alias("record_offset"),
-        F.timestamp_millis(milliseconds).alias("record_timestamp"),
-        # Most tools write Kafka's own words; to look for them in other spellings takes longer.
-        F.when(given.isin(*_KINDS), given)
-        .when(kind.startswith(_KINDS[0].lower()), _KINDS[0])
-        .when(kind.startswith(_KINDS[1].lower()), _KINDS[1])
-        .otherwise(_NO_TIME)
-        .alias("timestamp_type"),
+        _time(found["timestamp"], has_nanos=has_nanos).alias("record_timestamp"),
+        _kind(found["timestampType"]).alias("timestamp_type"),
         "key",
         "value",
     )
 
 
+def _time(of_type: str, *, has_nanos: bool) -> Column:
+    """Return the time of a record: of a number in milliseconds, or of a time, which is in UTC."""
+    at = F.col("timestamp")
+    if has_nanos:
+        at = F.floor(at / _NANOS_A_MS)
+    elif of_type != "bigint":
+        at = F.unix_millis(at.cast("timestamp"))
+    return F.timestamp_millis(F.when(at.between(0, LAST_MS), at))
+
+
+def _kind(of_type: str) -> Column:
+    """Return the type of a record's time, in Kafka's words, of its words or its numbers."""
+    given = F.col("timestampType")
+    if of_type != "string":
+        kinds = F.create_map([F.lit(x) for pair in TIMESTAMP_TYPES.items() for x in pair])
+        return F.coalesce(kinds[given.cast("int")], F.lit(_NO_TIME))
+    kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
+    # Most tools write Kafka's own words; to look for them in other spellings takes longer.
+    return (
+        F.when(given.isin(*_KINDS), given)
+        .when(kind.startswith(_KINDS[0].lower()), _KINDS[0])
+        .when(kind.startswith(_KINDS[1].lower()), _KINDS[1])
+        .otherwise(_NO_TIME)
+    )
+
+
 def _is_file(spark: SparkSession, path: str) -> bool:
-    """Return whether a path names one file; Hadoop takes `%` in a path as it is."""
-    scheme, colon, rest = path.partition(":/")
-    here = Path(f"/{rest}" if colon else path)
-    if (not colon or scheme == "file") and here.exists():
-        return here.is_file()
+    """Return whether a path names one file of another store."""
     # Spark lists a file as itself, and a folder as what is below it. A path without a scheme may be
     # one of the file system that Hadoop is configured for.
-    listed = [_name(url) for url in spark.read.format("binaryFile").load(path).inputFiles()]
-    return listed == [path] or (not colon and len(listed) == 1 and listed[0].endswith(path))
+    try:
+        listed = [_name(url) for url in spark.read.format("binaryFile").load(path).inputFiles()]
+    except AnalysisException:  # `_read` says the same in the words of this source
+        return False
+    return listed == [path] or (":/" not in path and len(listed) == 1 and listed[0].endswith(path))
 
 
 def _check_positions(path: str, files: DataFrame) -> None:
@@ -119,31 +274,13 @@ def _check_positions(path: str, files: DataFrame) -> None:
         )
 
 
-def _check_each(path: str, files: DataFrame) -> None:
-    """Refuse a file that lacks a column: Spark would take null for what is not there."""
-    for file in local_files(files) or ():
-        try:
-            names = {name.lower() for name in pq.read_schema(file).names}
-        except (pa.ArrowException, OSError):  # Spark says what is wrong, or can read it
-            continue
-        missing = [n for n in COLUMNS if n.lower() not in names and f"/{n}=" not in file]
-        if missing:
-            raise SourceError(
-                f"--records {path}: {file} has no column {', '.join(missing)}; needed are "
-                f"{', '.join(COLUMNS)}"
-            )
-
-
-def local_files(files: DataFrame) -> list[str] | None:
-    """Name the files that `read` has found; None if one is not on this machine."""
-    names = [_name(url) for url in files.inputFiles()]
-    return sorted(names) if all(name.startswith("/") for name in names) else None
-
-
 def _name(url: str) -> str:
     """Return the path of a file on this machine, the URL of another one."""
     parts = urlsplit(url)
-    return unquote(parts.path) if parts.scheme in {"", "file"} else unquote(url)
+    if parts.scheme not in {"", "file"}:
+        return unquote(url)
+    file = Path(unquote(parts.path))
+    return str(file.readlink() if file.is_relative_to(_links().name) else file)
 
 
 def compared(records: DataFrame, held: DataFrame) -> DataFrame:

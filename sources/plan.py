@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sources.coverage import Range
+from sources.coverage import COMPACTED, Range
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -99,6 +99,13 @@ class State:
         """Return whether some records of a file may be in the lakehouse."""
         return any(e.first_offset < self.positions.get(p, 0) for p, e in found.items())
 
+    def leading(self, position: Position, reason: str) -> str:
+        """Return the reason of a hole before the first record of a partition.
+
+        What a partition lacked when it was first read, compaction may have taken long before.
+        """
+        return reason if position in self.positions else COMPACTED
+
     def file_ranges(self, found: Mapping[Position, Extent]) -> list[Range]:
         """Return the offsets that a file accounts for, by the records that it holds."""
         return [
@@ -110,6 +117,7 @@ class State:
                 first_offset_available=extent.first_offset,
                 last_offset_available=extent.last_offset,
                 source="parquet",
+                leading=self.leading((topic, partition), "not read"),
             )
             for (topic, partition), extent in sorted(found.items())
         ]
@@ -127,7 +135,9 @@ def truncated(ranges: Sequence[Range]) -> list[int]:
     """Return how many offsets were deleted from the start of partitions before they were read."""
     available = [(r, r.first_offset_available or 0) for r in ranges]
     return [
-        min(first, r.next_offset) - r.from_offset for r, first in available if first > r.from_offset
+        min(first, r.next_offset) - r.from_offset
+        for r, first in available
+        if first > r.from_offset and r.leading != COMPACTED
     ]
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from detectors.sentences import count, duration
 from jobs.runtime.findings import by_spark, missing, ok, size, some, warn
 from schemas.errors import SourceError
+from schemas.messages import OFFSETS_TOPIC
 from sources import kafka
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (
-    OFFSETS_TOPIC,
     READER_GROUPS,
     Inspector,
     has_address,

@@ -17,14 +17,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from decoders.clients import ClientKey
-from decoders.transform import decoded, decoded_together, decoder_id, is_of_type, quarantined
+from decoders.records import times_off
+from decoders.transform import (
+    INPUT,
+    decoded,
+    decoded_together,
+    decoder_id,
+    is_of_type,
+    quarantined,
+)
+from detectors.sentences import duration
 from jobs.runtime.ingest import STAGE as INGEST
-from jobs.runtime.ingest import TYPES
+from jobs.runtime.ingest import STATE, TYPES
 from jobs.runtime.session import configured
 from lakehouse.runs import DONE, PLANNED, VERSIONS
 from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.errors import LakehouseError
-from schemas.messages import WRAPPED_TYPES, record_types
+from schemas.messages import OFFSET_COMMIT, OFFSETS_TOPIC, WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
@@ -43,7 +52,11 @@ _TABLES_AT_ONCE = 4
 _FREQUENT = ("offset_commits", "group_metadata")
 # Tables of records whose keys Redpanda has wrapped.
 _WRAPPED = tuple(dict.fromkeys(record_types()[number].table for number in WRAPPED_TYPES))
-_RECORD = ("record_partition", "record_offset", "record_timestamp", "key", "value")
+COPIED = "copied"
+"""Plan of a run: the times of its records are those of a copy, and are not taken."""
+# Commits that are looked at, and by how much clocks may differ.
+_SAMPLE = 20_000
+_CLOCKS_MS = 60_000
 
 
 def decode(run: Run) -> None:
@@ -77,6 +90,9 @@ def _follow(run: Run) -> bool:
             if to > last.to_run or retried:
                 _check_whole(lakehouse, last)
     plan = {"retried": retried, "decoder": decoder_id(), "clients": clients}
+    plan[COPIED] = last is not None and bool(last.details.get(COPIED))
+    if not plan[COPIED] and (last is None or to > last.to_run):
+        plan[COPIED] = _is_copied(run, -1 if last is None or is_gone else last.to_run, to)
     with lakehouse.runs.incremental(
         STAGE, to=to, refresh=is_gone, force=retried > 0, plan=plan
     ) as stage:
@@ -91,6 +107,29 @@ def _follow(run: Run) -> bool:
         with run.step("decoding into silver", "records_read"):
             _decode(run, stage, key)
     return stage.is_resumed
+
+
+def _is_copied(run: Run, after: int, to: int) -> bool:
+    """Return whether a topic of another name has times that are not those of its records.
+
+    A coordinator writes a commit with the time that it handles it, but a mirror may give the copy
+    its own, if the topic that it writes to has LogAppendTime.
+    """
+    lakehouse = run.lakehouse
+    read = lakehouse.runs.last(INGEST)
+    topic = None if read is None else read.details[STATE]["topic"]
+    if topic in {None, OFFSETS_TOPIC}:
+        return False
+    is_commit = is_of_type([OFFSET_COMMIT]) & F.col("value").isNotNull()
+    records = lakehouse.of_runs(RECORDS, after, to).where(is_commit).select(*INPUT).limit(_SAMPLE)
+    off = times_off(records.toArrow().to_batches())
+    if off is None or off <= _CLOCKS_MS:
+        return False
+    run.say(
+        f"records of {topic} have the times of a copy, which are {duration(off)} off those of their"
+        " commits: times come from commits and groups, and are bounds where these have none"
+    )
+    return True
 
 
 def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) -> None:
@@ -343,16 +382,18 @@ def _write_tables(
 def _batch(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
     """Return the records of a run."""
     new = _new(lakehouse, stage)
-    return new.unionByName(_former(lakehouse, stage)) if stage.plan["retried"] else new
+    records = new.unionByName(_former(lakehouse, stage)) if stage.plan["retried"] else new
+    no_time = F.lit(None).cast("timestamp")
+    return records.withColumn("record_timestamp", no_time) if stage.plan.get(COPIED) else records
 
 
 def _new(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
-    return lakehouse.of_runs(RECORDS, stage.after, stage.to).select(*_RECORD)
+    return lakehouse.of_runs(RECORDS, stage.after, stage.to).select(*INPUT)
 
 
 def _former(lakehouse: Lakehouse, stage: StageRun) -> DataFrame:
     """Return what another decoder refused; it is in quarantine until the run's last write."""
-    return lakehouse.read(QUARANTINE).where(_is_of_others(stage.plan)).select(*_RECORD)
+    return lakehouse.read(QUARANTINE).where(_is_of_others(stage.plan)).select(*INPUT)
 
 
 def _is_of_others(plan: dict[str, Any]) -> str:
@@ -399,7 +440,7 @@ def _refused(
     ]
     left = reduce(lambda left, t: left.join(t, position, how="left_anti"), written, records)
     unread = left.join(rows.select(*position), position, how="left_anti").select(
-        *_RECORD,
+        *INPUT,
         F.when(record_type(F.col("key")) != "", record_type(F.col("key")))
         .cast("smallint")
         .alias("record_type"),

@@ -27,6 +27,7 @@ from schemas.gold import HISTORY_RUN
 from schemas.placement import KAFKA, REDPANDA
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
+from sources.coverage import MARKER
 from timeline.commits import COMMITS
 from timeline.groups import Holes, holes_of
 from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
@@ -210,7 +211,9 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
     """Read the coverage rows of the ingest runs that some decode runs processed."""
     first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
     rows = lakehouse.of_runs(COVERAGE, first, last)
-    bounds = (F.col(f"holes.{end}_offset").alias(end) for end in ("start", "end"))
+    # Where a transaction ended, no record is missing.
+    holes = F.filter("holes", lambda hole: hole["reason"] != MARKER)
+    bounds = (holes[f"{end}_offset"].alias(end) for end in ("start", "end"))
     position = ("record_partition", "ingest_run", "from_offset", "next_offset")
     return rows.select(*position, "partitions", *bounds).toArrow().sort_by("ingest_run")
 

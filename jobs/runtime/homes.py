@@ -178,7 +178,7 @@ def sorted_out(
             "at": row.last,
             "expected_partition": homes[row.group],
             "partitions": counts[-1],
-            "label": "two_coordinators" if _is_explained(row, counts) else None,
+            "label": "two_coordinators" if _is_explained(row, counts, by) else None,
         }
         for row in strays
         if row.records

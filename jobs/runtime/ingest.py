@@ -10,7 +10,7 @@ import datetime as dt
 import itertools
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -23,12 +23,22 @@ from reporting.text import printable
 from schemas.errors import ConflictError, LakehouseError, SourceError
 from schemas.tables import COVERAGE, RECORDS
 from sources import kafka, parquet
-from sources.coverage import Range, coverage, extents, inner_holes, record_type
+from sources.coverage import (
+    MARKER,
+    Range,
+    coverage,
+    extents,
+    inner_holes,
+    is_marker,
+    offsets_of,
+    record_type,
+)
 from sources.plan import State, by_type, is_backfill, truncated
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import numpy as np
     from pyspark.sql import Column, DataFrame
 
     from jobs.runtime.options import Options
@@ -61,11 +71,13 @@ class Source:
         records: the records.
         ranges: the offsets that they account for.
         found: what they hold, by record type; None of a source that is read only once.
+        markers: offsets of transactions' ends, which are no records, by partition.
     """
 
     records: DataFrame
     ranges: list[Range]
     found: dict[Position, Extent] | None = None
+    markers: dict[Position, np.ndarray] = field(default_factory=dict)
 
 
 def ingest(run: Run) -> None:
@@ -222,8 +234,15 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     topic = run.options.topic
     every = parquet.read(run.spark, path)
     records = every.where(F.col("topic") == topic)
-    found = extents(records, record_type(F.col("key")))
-    if not found and (other := every.select("topic").first()) is not None:
+    ends = is_marker(F.col("key"))
+    found = extents(records, F.when(ends, MARKER).otherwise(record_type(F.col("key"))))
+    markers: dict[Position, np.ndarray] = {}
+    if any(MARKER in e.by_kind for e in found.values()):
+        markers = offsets_of(records.where(ends))
+        records = records.where(~ends)
+        found = extents(records, record_type(F.col("key")))
+        run.summary["transaction_markers"] = sum(len(offsets) for offsets in markers.values())
+    elif not found and (other := every.select("topic").first()) is not None:
         raise SourceError(
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
             "it with --topic"
@@ -240,7 +259,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
         found = extents(records, record_type(F.col("key")))
-    return Source(records, state.file_ranges(found), found)
+    return Source(records, state.file_ranges(found), found, markers)
 
 
 def _refuse(conflicts: DataFrame, path: str, lakehouse: Lakehouse) -> None:
@@ -290,7 +309,7 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
     if found is None or written.count() != sum(e.records for e in found.values()):
         # A source that is read once, or a file that another program wrote to meanwhile.
         found = extents(written, record_type(F.col("key")))
-    _account(lakehouse, source.ranges, found, number, now)
+    _account(lakehouse, source.ranges, found, number, now, markers=source.markers)
     types = by_type(found)
     state = state.after(number, source.ranges, found, now)
     _note(lakehouse, state, types, version=version, seconds=time.monotonic() - started)
@@ -307,6 +326,8 @@ def _account(
     found: dict[Position, Extent],
     number: int,
     now: dt.datetime,
+    *,
+    markers: dict[Position, np.ndarray] | None = None,
 ) -> None:
     """Write the coverage of an ingest run that began at a time, from what it found."""
     records, held = _of_run(lakehouse, number), found
@@ -321,6 +342,7 @@ def _account(
         inner_holes(records) if has_holes else {},
         new_records={position: extent.records for position, extent in found.items()},
         of_run={"observed_at": now, "ingest_run": number},
+        markers=markers,
     )
     lakehouse.append(COVERAGE, rows, RunId(STAGE, number))
     lakehouse.keep(COVERAGE, rows, number)

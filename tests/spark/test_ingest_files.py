@@ -24,7 +24,7 @@ from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
-from tests.conftest import RECORDINGS
+from tests.conftest import FIELD, RECORDINGS
 from tests.support.jobs import contents, is_balanced, noted, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted
 from tests.support.parts import parts_of
@@ -252,7 +252,7 @@ def test_holes_have_reasons_and_are_filled_later(
 
     late = file("late.parquet", [3, 4, 7])
     assert holes(tmp_path / "late.parquet") == [
-        (0, 0, 8, [(0, 2, "not read"), (5, 6, "compacted")])
+        (0, 0, 8, [(0, 2, "compacted"), (5, 6, "compacted")])
     ]
     # A backup that goes back further, and on in another partition.
     rows = late + file("early.parquet", [1, 5, 9]) + file("other.parquet", [0, 1], partition=1)
@@ -261,8 +261,82 @@ def test_holes_have_reasons_and_are_filled_later(
         (0, 1, 10, [(2, 2, "compacted"), (6, 6, "compacted"), (8, 8, "compacted")]),
         (1, 0, 2, []),
     ]
+    # What lies between two files of a partition was not read.
+    rows = file("later.parquet", [14])
+    assert holes(tmp_path / "later.parquet") == [(0, 10, 15, [(10, 13, "not read")])]
     held = table(spark, lakehouse_path, RECORDS.name).where("record_partition = 0").collect()
-    assert sorted(r.record_offset for r in held) == [1, 3, 4, 5, 7, 9]
+    assert sorted(r.record_offset for r in held) == [1, 3, 4, 5, 7, 9, 14]
+
+
+def test_what_spark_wrote_of_its_kafka_source_is_read(spark: SparkSession) -> None:
+    """TIMESTAMP (INT96), and the type of the time as a number; beside the files is _SUCCESS."""
+    rows = parquet.read(spark, str(FIELD / "written-by-spark.parquet"))
+    millis = F.unix_millis("record_timestamp")
+    (found,) = rows.agg(F.count("*"), F.min(millis), F.max(millis)).collect()
+    assert tuple(found) == (4036, 1_758_319_500_000, 1_758_329_980_012)
+    assert [r[0] for r in rows.select("timestamp_type").distinct().collect()] == ["CreateTime"]
+
+
+def test_times_of_any_unit_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """As numbers of milliseconds and as times, with a zone and without, in one folder."""
+    times = [1_700_000_000_123, -1, None]
+    columns = {
+        "topic": ["t"] * 3,
+        "partition": pa.array([0] * 3, pa.int32()),
+        "offset": pa.array(range(3), pa.int64()),
+        "timestampType": pa.array([0, 1, -1], pa.int32()),
+        "key": pa.array([b"k"] * 3),
+        "value": pa.array([None] * 3, pa.binary()),
+    }
+    kinds = [pa.int64(), *(pa.timestamp(u, z) for u in ("ms", "us", "ns") for z in (None, "UTC"))]
+    for number, kind in enumerate(kinds):
+        at = pa.array(times, pa.int64()).cast(pa.timestamp("ms")).cast(kind)
+        write(tmp_path / f"{number}.parquet", pa.table({**columns, "timestamp": at}))
+    rows = parquet.read(spark, str(tmp_path))
+    found = rows.groupBy("record_offset", F.unix_millis("record_timestamp"), "timestamp_type")
+    assert sorted(map(tuple, found.count().collect()), key=str) == [
+        (0, 1_700_000_000_123, "CreateTime", len(kinds)),
+        (1, None, "LogAppendTime", len(kinds)),
+        (2, None, "NoTimestampType", len(kinds)),
+    ]
+
+
+def test_files_of_a_connector_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    """Files and folders named after the topic, which Spark hides; partitions as folders."""
+    records = pa.Table.from_pylist([record(o, b"k", None) for o in range(3)], SCHEMA)
+    for partition in (0, 7):
+        folder = tmp_path / "topics" / "__consumer_offsets" / f"partition={partition}"
+        folder.mkdir(parents=True)
+        name = f"__consumer_offsets+{partition}+0000000000.snappy.parquet"
+        write(folder / name, records.drop_columns(["partition"]))
+    (tmp_path / "_delta_log").mkdir()
+    write(tmp_path / "_delta_log" / "0.checkpoint.parquet", pa.table({"add": [1]}))
+    rows = parquet.read(spark, str(tmp_path))
+    counted = rows.groupBy("record_partition").count().orderBy("record_partition").collect()
+    assert [tuple(row) for row in counted] == [(0, 3), (7, 3)]
+    (tmp_path / "2025" / "09").mkdir(parents=True)
+    write(tmp_path / "2025" / "09" / "more.parquet", records)
+    assert parquet.read(spark, str(tmp_path)).count() == 9
+
+
+def test_ends_of_transactions_are_no_records(
+    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+) -> None:
+    marker, commit = b"\0\0\0\0\0\0", b"\0\2\0\1a"
+    rows = [record(o, commit, None) for o in (0, 1, 4, 9)]
+    rows += [record(2, b"\0\0\0\1", marker), record(3, b"\0\0\0\0", marker)]
+    rows += [record(7, b"\0\0\0\1", marker)]
+    path = write(tmp_path / "dump.parquet", pa.Table.from_pylist(rows, SCHEMA))
+    line = ("--records", path, "--lakehouse", lakehouse_path)
+    summary = succeed("silver", *line)
+    assert (summary["transaction_markers"], summary["records_ingested"]) == (3, 4)
+    assert (summary["decoded"], summary["quarantined"]) == (4, 0)
+    (covered,) = table(spark, lakehouse_path, COVERAGE.name).collect()
+    assert [tuple(hole) for hole in covered.holes] == [
+        *((start, end, "compacted") for start, end in ((5, 6), (8, 8))),
+        *((start, end, "transaction marker") for start, end in ((2, 3), (7, 7))),
+    ]
+    assert succeed("ingest", *line)["records_ingested"] == 0
 
 
 @pytest.mark.parametrize("other", [b"\0\2\0\1b", b"\0\1\0\1a"], ids=["one type", "two types"])
@@ -350,7 +424,6 @@ def test_columns_of_other_types_and_spellings(spark: SparkSession, tmp_path: Pat
     }
     path = write(tmp_path / "records.parquet", pa.table(columns))
     rows = parquet.read(spark, str(path))
-    assert parquet.local_files(rows) == [str(path)]
     held = [row.asDict() for row in rows.orderBy("record_partition").collect()]
     assert [row["timestamp_type"] for row in held] == [
         *("CreateTime", "LogAppendTime", "CreateTime"),
@@ -534,7 +607,9 @@ class TestBadInput:
 
     def test_missing_columns(self, tmp_path: Path, lakehouse_path: str) -> None:
         path = write(tmp_path / "x.parquet", pq.read_table(STORM).drop_columns(["key", "offset"]))
-        assert "has no column offset, key" in self.complaint(lakehouse_path, path)
+        line = self.complaint(lakehouse_path, path)
+        assert "has no column offset, key" in line
+        assert "nobody can know which group or offset a value is of" in line
 
     def test_a_later_file_lacks_a_column(self, tmp_path: Path, lakehouse_path: str) -> None:
         """Spark alone would take null for every key of it."""

@@ -8,13 +8,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.runtime.check import _vendor
+from sources import parquet
 from tests.conftest import FIELD
 from tests.support.jobs import query, succeed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
 FILE = FIELD / "redpanda.parquet"
+
+
+@pytest.mark.parametrize(
+    ("file", "vendor"), [(FILE, "Redpanda"), (FIELD / "written-by-spark.parquet", None)]
+)
+def test_check_knows_who_wrote_files(spark: SparkSession, file: Path, vendor: str | None) -> None:
+    assert _vendor(parquet.read(spark, str(file))) == vendor
 
 
 @pytest.mark.usefixtures("spark")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from sources.coverage import Extent, Range, coverage, holes_by_partition
+from sources.plan import State, truncated
 
 TOPIC = "__consumer_offsets"
 
@@ -61,6 +64,33 @@ def test_every_offset_without_a_record_has_a_reason() -> None:
         (2, 3, 0, None, None, [(0, 1, "not read"), (2, 3, "compacted")]),
         (3, 3, 2, 2, 3, [(0, 1, "not read")]),
     ]
+
+
+def test_ends_of_transactions_are_told_apart_from_what_is_compacted() -> None:
+    position = TOPIC, 0
+    markers = np.array([1, 4, 5, 8, 11, 30], np.int64)  # those of records, or beyond, do not count
+    table = coverage(
+        [Range(TOPIC, 0, 0, 14)],
+        {position: Extent(0, 13, 5, 5)},
+        {position: np.array([(1, 1), (3, 6), (8, 9), (12, 12)], np.int64)},
+        new_records={position: 5},
+        of_run={"ingest_run": 0},
+        markers={position: markers},
+    )
+    (row,) = table.to_pylist()
+    assert [tuple(hole.values()) for hole in row["holes"]] == [
+        *((a, b, "compacted") for a, b in ((3, 3), (6, 6), (9, 9), (12, 12))),
+        *((a, b, "transaction marker") for a, b in ((1, 1), (4, 5), (8, 8))),
+    ]
+
+
+def test_what_a_partition_lacked_when_it_was_first_read_was_not_lost() -> None:
+    found = {(TOPIC, 0): Extent(5, 9, 5, 5), (TOPIC, 1): Extent(5, 9, 5, 5)}
+    known, new = State(positions={(TOPIC, 0): 3}).file_ranges(found)
+    assert (known.from_offset, known.leading) == (3, "not read")
+    assert (new.from_offset, new.leading) == (0, "compacted")
+    gone = [replace(r, leading="truncated") for r in (known,)]
+    assert (truncated([new]), truncated(gone)) == ([], [2])
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 50, 100])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.row_decoder import DecodedRow, Rejected
-from decoders.records import decode
+from decoders.records import decode, times_off
 from schemas.columns import arrow_schema
 from schemas.messages import embedded_messages
 from schemas.silver import decoded_columns, quarantine_columns
@@ -1145,6 +1145,18 @@ def test_one_bad_record_changes_nothing_for_its_neighbours() -> None:
     bad = (good[0][0], b"\0\3\0")
     rows = decode_all(Records([good[0], bad, *good[1:], bad]).batch())
     assert [row for row in rows if isinstance(row, DecodedRow)] == expected
+
+
+# -- times of a copy ---------------------------------------------------------------------------
+
+
+def test_times_of_records_are_compared_with_those_of_commits() -> None:
+    assert times_off([]) is None
+    assert times_off([record_batch([group_metadata()])]) is None
+    # A record of a batch is as many seconds behind the epoch as its number.
+    commits = [offset_commit(commitTimestamp=1_000 * n + off) for n, off in enumerate((0, 2, -9))]
+    assert times_off([record_batch([*commits, offset_commit(commitTimestamp=10**12)])]) == 5
+    assert times_off([record_batch([offset_commit(commitTimestamp=86_400_000)])]) == 86_400_000
 
 
 # -- other vendors ----------------------------------------------------------------------------

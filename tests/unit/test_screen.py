@@ -63,12 +63,14 @@ def test_without_groups_nothing_is_shown() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    held = Quality(records=3, offsets=1_005, quarantine={"a": 4, "b": 3, "c": 2, "d": 1})
+    holes = {"compacted": 902, "truncated": 70, "not read": 30}
+    quarantine = {"a": 4, "b": 3, "c": 2, "d": 1}
+    held = Quality(records=3, offsets=1_005, holes=holes, quarantine=quarantine)
     assert list(missing(held)) == [
-        "1,002 of 1,005 offsets have no record here; bronze.coverage says why",
+        "100 of 1,005 offsets were lost before they could be read; bronze.coverage says where",
         *(f"{n} records in quarantine: {error}" for error, n in zip("abc", (4, 3, 2), strict=True)),
     ]
-    assert list(missing(Quality(records=3, offsets=3))) == []
+    assert list(missing(Quality(records=3, offsets=1_005, holes={"compacted": 1_002}))) == []
 
 
 @pytest.mark.parametrize(
