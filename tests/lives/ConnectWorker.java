@@ -78,15 +78,9 @@ final class ConnectWorker extends Joiner {
         else if (worker.delay() > 0) whileAttempt(worker.delay(), this::rejoin);
     }
 
-    /** Note what it runs now; nothing at all if it is gone. */
+    /** Note what it runs now; nothing if it is gone. Of one that crashed, the group does not know. */
     private void runs(Set<String> tasks) {
         truth.note(broker.now, "runs", Map.of("group", group, "member", memberId, "tasks", tasks, "is_gone", !isAlive));
-    }
-
-    @Override
-    void crash() {
-        super.crash();
-        runs(Set.of());
     }
 
     @Override

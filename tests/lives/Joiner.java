@@ -193,10 +193,12 @@ abstract class Joiner extends Reader {
         beats++;
         isAboutToJoin = false;
         phase = Phase.OUT;
-        if (instance != null || memberId.isEmpty()) return;
-        var request = new LeaveGroupRequestData().setGroupId(group)
-            .setMembers(List.of(new LeaveGroupRequestData.MemberIdentity().setMemberId(memberId)));
-        ask(() -> broker.service.leaveGroup(by(5), request), answer -> { });
+        if (instance == null && !memberId.isEmpty()) {
+            var request = new LeaveGroupRequestData().setGroupId(group)
+                .setMembers(List.of(new LeaveGroupRequestData.MemberIdentity().setMemberId(memberId)));
+            ask(() -> broker.service.leaveGroup(by(5), request), answer -> { });
+        }
+        // A static member says nothing, and forgets who it was all the same (AbstractCoordinator.maybeLeaveGroup).
         memberId = "";
         generation = -1;
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -79,13 +79,16 @@ def _built(java: str) -> str:
     content = b"\0".join(path.read_bytes() for path in (JARS, *SOURCES))
     classes = cache_folder() / f"lives-{hashlib.sha256(content).hexdigest()[:16]}"
     if not classes.is_dir():
-        with tempfile.TemporaryDirectory(dir=cache_folder()) as made:
-            command = [str(Path(java).with_name("javac")), "-nowarn", "-Xlint:none", "-d", made]
-            subprocess.run([*command, "-cp", jars, *map(str, SOURCES)], check=True)
-            # Complete or not at all, whoever else compiles them now.
-            if not classes.is_dir():
-                os.rename(made, classes)  # noqa: PTH104
-                Path(made).mkdir()
+        made = Path(tempfile.mkdtemp(dir=cache_folder()))
+        command = [str(Path(java).with_name("javac")), "-nowarn", "-proc:none", "-cp", jars]
+        command += ["-d", str(made), *map(str, SOURCES)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the harness does not compile:\n{done.stderr[-4_000:]}")
+        try:
+            made.rename(classes)
+        except OSError:  # another run was faster
+            shutil.rmtree(made)
     return f"{classes}:{jars}"
 
 

@@ -24,6 +24,7 @@ CONNECT, ASSIGN, MIGRATION = "connect", "assign", "migration"
 READING = (CLASSIC, CONSUMER)
 ALL = (CLASSIC, CONSUMER, SHARE, STREAMS, CONNECT)
 _RECORDS = 4_000
+_DAYS = 24
 _CALLS = ("slow_rebalance", "stuck_rebalance")
 _STORM = ("rebalance_storm", "member_flapping", "aborted_rebalances", *_CALLS)
 
@@ -71,6 +72,7 @@ class Script:
     Attributes:
         style: what all clients have, unless a start says otherwise.
         own: what the caller wants otherwise in all of this life.
+        is_brief: whether it is as short as its kind can be, with fewer commits.
         running: the client in each slot of the application.
         trouble_at: since when there is trouble.
     """
@@ -79,6 +81,7 @@ class Script:
     name: str
     rng: random.Random
     own: Mapping[str, Any] = field(default_factory=dict)
+    is_brief: bool = False
     style: Row = field(default_factory=dict)
     steps: list[Row] = field(default_factory=list)
     broker: Row = field(default_factory=dict)
@@ -92,7 +95,8 @@ class Script:
     def __post_init__(self) -> None:
         rng, protocol = self.rng, self.kind.protocol
         low, high = self.kind.hours
-        self.length = int(low * (high / low) ** rng.random() * HOUR)
+        longer = (high / low) ** rng.random()
+        self.length = int(low * (1.05 if self.is_brief else longer) * HOUR)
         self.groups.append(self.name)
         self.style = {
             "protocol": CLASSIC if protocol == MIGRATION else protocol,
@@ -134,14 +138,24 @@ class Script:
         self.topics[topic] = partitions
         return topic
 
-    def app(self, least: int = 2, most: int = 6, rate: float = 3, *, at: int = SECOND) -> str:
-        """Start an application, with a topic of its own; of Connect, with connectors."""
+    def app(
+        self, least: int = 2, most: int = 6, rate: float = 3, *, at: int = SECOND, spare: int = 1
+    ) -> str:
+        """Start an application, with a topic of its own; of Connect, with connectors.
+
+        Args:
+            least: members, at least.
+            most: members, at most.
+            rate: records a second in each partition.
+            at: when.
+            spare: for so many members more there are partitions, too.
+        """
         self.members = self.between(least, most)
-        topic = self.topic(self.members * self.between(1, 3), rate)
+        topic = self.topic((self.members + spare) * self.between(1, 3), rate)
         if self.kind.protocol == CONNECT:
             for number in range(self.between(1, 4)):
                 name, tasks = f"connector-{number}", self.between(1, 6)
-                self.do(0, "connector", name=name, tasks=max(tasks, self.members))
+                self.do(0, "connector", name=name, tasks=max(tasks, self.members + spare))
         self.style.setdefault("topics", []).append(topic)
         self.start_all(at)
         return topic
@@ -149,7 +163,8 @@ class Script:
     def commit_ms(self, wanted: int = 5_000) -> int:
         """Return how often to commit, so that a life does not write more than is looked at."""
         partitions = sum(self.topics[t] for t in self.style["topics"])
-        return int(max(wanted, self.length * partitions / _RECORDS // 1_000 * 1_000))
+        most = _RECORDS // 4 if self.is_brief else _RECORDS
+        return int(max(wanted, self.length * partitions / most // 1_000 * 1_000))
 
     def settings(self, slot: str, **over: object) -> Row:
         """Return what a client has."""
@@ -201,7 +216,7 @@ class Script:
         return at
 
     def surge(self, at: float, **over: object) -> float:
-        """Replace all members as a Deployment does: the new one is there before the old one goes."""
+        """Replace all members as a Deployment does: a new one is there before an old one goes."""
         gap = self.between(15, 60) * SECOND
         for slot, client in list(self.running.items()):
             self.start(at, slot, moves_hosts=True, static=False, **over)
@@ -240,7 +255,8 @@ class Life:
     def __init__(self, script: Script) -> None:
         self.name, self.kind, self.groups = script.name, script.kind, script.groups
         self.trouble_at, self.end = script.trouble_at, START + script.length
-        self.style, self.broker, self.steps = script.style, script.broker, script.steps
+        self.style = {**script.style, **script.own}
+        self.broker, self.steps = script.broker, script.steps
 
     @property
     def is_ordinary(self) -> bool:
@@ -268,6 +284,20 @@ def of_seed(seed: int, number: int, own: Mapping[str, Any] | None = None) -> Lif
     chosen = KINDS[order[number % len(KINDS)]]
     rng = random.Random(f"{seed}/{number}")  # noqa: S311
     return Script(chosen, f"{chosen.protocol}-{chosen.name}-{number}", rng, own or {}).written()
+
+
+def brief() -> list[Life]:
+    """Return a short life of each kind that does not take days, by one protocol or another."""
+    chosen: dict[str, list[Kind]] = {}
+    for one in KINDS:
+        if one.hours[0] < _DAYS:
+            chosen.setdefault(one.name, []).append(one)
+    lives = []
+    for number, (name, of_name) in enumerate(chosen.items()):
+        one = of_name[number % len(of_name)]
+        rng = random.Random(f"brief/{name}")  # noqa: S311
+        lives.append(Script(one, f"{one.protocol}-{name}", rng, is_brief=True).written())
+    return lives
 
 
 # -- ordinary lives -------------------------------------------------------------------------------
@@ -309,7 +339,7 @@ def _all_at_once(s: Script) -> None:
 
 @kind(CLASSIC, hours=(1.5, 5))
 def _canary(s: Script) -> None:
-    s.app(3, 6)
+    s.app(3, 6, spare=2)
     s.start(20 * MINUTE, "canary")
     s.end(s.between(35, 60) * MINUTE, "canary")
     s.surge(65 * MINUTE)
@@ -317,7 +347,7 @@ def _canary(s: Script) -> None:
 
 @kind(*READING, hours=(1.5, 5))
 def _blue_green(s: Script) -> None:
-    s.app()
+    s.app(spare=6)
     for number in range(s.members):
         s.start(25 * MINUTE + s.between(0, 5_000), f"green-{number}", moves_hosts=True)
     for number in range(s.members):
@@ -326,7 +356,7 @@ def _blue_green(s: Script) -> None:
 
 @kind(*ALL, hours=(1, 12))
 def _scale(s: Script) -> None:
-    s.app(2, 4)
+    s.app(2, 4, spare=3)
     for at in s.every(20 * MINUTE, s.between(100, 300) * MINUTE):
         s.scale(at, s.members + s.between(1, 3))
         s.scale(at + s.between(30, 80) * MINUTE, s.members)
@@ -367,7 +397,7 @@ def _pauses(s: Script) -> None:
         s.do(at, "freeze", client=s.running[s.some()], ms=s.between(1, 25) * SECOND)
 
 
-@kind(*READING, STREAMS, SHARE, hours=(1, 6))
+@kind(*READING, SHARE, hours=(1, 6))
 def _topic_grows(s: Script) -> None:
     topic = s.app(2, 4)
     s.do(s.between(20, 40) * MINUTE, "grow", topic=topic, partitions=2 * s.topics[topic])
@@ -595,6 +625,7 @@ def _slow_member(s: Script) -> None:
 
 @kind(*READING, label="slow join", fits=_STORM, hours=(2, 5))
 def _slow_join(s: Script) -> None:
+    s.style["static"] = False
     s.app(3, 5)
     for at in (s.trouble(25 * MINUTE), 70 * MINUTE):
         s.do(at, "work", client=s.running["0"], ms=s.between(80, 200) * SECOND)
@@ -604,32 +635,16 @@ def _slow_join(s: Script) -> None:
 @kind(CLASSIC, label="the leader never assigns", fits=_STORM, hours=(1.5, 3))
 def _leader_hangs(s: Script) -> None:
     s.app(2, 4)
-    s.stop_all(s.trouble(30 * MINUTE))
-    s.start_all(31 * MINUTE, assign_ms=-1, max_poll_ms=60_000)
-    s.stop_all(55 * MINUTE)
-    s.start_all(56 * MINUTE)
+    s.rolling(s.trouble(30 * MINUTE), assign_ms=-1, max_poll_ms=60_000)
+    s.rolling(55 * MINUTE)
 
 
-@kind(*READING, label="hang", fits=("commit_stall", "no_progress"), hours=(2, 5))
+@kind(*READING, label="hang", fits=("commit_stall",), hours=(2, 5))
 def _hang(s: Script) -> None:
     s.style["commits"] = "changed"
     s.app(1, 3, 5)
     for client in s.running.values():
         s.do(s.trouble(HOUR), "hang", client=client)
-
-
-@kind(*READING, label="poison pill", fits=("no_progress", "commit_stall"), hours=(2, 4))
-def _poison_pill(s: Script) -> None:
-    s.style |= {"commits": "all", "commit_ms": 20 * SECOND}
-    topic = s.app(1, 2, 5)
-    s.groups.append(other := f"{s.name}-other")
-    s.start(10 * SECOND, "other", group=other, static=False)
-    del s.running["other"]
-    for partition in range(s.topics[topic]):
-        if partition % s.members == 0:
-            for client in s.running.values():
-                at = s.trouble(50 * MINUTE)
-                s.do(at, "stick", client=client, topic=topic, partition=partition)
 
 
 @kind(CLASSIC, label="fencing", fits=("static_member_fencing", *_STORM[:2]))
@@ -676,7 +691,7 @@ def _commit_storm(s: Script) -> None:
     s.stop_all(16 * MINUTE)
 
 
-@kind(*READING, SHARE, label="idle members", fits=("idle_members",), hours=(1, 4))
+@kind(*READING, label="idle members", fits=("idle_members",), hours=(1, 4))
 def _idle_members(s: Script) -> None:
     s.trouble(MINUTE)
     s.members = s.between(4, 7)
@@ -715,7 +730,7 @@ def _leader_rejoins(s: Script) -> None:
 @kind(*ALL, label="thrash", fits=("rebalance_storm", "member_flapping"), hours=(2, 4))
 def _thrash(s: Script) -> None:
     s.style |= {"moves_hosts": True, "static": False}
-    s.app(2, 3)
+    s.app(2, 3, spare=2)
     period = s.between(150, 240) * SECOND
     for at in s.every(s.trouble(30 * MINUTE), 2 * period):
         s.scale(at, s.members + 2)
@@ -749,3 +764,10 @@ def _config_loop(s: Script) -> None:
     while at < 60 * MINUTE:
         s.do(at, "connector", name="connector-0", tasks=s.between(2, 6))
         at += s.between(60, 150) * SECOND
+
+
+@kind(STREAMS, label="source topic grows", fits=_CALLS, hours=(1, 3))
+def _source_grows(s: Script) -> None:
+    """The repartition topic has as many partitions as before: the topology is not valid."""
+    topic = s.app(2, 3)
+    s.do(s.trouble(30 * MINUTE), "grow", topic=topic, partitions=2 * s.topics[topic])
