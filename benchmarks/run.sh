@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the product on a generated topic: benchmarks/run.sh [ingest_decode | engine | growth | targets | others |
-# shapes | scale_out | soak | model | truth | differential] [--help]. Makes the tests' venv.
+# shapes | scale_out | soak | lives | model | truth | differential] [--help]. Makes the tests' venv.
 set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P)

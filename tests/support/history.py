@@ -54,6 +54,7 @@ class Log(NamedTuple):
     Attributes:
         moves: where the topic grew: the partition that the group's events are in from one on.
         missing_there: what is missing in those.
+        names: topics by their ids, as offset commits give them.
     """
 
     group_id: str
@@ -62,6 +63,7 @@ class Log(NamedTuple):
     missing: tuple[int, ...] = ()
     moves: Mapping[int, int] = MappingProxyType({})
     missing_there: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    names: Mapping[str, str] = MappingProxyType({})
 
     def has_hole(self, after: int, until: int, partition: int | None = None) -> bool:
         """Return whether an offset in between is missing."""
@@ -87,6 +89,8 @@ def rebuild(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
         if start == end:
             continue
         fold = _resumed(log, checkpoint)
+        for topic_id, name in log.names.items():
+            fold.name_topic(topic_id, name)
         bounds = [start, *(i for i in sorted(log.moves) if start < i < end), end]
         for first, last in itertools.pairwise(bounds):
             if first in log.moves:

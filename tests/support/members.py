@@ -38,8 +38,9 @@ def _member(given: Row, *, is_connect: bool) -> Member:
     elif given.get("has_empty_assignment"):
         assigned = {}
     subscription = given.get("subscription")
+    own: dict[str, Any] = {name: given.get(name) for name in _OWN}
     return Member(
-        **{name: given.get(name) for name in _OWN},
+        **own,
         topics=None if subscription is None else subscription.get("topics") or [],
         assigned=assigned,
         worker=connect.worker_of(

@@ -1,0 +1,647 @@
+"""Holds what the history and the detectors tell of a life against what was so."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.lives.scripts import CONNECT, DAY, HOUR, MINUTE, START
+from tests.support.detection import detected_history
+from tests.support.history import commits_of, logs_of, rebuild
+from timeline import cause, members
+from timeline.groups import holes_of
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from offsets.progress import Holes
+    from tests.lives.player import Kept, Played
+    from tests.lives.scripts import Life
+
+Row = dict[str, Any]
+CLASSIC = "classic"
+PREPARING, COMPLETING = "PreparingRebalance", "CompletingRebalance"
+STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
+ALARMS = ("warning", "critical")
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("timestampType", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+UNSEEN = ("hang",)
+"""Trouble that is but an info without samples of the lag: the topic may be idle."""
+_CLOCK_MS = 20
+_LEAST_MS = 1_000
+_INSTANTS = 25
+_METADATA_MS = 5 * MINUTE + 10_000
+_FOREVER = 1 << 60
+# What is told wrong, from the worst on, and how much of it is as bad as an alarm.
+_ALARM, _MISS, _GENERATION, _PLACE, _STATE_HOUR, _CAUSE = 100, 60, 20, 4, 200, 2
+
+
+class Reading(NamedTuple):
+    """How the log is read.
+
+    Attributes:
+        compacts: whether the log cleaner has been there at each reading.
+        gap_ms: for so long nobody reads.
+    """
+
+    compacts: bool = False
+    gap_ms: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every record is read."""
+        return not self.compacts
+
+
+class Step(NamedTuple):
+    """From a time on, until another, a group was so."""
+
+    at: int
+    until: int
+    type: str
+    state: str
+    generation: int
+    members: dict[str, str]
+    owners: dict[str, list[str]]
+
+
+class Generation(NamedTuple):
+    """A generation that the coordinator wrote, or an epoch.
+
+    Attributes:
+        at: when it was stable; of an epoch, when it began.
+        completed: when its join phase ended; None where there was none.
+        joined: client ids of the members that the one before did not have, by member id.
+        gone: those of members that only the one before had.
+        owners: member ids by partition.
+        moved: how many partitions went to another member; None if that cannot be said so simply.
+        is_first: whether the group had none before.
+        said: what the coordinator said since the one before.
+    """
+
+    type: str
+    number: int
+    at: int
+    completed: int | None
+    members: dict[str, str]
+    joined: dict[str, str]
+    gone: dict[str, str]
+    owners: dict[str, str]
+    moved: int | None
+    is_first: bool
+    since: int
+    said: str
+
+
+class Wrong(NamedTuple):
+    """Something that is told wrong.
+
+    Attributes:
+        weight: how bad that is.
+        what: its kind.
+    """
+
+    weight: float
+    group: str
+    what: str
+    detail: str
+
+
+class Verdict(NamedTuple):
+    """What is told wrong of a life, and what was counted."""
+
+    protocol: str
+    wrong: list[Wrong]
+    figures: Counter[str]
+
+
+def judge(played: Played, reading: Reading | None = None) -> Verdict:
+    """Fold a life, detect, and compare."""
+    life, reading = played.life, reading or Reading()
+    records, times = read(played.records, life, reading)
+    steps, said, runs = _truth(played)
+    figures: Counter[str] = Counter()
+    wrong: list[Wrong] = []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "records.parquet"
+        write(records, path)
+        logs = {log.group_id: log for log in logs_of(path)}
+        commits = commits_of(path)
+        logs_of.cache_clear()
+        commits_of.cache_clear()
+    names = {r["id"]: r["topic"] for r in played.truth if r["kind"] == "topic"}
+    for group in life.groups:
+        told: dict[str, list[Row]] = {t: [] for t in (STATES, GENERATIONS, SESSIONS, OWNERS)}
+        anomalies: list[Row] = []
+        if group in logs:
+            log = logs[group]._replace(names=names)
+            cuts = [sum((e.timestamp or 0) <= at for e in log.events) for at in times[:-1]]
+            told = rebuild(log, cuts)
+            rows = commits.get(group, [])
+            anomalies = detected_history(told, life.end, rows, _holes(records))
+        if not steps[group]:
+            continue
+        truth = Truth(life, group, steps[group], said, runs, reading)
+        wrong += truth.compare(told, figures)
+        wrong += truth.alarms(anomalies, figures)
+    return Verdict(life.kind.protocol, sorted(wrong, reverse=True), figures)
+
+
+# -- what is read ---------------------------------------------------------------------------------
+
+
+def read(records: list[Kept], life: Life, reading: Reading) -> tuple[list[Kept], list[int]]:
+    """Return the records that a schedule of runs finds, and when each run was."""
+    times = [life.end]
+    if reading.gap_ms or reading.compacts:
+        third = (life.end - START) // 3
+        until = START + third + (reading.gap_ms or third)
+        times = [START + third, *([until] if until < life.end else []), life.end]
+    if not reading.compacts:
+        return records, times
+    found: list[Kept] = []
+    after = 0
+    for at in times:
+        found += [r for r in _compacted(records, at) if after < r.timestamp <= at]
+        after = at
+    return sorted(found, key=lambda r: (r.partition, r.offset)), times
+
+
+def _compacted(records: list[Kept], at: int) -> Iterator[Kept]:
+    """Yield what the cleaner has left by a time; an hour lies in the active segment."""
+    cleaned = at - HOUR
+    newest = {(r.partition, r.key): r.offset for r in records if r.timestamp <= cleaned}
+    for record in records:
+        is_newest = newest.get((record.partition, record.key)) == record.offset
+        is_old_tombstone = record.value is None and record.timestamp <= cleaned - DAY
+        if record.timestamp > cleaned or (is_newest and not is_old_tombstone):
+            yield record
+
+
+def write(records: list[Kept], path: Path) -> None:
+    """Write records as `--records` takes them."""
+    places = zip(*records, strict=True) if records else [[]] * 5
+    partitions, offsets, timestamps, keys, values = map(list, places)
+    names, kinds = ["__consumer_offsets"] * len(records), ["CreateTime"] * len(records)
+    columns = [names, partitions, offsets, timestamps, kinds, keys, values]
+    pq.write_table(pa.table(columns, schema=SCHEMA), path)
+
+
+def _holes(records: list[Kept]) -> dict[int, Holes]:
+    read_of: dict[int, set[int]] = defaultdict(set)
+    for record in records:
+        read_of[record.partition].add(record.offset)
+    holes: dict[int, Holes] = {}
+    for partition, offsets in read_of.items():
+        missing = np.array(sorted(set(range(max(offsets) + 1)) - offsets), np.int64)
+        holes |= holes_of(np.full(len(missing), partition), missing, missing, {})
+    return holes
+
+
+# -- what was so ----------------------------------------------------------------------------------
+
+
+def _truth(
+    played: Played,
+) -> tuple[dict[str, list[Step]], list[tuple[int, str]], list[tuple[int, dict[str, list[str]]]]]:
+    steps: dict[str, list[Step]] = defaultdict(list)
+    said: list[tuple[int, str]] = []
+    runs: list[tuple[int, dict[str, list[str]]]] = []
+    for row in played.truth:
+        if row["kind"] == "said":
+            said.append((row["at"], row["text"].partition("] ")[2]))
+        elif row["kind"] == "runs":
+            now = dict(runs[-1][1]) if runs else {}
+            now[row["member"]] = row["tasks"]
+            if row["is_gone"]:
+                del now[row["member"]]
+            runs.append((row["at"], now))
+        elif row["kind"] == "group":
+            of_group = steps[row["group"]]
+            if of_group:
+                of_group[-1] = of_group[-1]._replace(until=row["at"])
+            own = (row[n] for n in ("type", "state", "generation", "members", "owners"))
+            of_group.append(Step(row["at"], played.life.end, *own))
+    return steps, said, runs
+
+
+@dataclass
+class Truth:
+    """What was so of a group, to compare with.
+
+    Attributes:
+        said: what the coordinator wrote to its log, and when.
+        runs: what each worker of Connect ran from a time on.
+    """
+
+    life: Life
+    group: str
+    steps: list[Step]
+    said: list[tuple[int, str]]
+    runs: list[tuple[int, dict[str, list[str]]]]
+    reading: Reading
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.group)  # noqa: S311 - to be the same in every run
+
+    def compare(self, told: dict[str, list[Row]], figures: Counter[str]) -> list[Wrong]:
+        """Compare all tables; count what was compared."""
+        figures["groups"] += 1
+        found = [*self._states(told[STATES], figures)]
+        found += self._generations(told[GENERATIONS], figures)
+        found += self._join_starts(told[STATES], figures)
+        found += self._places("members", told[SESSIONS], told[GENERATIONS], figures)
+        found += self._places("owners", told[OWNERS], told[GENERATIONS], figures)
+        found += self._ends(told[SESSIONS], figures)
+        return found
+
+    def _wrong(self, weight: float, what: str, detail: str) -> Wrong:
+        return Wrong(weight, self.group, what, detail)
+
+    # -- states -------------------------------------------------------------------------------
+
+    def _states(self, rows: list[Row], figures: Counter[str]) -> Iterator[Wrong]:
+        rows = sorted(rows, key=lambda r: r["sequence"])
+        spans = [(r["started_at"], r["ended_at"] or _FOREVER, r["state"]) for r in rows]
+        wrong: Counter[tuple[str, str]] = Counter()
+        first: dict[tuple[str, str], int] = {}
+        for step in self.steps:
+            is_rebalance = step.type == CLASSIC and step.state in (PREPARING, COMPLETING)
+            figures["state_ms"] += step.until - step.at
+            figures["rebalancing_ms"] += is_rebalance * (step.until - step.at)
+            untold = step.until - step.at
+            for since, until, state in spans:
+                ms = min(until, step.until) - max(since, step.at)
+                if ms <= 0:
+                    continue
+                untold -= ms
+                if state == step.state:
+                    figures["state_right_ms"] += ms
+                    figures["rebalancing_told_ms"] += is_rebalance * ms
+                else:
+                    wrong[step.state, state] += ms
+                    first.setdefault((step.state, state), max(since, step.at))
+            if untold > 0 and self.reading.is_whole:
+                wrong[step.state, "nothing"] += untold
+                first.setdefault((step.state, "nothing"), step.at)
+            figures["state_untold_ms"] += max(0, untold)
+        figures["state_wrong_ms"] += wrong.total()
+        for (true, state), ms in wrong.items():
+            if ms > _LEAST_MS:
+                detail = (
+                    f"{ms / 1000:.0f} s of {true} are {state}, first {clock(first[true, state])}"
+                )
+                yield self._wrong(_STATE_HOUR * ms / HOUR, "state", detail)
+
+    def _join_starts(self, rows: list[Row], figures: Counter[str]) -> Iterator[Wrong]:
+        """Hold that each join phase began within its bounds."""
+        starts = [s.at for s in self.steps if s.type == CLASSIC and s.state != STABLE]
+        for row in rows:
+            if row["state"] != PREPARING or row["group_type"] != CLASSIC:
+                continue
+            low = (row["started_at_min"] or 0) - 1
+            high = (row["started_at_max"] or _FOREVER) + 1
+            figures["joins"] += 1
+            if any(low <= at <= high for at in starts):
+                figures["joins_in_bounds"] += 1
+            else:
+                detail = f"join phase of {clock(row['started_at'])} began outside its bounds"
+                yield self._wrong(_PLACE, "bounds", detail)
+
+    # -- generations --------------------------------------------------------------------------
+
+    def generations(self) -> list[Generation]:
+        """Return what was written, in the order of time."""
+        found: list[Generation] = []
+        completed: int | None = None
+        before: Step | None = None
+        for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
+            is_new = before is None or before.state == DEAD or before.type != step.type
+            is_other = before is not None and before.generation != step.generation
+            writes = False
+            if step.state == DEAD:
+                pass
+            elif step.type != CLASSIC:
+                # Of a group that a regular expression makes, the first epoch has no record.
+                is_unwritten = is_new and step.generation == 1 and "pattern" in self.life.style
+                writes = (is_new or is_other) and not is_unwritten
+            elif is_new:
+                # An empty group that only commits has no record of its own.
+                joins = after is not None and after.state == PREPARING
+                is_downgrade = before is not None and before.state != DEAD
+                writes = joins or is_downgrade or step.state == PREPARING
+            elif step.state == COMPLETING and before and before.state != COMPLETING:
+                completed = step.at
+            elif step.state == STABLE and before and before.state != STABLE:
+                writes = not found or found[-1].number != step.generation
+            elif step.state == EMPTY:
+                writes = is_other
+            if writes:
+                # Generation 0 is that of the group which is made for its first member.
+                is_back = before is not None and before.state == DEAD
+                is_first = not found or found[-1].number == 0 or is_back
+                old = {} if is_first else found[-1].members
+                since = found[-1].at if found else 0
+                # A coordinator says why before the group is seen to be so.
+                said = "\n".join(text for at, text in self.said if since < at <= step.at)
+                now = step.members
+                owners = {p: m for m, owned in step.owners.items() for p in owned}
+                last = found[-1].owners if found else {}
+                is_same = step.type == CLASSIC and owners.keys() == last.keys()
+                moved = sum(last[p] != m for p, m in owners.items()) if is_same else None
+                found.append(
+                    Generation(
+                        *(step.type, step.generation, step.at, completed, now),
+                        {m: c for m, c in now.items() if m not in old},
+                        {m: c for m, c in old.items() if m not in now},
+                        *(owners, moved, is_first, since, said),
+                    )
+                )
+                completed = None
+            before = step
+        return found
+
+    def _generations(self, rows: list[Row], figures: Counter[str]) -> Iterator[Wrong]:
+        left = list(rows)
+        pairs: list[tuple[Generation, Row]] = []
+        for one in self.generations():
+            same = [r for r in left if (r["group_type"], r["generation"]) == (one.type, one.number)]
+            if not same:
+                if self.reading.is_whole:
+                    figures["generations"] += 1
+                    detail = f"no {one.type} generation {one.number} of {clock(one.at)}"
+                    yield self._wrong(_GENERATION, "generation", detail)
+                continue
+            figures["generations"] += 1
+            figures["generations_found"] += 1
+            row = min(same, key=lambda r: abs(r["record_timestamp"] - one.at))
+            left.remove(row)
+            pairs.append((one, row))
+            reached = row["stable_at"] if one.completed is not None else None
+            if abs((reached or row["record_timestamp"]) - one.at) > _CLOCK_MS:
+                detail = f"generation {one.number} is of {clock(one.at)}, not {clock(reached)}"
+                yield self._wrong(_PLACE, "time of a generation", detail)
+        for row in left:
+            detail = f"there was no {row['group_type']} generation {row['generation']}"
+            yield self._wrong(_GENERATION, "generation", detail)
+        for one, row in pairs:
+            yield from self._cause(one, row, figures)
+            is_plain = self.reading.is_whole and not self.life.style["static"]
+            told = row["moved_partitions"]
+            if is_plain and one.moved is not None and told not in (None, one.moved):
+                detail = f"generation {one.number}, {clock(one.at)}: {told}, truly {one.moved}"
+                yield self._wrong(_PLACE, "moved partitions", detail)
+
+    def _cause(self, one: Generation, row: Row, figures: Counter[str]) -> Iterator[Wrong]:
+        told, at = row["cause"], f"{one.type} generation {one.number}, {clock(one.at)}"
+        figures["causes"] += 1
+        if told == cause.UNKNOWN:
+            figures["causes_untold"] += 1
+            if self.reading.is_whole and not one.is_first:
+                yield self._wrong(_CAUSE / 4, "cause", f"{at}: unknown; {row['cause_detail']}")
+            return
+        if not self.reading.is_whole and row["previous_generation"] != one.number - 1:
+            return
+        came = {m["member_id"] for m in row["members_joined"] or ()}
+        if self.reading.is_whole and came - one.members.keys():
+            strangers = sorted(came - one.members.keys())
+            yield self._wrong(_PLACE, "members that came", f"{at}: {strangers} were no members")
+        bears = self._bears(told, one)
+        figures["causes_right"] += bears
+        if not bears:
+            detail = f"{at}: {told}, {row['cause_detail']!r}; {len(one.joined)} came,"
+            last = one.said.splitlines()[-3:]
+            yield self._wrong(_CAUSE, "cause", f"{detail} {len(one.gone)} went; {' | '.join(last)}")
+        elif told in (cause.NEW_MEMBER, cause.MEMBER_LEFT) and self.reading.is_whole:
+            who = one.joined if told == cause.NEW_MEMBER else one.gone
+            named = row["cause_detail"].partition(" joined")[0].partition(" left or")[0]
+            names = set(re.sub(r" and \d+ more", "", named).split(", "))
+            if not (names <= set(who.values()) or named.startswith("the last")):
+                detail = f"{at}: {row['cause_detail']!r}, but it was {sorted(who.values())}"
+                yield self._wrong(_CAUSE, "cause_detail", detail)
+
+    def _bears(self, told: str, one: Generation) -> bool:
+        """Return whether what happened, and what the coordinator said, bear a cause out."""
+        again = set(one.joined.values()) & set(one.gone.values())
+        is_replaced = "eplac" in one.said
+        borne = {
+            cause.GROUP_CREATED: one.is_first,
+            cause.NEW_MEMBER: bool(one.joined),
+            cause.MEMBER_LEFT: bool(one.gone),
+            cause.MEMBER_RESTARTED: bool(again),
+            cause.STATIC_MEMBER_REPLACED: is_replaced or bool(again),
+            cause.SUBSCRIPTION_CHANGED: self._happened("start", one)
+            or self._happened("create", one),
+            cause.PARTITIONS_CHANGED: any(
+                self._happened(what, one) for what in ("create", "grow", "drop", "connector")
+            ),
+            cause.TOPIC_DELETED: self._happened("drop", one),
+            cause.CONFIGURATION_CHANGED: self._happened("connector", one),
+            cause.LEADER_REJOINED: "Leader" in one.said,
+            cause.COOPERATIVE_FOLLOW_UP: "pdating metadata" in one.said or "Leader" in one.said,
+            cause.CONVERSION: "Converted" in one.said,
+            cause.FAIL_OVER: self._happened("fail_over", one),
+        }
+        return borne.get(told, True)
+
+    def _happened(self, what: str, one: Generation) -> bool:
+        """Return whether something happened that clients learn of within five minutes."""
+        since, until = one.since - _METADATA_MS - START, one.at - START
+        return any(s["do"] == what and since <= s["at"] <= until for s in self.life.steps)
+
+    # -- members and owners -------------------------------------------------------------------
+
+    def _instants(self) -> list[tuple[int, Step]]:
+        """Return instants at which the group was at rest."""
+        rests = [
+            s
+            for s in self.steps
+            if s.until - s.at > 2 * _CLOCK_MS and s.state not in (PREPARING, COMPLETING)
+        ]
+        weights = [min(s.until - s.at, 10 * MINUTE) for s in rests]
+        chosen = self.chance.choices(rests, weights, k=_INSTANTS) if rests else []
+        return [(self.chance.randint(s.at + _CLOCK_MS, s.until - 1), s) for s in chosen]
+
+    def _places(
+        self, what: str, rows: list[Row], generations: list[Row], figures: Counter[str]
+    ) -> Iterator[Wrong]:
+        """Compare who was a member, or owned what, at some instants."""
+        since, until = ("joined_at", "left_at") if what == "members" else ("valid_from", "valid_to")
+        is_work = what == "owners" and self.life.kind.protocol == CONNECT
+        for at, step in self._instants():
+            certain: set[str] = set()
+            perhaps: set[str] = set()
+            for row in rows:
+                if row[since] is not None and row[since] <= at < (row[until] or _FOREVER):
+                    known = row.get("known_until")
+                    place = row["member_id"]
+                    if what == "owners":
+                        place = f"{row['topic']}/{row['topic_partition']} of {place}"
+                    (perhaps if known is not None and known <= at else certain).add(place)
+            true = set(step.members)
+            if is_work:
+                work = self._work(at, step, generations)
+                if work is None:
+                    continue
+                true, certain = work
+            elif what == "owners":
+                true = {f"{p} of {m}" for m, owned in step.owners.items() for p in owned}
+            missing, extra = true - certain - perhaps, certain - true
+            figures[what] += 1
+            is_right = not extra and not (missing and self.reading.is_whole)
+            figures[f"{what}_right"] += is_right
+            if not is_right:
+                some = f"missing {sorted(missing)[:3]}, extra {sorted(extra)[:3]}"
+                detail = f"{clock(at)}, {step.state} {step.generation}: {some}"
+                yield self._wrong(_PLACE, what, detail)
+
+    def _work(
+        self, at: int, step: Step, generations: list[Row]
+    ) -> tuple[set[str], set[str]] | None:
+        """Return what workers of Connect ran, and what is told; None while it changes."""
+        near = [since for since, _ in self.runs if abs(since - at) < 3_000]
+        known = [tasks for since, tasks in self.runs if since <= at]
+        rows = [r for r in generations if (r["stable_at"] or _FOREVER) <= at]
+        if near or not known or not rows or step.state != STABLE:
+            return None
+        row = max(rows, key=lambda r: r["stable_at"])
+        runs = {m: tasks for m, tasks in known[-1].items() if m in step.members}
+        every = sum(map(len, runs.values()))
+        tasks = sum(not t.endswith("/-1") for all_of in runs.values() for t in all_of)
+        assigned = row["assigned_partitions"]
+        true = {str(every if assigned == every else tasks)}
+        true |= {f"idle {m}" for m, all_of in runs.items() if not all_of}
+        return true, {str(assigned), *(f"idle {m}" for m in row["idle_members"] or ())}
+
+    def _ends(self, rows: list[Row], figures: Counter[str]) -> Iterator[Wrong]:
+        """Compare when and why sessions ended."""
+        if not self.reading.is_whole:
+            return
+        for row in rows:
+            member, left = row["member_id"], row["left_at"]
+            if left is None or not any(member in s.members for s in self.steps):
+                continue
+            figures["ends"] += 1
+            gone = [
+                after.at
+                for step, after in pairwise(self.steps)
+                if member in step.members and member not in after.members
+            ]
+            true = min(gone or [self.life.end], key=lambda at: abs(at - left))
+            earliest = row["left_at_min"] or 0
+            if not earliest - _CLOCK_MS <= true <= left + _CLOCK_MS:
+                detail = f"{member} left at {clock(true)}, told {clock(earliest)} to {clock(left)}"
+                yield self._wrong(_PLACE, "end of a session", detail)
+                continue
+            since = row["joined_at"]
+            words = [text for at, text in self.said if member in text and since < at <= left]
+            is_replaced = any(re.search(f"eplac.*member {member}", text) for text in words)
+            later = [s for s in self.steps if true <= s.at <= left + _CLOCK_MS]
+            is_back = any(row["client_id"] in s.members.values() for s in later)
+            told = row["end_cause"]
+            borne = {
+                members.REPLACED: is_replaced or (row["group_instance_id"] and is_back),
+                members.LEFT: not is_replaced,
+                members.RESTARTED: is_back,
+                members.EMPTIED: not later or any(s.state in (EMPTY, DEAD) for s in later),
+                members.CONVERTED: any("Converted" in text for _, text in self.said),
+            }
+            figures["ends_right"] += bool(borne.get(told, True))
+            if not borne.get(told, True):
+                last = " | ".join(words[-1:])
+                yield self._wrong(_CAUSE, "end_cause", f"{member} of {clock(left)}: {told}; {last}")
+
+    # -- anomalies ----------------------------------------------------------------------------
+
+    def alarms(self, rows: list[Row], figures: Counter[str]) -> Iterator[Wrong]:
+        """Hold that trouble is told, and nothing else."""
+        kind = self.life.kind
+        is_ordinary = self.life.is_ordinary or self.group != self.life.groups[0]
+        if kind.label == "slow join" and all(ms < MINUTE for _, ms in self._phases(self.steps)):
+            # Nobody had to wait for the member that was busy.
+            return
+        since = (self.life.trouble_at or START) - MINUTE
+        fitting = [
+            r for r in rows if r["kind"] in kind.fits and (r["ended_at"] or _FOREVER) >= since
+        ]
+        figures["ordinary" if is_ordinary else "trouble"] += 1
+        false = 0
+        for row in rows:
+            if row["severity"] not in ALARMS:
+                continue
+            untrue = self._is_untrue(row)
+            early = not is_ordinary and (row["ended_at"] or _FOREVER) < since
+            if untrue or early or (is_ordinary and row["kind"] not in kind.fits):
+                false += 1
+                why = "untrue: " if untrue else ""
+                weight = _ALARM * (1 + (row["severity"] == "critical") + untrue)
+                detail = f"{row['severity']} {row['kind']} ({row['label']}), {why}{row['summary']}"
+                yield self._wrong(weight, "alarm", f"{clock(row['started_at'])} {detail}")
+        figures["alarmed"] += bool(false and is_ordinary)
+        figures["untrue"] += bool(false and not is_ordinary)
+        if not is_ordinary and not any(
+            r["severity"] in ALARMS or kind.label in UNSEEN for r in fitting
+        ):
+            figures["missed" if not fitting else "told_as_info"] += 1
+            told = Counter(f"{r['severity']} {r['kind']}" for r in rows)
+            detail = f"{kind.label} since {clock(self.life.trouble_at)}: told {dict(told)}"
+            yield self._wrong(_MISS / (1 + bool(fitting)), "miss", detail)
+
+    def _is_untrue(self, row: Row) -> bool:
+        """Return whether an anomaly that states a plain fact is contradicted by what was so."""
+        since, until = row["started_at"] - 2_000, (row["ended_at"] or _FOREVER) + 2_000
+        near = [s for s in self.steps if s.at <= until and s.until >= since]
+        phases = self._phases(near)
+        if row["kind"] == "slow_rebalance":
+            limits = {PREPARING: 29_000, COMPLETING: 4_900}
+            return not any(ms >= limits.get(state, 55_000) for state, ms in phases)
+        if row["kind"] == "stuck_rebalance":
+            return not any(ms >= 55_000 for _, ms in phases)
+        if row["kind"] == "idle_members" and self.life.kind.protocol != CONNECT:
+            return not any(not owned for s in near for owned in s.owners.values())
+        return False
+
+    @staticmethod
+    def _phases(steps: Sequence[Step]) -> list[tuple[str, int]]:
+        """Return how long it took from rest to rest, and each state in between."""
+        found: list[tuple[str, int]] = []
+        began: int | None = None
+        for step in steps:
+            if step.state in (STABLE, EMPTY, DEAD):
+                began = None
+                continue
+            began = step.at if began is None else began
+            found.append((step.state, step.until - step.at))
+            found.append(("all", step.until - began))
+        return found
+
+
+def clock(ms: int | None) -> str:
+    """Return a time of the life: days, hours, minutes, seconds since it began."""
+    if ms is None:
+        return "-"
+    at = max(0, ms - START)
+    day, rest = divmod(at, DAY)
+    hours, rest = divmod(rest, HOUR)
+    minutes, rest = divmod(rest, MINUTE)
+    return f"{day}d {hours:02}:{minutes:02}:{rest / 1000:06.3f}"
