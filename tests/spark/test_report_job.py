@@ -73,13 +73,28 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
         group_id: len(times) for group_id, times in begun.items()
     }
     found = Counter(row.group_id for row in lakehouse.read(ANOMALIES).collect())
-    assert facts.anomalies.num_rows == 3 < facts.anomaly_count == found.total()
+    # Groups in detail have theirs; beside them, the table has the worst of a group and a kind.
+    kinds = {(row.group_id, row.kind) for row in lakehouse.read(ANOMALIES).collect()}
+    shown = {group.group_id for group in facts.shown}
+    listed = facts.anomalies.to_pylist()
+    of_groups = [row for row in listed if row["group_id"] in shown]
+    assert len(of_groups) == sum(found[group_id] for group_id in shown)
+    assert len(listed) - len(of_groups) <= 3
+    assert facts.anomaly_count == found.total()
+    assert facts.fold_count == len(kinds) == len({(r["group_id"], r["kind"]) for r in listed})
+    for row in listed:
+        same = [r for r in listed if (r["group_id"], r["kind"]) == (row["group_id"], row["kind"])]
+        assert row["kind_count"] == len(same)
+        assert row["kind_open"] == sum(r["is_open"] for r in same)
     assert {group.group_id: group.counts.get("anomalies", 0) for group in facts.shown} == {
         group_id: found[group_id] for group_id in begun
     }
     for group in facts.shown:
         newest = sorted(begun[group.group_id])[-5:]
         assert group.rows["states"]["started_at"].to_pylist() == newest
+        older = group.older.get("states", [])
+        assert sum(count for _, count in older) == max(0, len(begun[group.group_id]) - 5)
+        assert all(at <= newest[0] for at, _ in older)
 
 
 def test_a_run_asks_each_table_once(
