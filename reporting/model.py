@@ -211,7 +211,9 @@ class Facts:
             inform: by severity, the newest first.
         late_counts: how many there are by severity, those that are left out too.
         open_counts: how many anomalies have not ended, by kind and severity.
-        lags: how far every group is behind; none but for metrics.
+        every_group: rows of gold.group_health of all groups; none but for metrics.
+        causes: rebalances of the last day, by group and cause; none but for metrics.
+        lag_seconds: age of what each group reads next, at its last sample; none but for metrics.
         step_ms: how long one bar of `rebalances` is.
         rebalances: how many began when: group_id, at, rebalances.
         shown: groups in detail, the worst first.
@@ -231,7 +233,9 @@ class Facts:
     late: list[Row] = field(default_factory=list)
     late_counts: dict[str, int] = field(default_factory=dict)
     open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    lags: list[Row] = field(default_factory=list)
+    every_group: list[Row] = field(default_factory=list)
+    causes: list[Row] = field(default_factory=list)
+    lag_seconds: dict[str, float] = field(default_factory=dict)
     step_ms: int = 3_600_000
     rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)

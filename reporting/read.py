@@ -93,13 +93,18 @@ def read_facts(
         questions |= _quality_asked(lakehouse, is_page=is_page)
     if is_page:
         questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
+    if For.METRICS in readers and late_from is not None:
+        questions |= _measured(lakehouse, late_from)
     found = ask(questions)
     groups, facts.group_count = _counted(found["groups"])
     facts.groups = groups.slice(0, most)
     if facts.group_count:
         facts.as_of = groups["as_of"][0].as_py()
     if For.METRICS in readers:
-        facts.lags = groups.select(["group_id", "total_lag", "total_lag_is_bound"]).to_pylist()
+        facts.every_group = groups.to_pylist()
+        facts.causes = found["causes"].to_pylist() if "causes" in found else []
+        seconds = found["lag_seconds"].to_pylist() if "lag_seconds" in found else []
+        facts.lag_seconds = {row["group_id"]: row["lag_seconds"] for row in seconds}
     if readers & (For.PAGE | For.SUMMARY):
         facts.quality = _quality(lakehouse, found)
     if is_page and facts.group_count:
@@ -340,6 +345,19 @@ def worst_groups(
     worst = (F.desc(_index_among("health", SEVERITIES)), F.desc("rebalances_24h"))
     order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
     return _first(_of(lakehouse, GROUP_HEALTH, chosen).select(*columns), order, most)
+
+
+def _measured(lakehouse: Lakehouse, since: int) -> dict[str, DataFrame]:
+    """Ask of each group for the causes of its rebalances, and the age of what it reads next."""
+    began = lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= time_at(since))
+    cause = F.coalesce("cause", F.lit("unknown")).alias("cause")
+    samples = lakehouse.read(LAG).where(F.col("sampled_at") >= time_at(since))
+    worst = samples.groupBy("group_id", "sampled_at").agg(F.max("lag_seconds").alias("seconds"))
+    last = F.max_by("seconds", "sampled_at").alias("lag_seconds")
+    return {
+        "causes": began.groupBy("group_id", cause).agg(F.count("*").alias("rebalances")),
+        "lag_seconds": worst.groupBy("group_id").agg(last).where("lag_seconds IS NOT NULL"),
+    }
 
 
 def _of(lakehouse: Lakehouse, spec: TableSpec, chosen: Selection) -> DataFrame:

@@ -19,6 +19,7 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
+    LAG,
     RECORDS,
     RESULTS,
 )
@@ -118,10 +119,11 @@ def test_a_run_asks_each_table_once(
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
     line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "report"]
     first = run(*line, "--output", page, "--metrics", metrics)
-    # A panel has the rebalances of the groups that are shown, the front page those of all. That
-    # nothing is in quarantine stands in the ledger.
-    assert asked.pop(GROUP_GENERATIONS.name) == 2
-    assert len(asked) == 9
+    # A panel has the rebalances of the groups that are shown, the front page those of all; metrics
+    # have their causes, and the age of the lag, of all groups. That nothing is in quarantine stands
+    # in the ledger.
+    assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (3, 2)
+    assert len(asked) == 8
     assert set(asked.values()) == {1}
     # The page is left as it is: what it alone tells is not asked for, and the rest is the same. So
     # is how much was read, which stands in the ledger.
@@ -130,7 +132,8 @@ def test_a_run_asks_each_table_once(
     again = run(*line, "--output", page, "--metrics", metrics)
     told.append(metrics.read_text().partition("# HELP groupledger_run")[0])
     assert "left as it is" in again.err
-    assert sorted(asked) == sorted(spec.name for spec in (ANOMALIES, GROUP_HEALTH))
+    metered = (ANOMALIES, GROUP_GENERATIONS, GROUP_HEALTH, LAG)
+    assert sorted(asked) == sorted(spec.name for spec in metered)
     assert set(asked.values()) == {1}
     assert told[0] == told[1]
     assert first.out.splitlines()[:-1] == again.out.splitlines()[:-1]
