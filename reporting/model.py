@@ -39,8 +39,8 @@ OLDER_STEPS = 400
 SUMMED_UP_GROUPS = 12
 """Groups in a summary."""
 
-LATE_ANOMALIES = 500
-"""Anomalies of a severity, of those of late, that a summary looks at."""
+LATE_ANOMALIES = 2_000
+"""Anomalies of a severity, of those of late, that a summary looks at: the worst of groups first."""
 
 
 class For(Flag):

@@ -70,20 +70,24 @@ _MOST_TEXT = 4_000
 
 
 def read_facts(
-    lakehouse: Lakehouse, made_at: int, chosen: Selection = EVERYTHING, readers: For = For.PAGE
+    lakehouse: Lakehouse,
+    made_at: int,
+    chosen: Selection = EVERYTHING,
+    readers: For = For.PAGE,
+    kinds: tuple[str, ...] = (),
 ) -> Facts:
-    """Read what the readers tell, each table once.
+    """Read what the readers tell, each table once; `kinds` are in the order of importance.
 
     How many rows that is does not grow with the number of groups, unless metrics have all of them.
     """
-    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen)
+    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen, kinds=kinds)
     last = lakehouse.runs.last("anomalies")
     as_of = None if last is None else last.details["as_of"]
     late_from = None if as_of is None else as_of - DAY_MS
 
     def of_late() -> dict[str, DataFrame]:
         late, others = Selection(since=late_from), readers & ~For.PAGE
-        return {"anomalies": _anomalies(lakehouse, [], late, late_from, others)}
+        return {"anomalies": _anomalies(lakehouse, facts, late, late_from, others)}
 
     is_page = For.PAGE in readers
     most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
@@ -123,7 +127,7 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
     chosen = facts.chosen
     found = ask(
         {
-            "anomalies": _anomalies(lakehouse, names, chosen, late_from, readers),
+            "anomalies": _anomalies(lakehouse, facts, chosen, late_from, readers),
             "rebalances": _rebalances(lakehouse, names, chosen),
             **{panel: _panel(lakehouse, panel, names, chosen) for panel in PANELS},
         }
@@ -393,7 +397,7 @@ _CELL = ("named", "kind", "severity", "is_open", "is_late")
 
 def _anomalies(
     lakehouse: Lakehouse,
-    names: Sequence[str],
+    facts: Facts,
     chosen: Selection,
     late_from: int | None,
     readers: For,
@@ -402,16 +406,21 @@ def _anomalies(
     is_late = F.lit(False)  # noqa: FBT003 - a column's value
     if late_from is not None:
         is_late = F.col("is_open") | (F.col("ended_at") >= time_at(late_from))
+    names = [group.group_id for group in facts.shown]
     named = F.when(F.col("group_id").isin(*names), F.col("group_id"))
     found = anomalies_of(lakehouse, chosen).select(
         *_ANOMALY, named.alias("named"), is_late.alias("is_late")
     )
     severity = F.desc(_index_among("severity", SEVERITIES))
-    by = (F.desc("is_open"), severity, F.desc("started_at"), F.asc("anomaly_id"))
+    kind = F.asc(_index_among("kind", facts.kinds)) if facts.kinds else F.asc("kind")
+    by = (F.desc("is_open"), severity, kind, F.desc("started_at"), F.asc("anomaly_id"))
     of_kind = Window.partitionBy("group_id", "kind").orderBy(*by)
     of_group = Window.partitionBy("group_id").orderBy(*by)
     is_first = F.col("kind_rank") == 1
-    newest = Window.partitionBy("severity", "is_late").orderBy(F.desc("ended_at"), "anomaly_id")
+    newest = Window.partitionBy("severity", "is_late").orderBy(
+        F.desc(F.col("group_rank") == 1), F.desc("ended_at"), "anomaly_id"
+    )
+    is_told_of = F.col("is_late") & (F.col("severity") != INFO)
     # A row whose `place` is 1 stands for all that are counted with it.
     cell = Window.partitionBy(*_CELL).orderBy("anomaly_id")
     # The windows are of different rows: in a single partition none has them exchanged again.
@@ -423,13 +432,14 @@ def _anomalies(
                 "kind_count": F.count("*").over(_whole(of_kind)),
                 "kind_open": F.count_if("is_open").over(_whole(of_kind)),
                 "group_rank": F.row_number().over(of_group),
-                "late_rank": F.row_number().over(newest),
+                "group_late": F.count_if(is_told_of).over(_whole(of_group)),
                 "place": F.row_number().over(cell),
                 "in_cell": F.count("*").over(_whole(cell)),
             }
         )
         .withColumns(
             {
+                "late_rank": F.row_number().over(newest),
                 "folds": F.count_if(is_first).over(_whole(cell)),
                 # The first of each group and kind stand before all others.
                 "rank": F.row_number().over(Window.orderBy(F.desc(is_first), *by)),

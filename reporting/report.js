@@ -595,6 +595,10 @@
     controls(make("input", { type: "search", id, placeholder, ...plain }), filter, "");
   const chooses = (id, texts, filter) => controls(choice(id, texts), filter, texts[0]);
 
+  const lastSeen = (a) => {
+    const ago = data.as_of - (a.ended_at ?? data.as_of);
+    return ago < 60e3 ? "" : `, last seen ${duration(ago)} before the end of the log`;
+  };
   const lasted = (a) => (a.ended_at === null ? null : a.ended_at - a.started_at);
   const ALL_ANOMALIES = "SELECT * FROM gold.anomalies";
   const ANOMALY = [
@@ -620,7 +624,7 @@
       ["group", "group_id", "id", { cell: (a) => groupLink(a.group_id) }],
       ["the worst of them", "summary", "id", { cell: (a) => spanLink(a, printable(a.summary)), first: true }],
       ["began", "started_at", "s"],
-      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open") : null] }],
+      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open", lastSeen(a)) : null] }],
     ];
     const rows = anomalies.filter((a) => a.kind_rank === 1);
     const what = `${many(data.anomaly_count, "anomaly", "anomalies")} that may go on, or ended in ${shown}`;
@@ -893,7 +897,7 @@
       const bounds = told(a.thresholds).map(([name, value]) => [`limit: ${name}`, value]);
       const evidence = make("dl.told", [...pairs, ...bounds].map(listed));
       const advice = data.advice[`${a.kind} ${a.label}`] ?? data.advice[a.kind];
-      const ended = `${a.ended_at === null ? "" : ` for ${duration(lasted(a))}`}${a.is_open ? ", open" : ""}`;
+      const ended = `${a.ended_at === null ? "" : ` for ${duration(lasted(a))}`}${a.is_open ? `, open${lastSeen(a)}` : ""}`;
       return [
         badge(a.severity),
         " ",

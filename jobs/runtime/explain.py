@@ -55,6 +55,9 @@ def _read(run: Run) -> Story:
             f"there is no data from {to_second(since, where)} to {to_second(until, where)}; the "
             f"lakehouse has {known} ({chosen.timezone})"
         )
+    if since < log.first:
+        since = log.first
+        run.say(f"nothing is known before {to_second(since, where)} ({chosen.timezone})")
     if until > log.known_until + 1:
         until = log.known_until + 1
         run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
