@@ -179,9 +179,10 @@ def show_story(out: Console, story: Story, where: dt.tzinfo, partition: str | No
     said = f"{printable(story.group)}: {since} to {until} {where}"
     out.print(said, markup=False, highlight=False, style="bold")
     states = story.found["states"]
-    drawn = band(states, story.since, story.until, max(_NARROWEST, out.width - 2))
+    begin = max(story.since, story.first)
+    drawn = band(states, begin, story.until, max(_NARROWEST, out.width - 2))
     out.print(drawn, markup=False, highlight=False)
-    out.print(axis(story.since, story.until, len(drawn), where), highlight=False, style="dim")
+    out.print(axis(begin, story.until, len(drawn), where), highlight=False, style="dim")
     seen = dict.fromkeys(row["state"] for row in states)
     marks = [f"{MARKS[state]} {state}" for state in seen if state in MARKS]
     marks += ["? unknown"] if UNKNOWN in drawn else []

@@ -64,13 +64,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Story:
-    """What a group did in a window: what happened, in the order of time, and the rows as read."""
+    """What a group did in a window: what happened, in the order of time, and the rows as read.
+
+    The history of the log begins at `first`.
+    """
 
     group: str
     since: int
     until: int
     events: list[Event]
     found: Mapping[str, Sequence[Row]]
+    first: int = 0
 
     def figures(self) -> dict[str, Any]:
         """Return the story for programs."""

@@ -56,8 +56,7 @@ def _read(run: Run) -> Story:
             f"lakehouse has {known} ({chosen.timezone})"
         )
     if since < log.first:
-        since = log.first
-        run.say(f"nothing is known before {to_second(since, where)} ({chosen.timezone})")
+        run.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
     if until > log.known_until + 1:
         until = log.known_until + 1
         run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
@@ -68,4 +67,4 @@ def _read(run: Run) -> Story:
             f"--group {printable(group)}: cluster {lakehouse.cluster} has no such group{others}"
         )
     found = rows_of_group(lakehouse, group, chosen.partition, since, until)
-    return Story(group, since, until, events(found, since, until), found)
+    return Story(group, since, until, events(found, since, until), found, log.first)

@@ -138,3 +138,15 @@ def test_a_story_says_what_is_not_known_and_not_shown() -> None:
     text = explained(nothing, "orders:99")
     assert "Nothing happened: no rebalance, no anomaly." in text
     assert "orders:99: no owner and no commit is known of this time" in text
+
+
+def test_a_band_begins_where_the_history_does() -> None:
+    first, until = AS_OF - 60_000, AS_OF
+    state = {"state": "Stable", "started_at": first, "ended_at": None}
+    found = {"states": [state], "owners": [], "offsets": []}
+    text = explained(Story("g", first - 86_400_000, until, [], found, first))
+    assert text.splitlines()[1:4] == [
+        "█" * 118,
+        "╵06:59:00                              ╵06:59:19                              ╵06:59:39",
+        "█ Stable",
+    ]
