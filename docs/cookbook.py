@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks.ingest_decode import spark_session
+from detectors.sentences import KINDS
 from docs.markdown import WIDTH, paragraph
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.command_line import parse
@@ -113,7 +114,7 @@ def questions(file: str) -> list[tuple[str, str, str]]:
 
 def summary(run: Run) -> None:
     """Print what a pipeline says of the groups at its end."""
-    show_summary(run, read_facts(run.lakehouse, 0, readers=For.SUMMARY))
+    show_summary(run, read_facts(run.lakehouse, 0, readers=For.SUMMARY, kinds=KINDS))
 
 
 # What a job prints of the tables that are there.

@@ -63,12 +63,12 @@ def _explained(spark: SparkSession, command: str, of_cluster: list[str]) -> str:
     """Return the head of what a command prints, and its rebalances."""
     words = shlex.split(command.replace("\\\n", " "))
     argv = [word for word in words[2:] if word not in {"--lakehouse", LAKEHOUSE}]
-    said, band, legend, _, happened, *_ = cookbook.ask(
+    said, band, axis, legend, _, happened, *_ = cookbook.ask(
         spark, [*argv, *of_cluster], "explain", _COLUMNS
     )
     rebalances = [*re.findall(r"^\S+~ Rebalance .*(?:\n .*)*", happened, re.MULTILINE)]
     lines = "\n".join(rebalances).splitlines()
-    shown = [said, band, legend, _LEFT_OUT.strip(), *(line.rstrip() for line in lines)]
+    shown = [said, band, axis, legend, _LEFT_OUT.strip(), *(line.rstrip() for line in lines)]
     return "\n".join(shown) + "\n" + _LEFT_OUT
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from detectors.sentences import KINDS
 from jobs.runtime.anomalies import anomalies
 from jobs.runtime.decode import decode
 from jobs.runtime.history import history
@@ -45,7 +46,7 @@ def pipeline(run: Run) -> None:
         else:
             _DO[name](run)
     with run.step("summary"):
-        facts = facts or read_facts(run.lakehouse, 0, readers=readers)
+        facts = facts or read_facts(run.lakehouse, 0, readers=readers, kinds=KINDS)
         show_summary(run, facts)
     write_groups(run, facts)
     if unanswered is not None:

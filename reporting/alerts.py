@@ -80,8 +80,8 @@ class Alert:
     Attributes:
         why: NEW, ENDED or AGAIN.
         anomaly: what gold.anomalies has of it, times in UTC; its severity is the one that it is, or
-            was, posted with. One that is not found any more has only its id and severity, and all
-            else is None.
+            was, posted with. One that is not found any more has only its id and severity, kind and
+            group as they were noted, and all else is None.
         former: the severity that it was posted with before, if it is worse now.
         awaits_end: its end is to be posted, too.
     """
@@ -165,7 +165,10 @@ def _due(row: Json, rule: Rule) -> Alert | None:
         is_new, why = False, AGAIN if is_open else ENDED
     else:
         return None
-    anomaly = {name: _posted(name, row[name]) for name in POSTED}
+    known = row
+    if row["kind"] is None and notes:  # it is not found any more
+        known = {**row, "kind": notes[-1].get("kind"), "group_id": notes[-1].get("group_id")}
+    anomaly = {name: _posted(name, known[name]) for name in POSTED}
     return Alert(
         why=why,
         anomaly={**anomaly, "severity": SEVERITIES[rank if is_new else told]},
@@ -219,12 +222,16 @@ def _title(part: list[Alert], head: Letterhead) -> str:
 
 
 def _summary(alert: Alert) -> str:
-    summary = alert.anomaly["summary"]
-    return "It is not found any more." if summary is None else one_line(summary)
+    summary, group = alert.anomaly["summary"], alert.anomaly["group_id"]
+    if summary is not None:
+        return one_line(summary)
+    return (
+        "It is not found any more." if group is None else f"{one_line(group)}: not found any more."
+    )
 
 
 def _what(alert: Alert) -> str:
-    """Name the kind of an anomaly, or its id, if it is not found any more."""
+    """Name the kind of an anomaly, or its id, if an older release has not noted the kind."""
     return str(alert.anomaly["kind"] or alert.anomaly["anomaly_id"])
 
 
@@ -413,7 +420,7 @@ def _event(alert: Alert, head: Letterhead) -> Json:
 
 def _alertmanager(part: list[Alert], head: Letterhead) -> list[Message]:
     """Make one list of alerts; of one that is not found any more, none: its time runs out."""
-    found = [alert for alert in part if alert.anomaly["kind"] is not None]
+    found = [alert for alert in part if alert.anomaly["summary"] is not None]
     return [Message([item for alert in found for item in _firings(alert, head)], part)]
 
 

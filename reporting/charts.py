@@ -19,6 +19,7 @@ Chart: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
 LABELS_WIDTH = 150
 """Pixels left of every chart: the time axes of a group have to start at the same x."""
 
+_LETTER_WIDTH = 7  # at most, of a name as a whole
 _SPAN = "span"
 _LONG = "span[1] - span[0]"
 _FORMAT = (
@@ -103,10 +104,10 @@ def _generations() -> Chart:
     return alt.layer(stems, dots)
 
 
-# Names of one fleet differ at their ends.
+# Names of one fleet differ at their ends; the page says how many letters have room.
 _SHORT = (
-    "length(datum.label) > 26"
-    " ? slice(datum.label, 0, 9) + '…' + slice(datum.label, length(datum.label) - 16) : datum.label"
+    "length(datum.label) > letters ? slice(datum.label, 0, letters / 3 - 1) + '…' +"
+    " slice(datum.label, length(datum.label) - 2 * letters / 3) : datum.label"
 )
 
 
@@ -187,7 +188,6 @@ def _lane(name: str) -> alt.Y:
         ticks=False,
         grid=True,
         labelExpr=_SHORT,
-        labelLimit=LABELS_WIDTH - 8,
         zindex=0,
     )
     scale = alt.Scale(paddingInner=0.2, paddingOuter=0.1)
@@ -204,8 +204,9 @@ def _colour(field: str = "colour") -> alt.Color:
 
 def _spec(chart: Chart, height: int | alt.Step) -> Spec:
     span = alt.param(name=_SPAN, value=[0, 1])
+    letters = alt.param(name="letters", value=LABELS_WIDTH // _LETTER_WIDTH)
     # Room for the axes is left by the page, the same for all charts.
-    whole = chart.add_params(span).properties(autosize="none", height=height)
+    whole = chart.add_params(span, letters).properties(autosize="none", height=height)
     spec: Spec = whole.configure_view(strokeWidth=0).configure_axisY(domain=False).to_dict()
     spec.pop("$schema", None)  # an address, of use to editors only
     return spec

@@ -27,14 +27,20 @@ LISTED_GROUPS = 5_000
 LISTED_FINDINGS = 20
 """Expectations on the page that did not hold."""
 
-LISTED_ANOMALIES = 500
-"""Anomalies on the front page."""
+LISTED_ANOMALIES = 5_000
+"""Rows in the table of anomalies: a row is all of a kind that a group has."""
+
+GROUP_ANOMALIES = 100
+"""Anomalies of a group that is shown in detail."""
+
+OLDER_STEPS = 400
+"""Parts of the time that is shown, by which rows that are left out are counted."""
 
 SUMMED_UP_GROUPS = 12
 """Groups in a summary."""
 
-LATE_ANOMALIES = 500
-"""Anomalies of a severity, of those of late, that a summary looks at."""
+LATE_ANOMALIES = 2_000
+"""Anomalies of a severity, of those of late, that a summary looks at: the worst of groups first."""
 
 
 class For(Flag):
@@ -70,6 +76,7 @@ PANELS = {
             *("generation", "join_started_at", "join_completed_at", "stable_at", "rebalance_ms"),
             *("cause", "cause_detail", "aborted_generations", "member_count", "joined", "left"),
             *("replaced", "moved_partitions", "protocol", "leader_client_id"),
+            *("record_partition", "record_offset"),
         ),
         500,
     ),
@@ -111,11 +118,13 @@ class Group:
         rows: of each panel, in the order of time.
         counts: how many rows of each panel there are, and how many `anomalies`, those that are
             left out too.
+        older: of each panel, how many of the rows that are left out began when.
     """
 
     group_id: str
     rows: dict[str, pa.Table] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    older: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -192,13 +201,19 @@ class Facts:
         as_of: time of the newest record, that everything is as of; None without any.
         groups: rows of gold.group_health, the worst first.
         group_count: how many there are, those that are left out too.
-        anomalies: rows of gold.anomalies, the worst first.
+        kinds: kinds of anomalies, the most important first.
+        anomalies: rows of gold.anomalies, the worst first: of each group and kind the worst one,
+            where `kind_rank` is 1, with how many there are (`kind_count`) and go on
+            (`kind_open`); and the others of groups in detail.
+        fold_count: how many groups and kinds have some.
         anomaly_count: how many the window has.
         late: rows of gold.anomalies that are open or ended in the last day, but for those that only
             inform: by severity, the newest first.
         late_counts: how many there are by severity, those that are left out too.
         open_counts: how many anomalies have not ended, by kind and severity.
-        lags: how far every group is behind; none but for metrics.
+        every_group: rows of gold.group_health of all groups; none but for metrics.
+        causes: rebalances of the last day, by group and cause; none but for metrics.
+        lag_seconds: age of what each group reads next, at its last sample; none but for metrics.
         step_ms: how long one bar of `rebalances` is.
         rebalances: how many began when: group_id, at, rebalances.
         shown: groups in detail, the worst first.
@@ -211,12 +226,16 @@ class Facts:
     as_of: int | None = None
     groups: pa.Table = field(default_factory=lambda: NO_ROWS)
     group_count: int = 0
+    kinds: tuple[str, ...] = ()
     anomalies: pa.Table = field(default_factory=lambda: NO_ROWS)
     anomaly_count: int = 0
+    fold_count: int = 0
     late: list[Row] = field(default_factory=list)
     late_counts: dict[str, int] = field(default_factory=dict)
     open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    lags: list[Row] = field(default_factory=list)
+    every_group: list[Row] = field(default_factory=list)
+    causes: list[Row] = field(default_factory=list)
+    lag_seconds: dict[str, float] = field(default_factory=dict)
     step_ms: int = 3_600_000
     rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reporting.advice import ADVICE
 from reporting.charts import LABELS_WIDTH, charts, javascript, licences
 from reporting.model import NO_ROWS, PANELS
 
@@ -36,7 +37,7 @@ _GROUP_COLUMNS = (
 _ANOMALY_COLUMNS = (
     *("kind", "severity", "group_id", "subject", "started_at", "ended_at", "is_open", "label"),
     *("summary", "evidence", "thresholds", "first_record_partition", "first_record_offset"),
-    *("last_record_partition", "last_record_offset"),
+    *("last_record_partition", "last_record_offset", "kind_rank", "kind_count", "kind_open"),
 )
 _LARGE = 10**9  # times, above all
 # What could end the script element that holds the data, or begin a comment in it.
@@ -118,7 +119,10 @@ def _data(facts: Facts) -> dict[str, Any]:
         "labels_width": LABELS_WIDTH,
         "group_count": facts.group_count,
         "groups": packed(facts.groups, _GROUP_COLUMNS),
+        "kinds": facts.kinds,
+        "advice": ADVICE,
         "anomaly_count": facts.anomaly_count,
+        "fold_count": facts.fold_count,
         "anomalies": packed(facts.anomalies, _ANOMALY_COLUMNS),
         "step_ms": facts.step_ms,
         "rebalances": packed(facts.rebalances, ("group_id", "at", "count")),
@@ -131,6 +135,7 @@ def _data(facts: Facts) -> dict[str, Any]:
                     name: {
                         "rows": packed(group.rows.get(name, NO_ROWS), panel.columns),
                         "count": group.counts.get(name, 0),
+                        "older": group.older.get(name, []),
                     }
                     for name, panel in PANELS.items()
                 },

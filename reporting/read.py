@@ -17,10 +17,12 @@ from lakehouse.tables import OPEN_ROWS
 from reporting.model import (
     DAY_MS,
     EVERYTHING,
+    GROUP_ANOMALIES,
     LATE_ANOMALIES,
     LISTED_ANOMALIES,
     LISTED_FINDINGS,
     LISTED_GROUPS,
+    OLDER_STEPS,
     PANELS,
     SHOWN_GROUPS,
     SUMMED_UP_GROUPS,
@@ -68,20 +70,24 @@ _MOST_TEXT = 4_000
 
 
 def read_facts(
-    lakehouse: Lakehouse, made_at: int, chosen: Selection = EVERYTHING, readers: For = For.PAGE
+    lakehouse: Lakehouse,
+    made_at: int,
+    chosen: Selection = EVERYTHING,
+    readers: For = For.PAGE,
+    kinds: tuple[str, ...] = (),
 ) -> Facts:
-    """Read what the readers tell, each table once.
+    """Read what the readers tell, each table once; `kinds` are in the order of importance.
 
     How many rows that is does not grow with the number of groups, unless metrics have all of them.
     """
-    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen)
+    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen, kinds=kinds)
     last = lakehouse.runs.last("anomalies")
     as_of = None if last is None else last.details["as_of"]
     late_from = None if as_of is None else as_of - DAY_MS
 
     def of_late() -> dict[str, DataFrame]:
         late, others = Selection(since=late_from), readers & ~For.PAGE
-        return {"anomalies": _anomalies(lakehouse, [], late, late_from, others)}
+        return {"anomalies": _anomalies(lakehouse, facts, late, late_from, others)}
 
     is_page = For.PAGE in readers
     most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
@@ -91,13 +97,18 @@ def read_facts(
         questions |= _quality_asked(lakehouse, is_page=is_page)
     if is_page:
         questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
+    if For.METRICS in readers and late_from is not None:
+        questions |= _measured(lakehouse, late_from)
     found = ask(questions)
     groups, facts.group_count = _counted(found["groups"])
     facts.groups = groups.slice(0, most)
     if facts.group_count:
         facts.as_of = groups["as_of"][0].as_py()
     if For.METRICS in readers:
-        facts.lags = groups.select(["group_id", "total_lag", "total_lag_is_bound"]).to_pylist()
+        facts.every_group = groups.to_pylist()
+        facts.causes = found["causes"].to_pylist() if "causes" in found else []
+        seconds = found["lag_seconds"].to_pylist() if "lag_seconds" in found else []
+        facts.lag_seconds = {row["group_id"]: row["lag_seconds"] for row in seconds}
     if readers & (For.PAGE | For.SUMMARY):
         facts.quality = _quality(lakehouse, found)
     if is_page and facts.group_count:
@@ -116,7 +127,7 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
     chosen = facts.chosen
     found = ask(
         {
-            "anomalies": _anomalies(lakehouse, names, chosen, late_from, readers),
+            "anomalies": _anomalies(lakehouse, facts, chosen, late_from, readers),
             "rebalances": _rebalances(lakehouse, names, chosen),
             **{panel: _panel(lakehouse, panel, names, chosen) for panel in PANELS},
         }
@@ -129,7 +140,13 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
         facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
     groups = {group.group_id: group for group in facts.shown}
     for panel in PANELS:
-        rows = found[panel].sort_by([("group_id", "ascending"), ("rank", "descending")])
+        rows = found[panel]
+        is_held = pc.less_equal(rows["rank"], PANELS[panel].most)
+        for old in rows.filter(pc.invert(is_held)).sort_by("older_at").to_pylist():
+            older = groups[old["group_id"]].older.setdefault(panel, [])
+            older.append((old["older_at"], old["older_count"]))
+        rows = rows.filter(is_held).sort_by([("group_id", "ascending"), ("rank", "descending")])
+        rows = rows.drop_columns(["older_at", "older_count"])
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
@@ -148,14 +165,15 @@ def _tell_anomalies(facts: Facts, rows: pa.Table) -> None:
         if cell["named"] is not None:
             counts = groups[cell["named"]]
             counts["anomalies"] = counts.get("anomalies", 0) + number
+        facts.fold_count += cell["folds"]
         late[severity] += number if cell["is_late"] else 0
         not_ended[cell["kind"], severity] += number if cell["is_open"] else 0
     facts.late_counts, facts.open_counts = dict(+late), dict(sorted((+not_ended).items()))
     facts.late = rows.filter(rows["is_told"]).to_pylist()
     facts.late.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), row["late_rank"]))
     if facts.shown:
-        listed = rows.filter(pc.less_equal(rows["rank"], LISTED_ANOMALIES)).sort_by("rank")
-        facts.anomalies = listed.select(_ANOMALY)
+        listed = rows.filter(rows["is_listed"]).sort_by("rank")
+        facts.anomalies = listed.select([*_ANOMALY, "kind_rank", "kind_count", "kind_open"])
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -333,6 +351,19 @@ def worst_groups(
     return _first(_of(lakehouse, GROUP_HEALTH, chosen).select(*columns), order, most)
 
 
+def _measured(lakehouse: Lakehouse, since: int) -> dict[str, DataFrame]:
+    """Ask of each group for the causes of its rebalances, and the age of what it reads next."""
+    began = lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= time_at(since))
+    cause = F.coalesce("cause", F.lit("unknown")).alias("cause")
+    samples = lakehouse.read(LAG).where(F.col("sampled_at") >= time_at(since))
+    worst = samples.groupBy("group_id", "sampled_at").agg(F.max("lag_seconds").alias("seconds"))
+    last = F.max_by("seconds", "sampled_at").alias("lag_seconds")
+    return {
+        "causes": began.groupBy("group_id", cause).agg(F.count("*").alias("rebalances")),
+        "lag_seconds": worst.groupBy("group_id").agg(last).where("lag_seconds IS NOT NULL"),
+    }
+
+
 def _of(lakehouse: Lakehouse, spec: TableSpec, chosen: Selection) -> DataFrame:
     rows, pattern = lakehouse.read(spec), chosen.pattern
     return rows if pattern is None else rows.where(F.col("group_id").rlike(pattern))
@@ -366,7 +397,7 @@ _CELL = ("named", "kind", "severity", "is_open", "is_late")
 
 def _anomalies(
     lakehouse: Lakehouse,
-    names: Sequence[str],
+    facts: Facts,
     chosen: Selection,
     late_from: int | None,
     readers: For,
@@ -375,28 +406,56 @@ def _anomalies(
     is_late = F.lit(False)  # noqa: FBT003 - a column's value
     if late_from is not None:
         is_late = F.col("is_open") | (F.col("ended_at") >= time_at(late_from))
+    names = [group.group_id for group in facts.shown]
     named = F.when(F.col("group_id").isin(*names), F.col("group_id"))
     found = anomalies_of(lakehouse, chosen).select(
         *_ANOMALY, named.alias("named"), is_late.alias("is_late")
     )
     severity = F.desc(_index_among("severity", SEVERITIES))
-    worst = Window.orderBy(F.desc("is_open"), severity, F.desc("started_at"), "anomaly_id")
-    newest = Window.partitionBy("severity", "is_late").orderBy(F.desc("ended_at"), "anomaly_id")
+    kind = F.asc(_index_among("kind", facts.kinds)) if facts.kinds else F.asc("kind")
+    by = (F.desc("is_open"), severity, kind, F.desc("started_at"), F.asc("anomaly_id"))
+    of_kind = Window.partitionBy("group_id", "kind").orderBy(*by)
+    of_group = Window.partitionBy("group_id").orderBy(*by)
+    is_first = F.col("kind_rank") == 1
+    newest = Window.partitionBy("severity", "is_late").orderBy(
+        F.desc(F.col("group_rank") == 1), F.desc("ended_at"), "anomaly_id"
+    )
+    is_told_of = F.col("is_late") & (F.col("severity") != INFO)
     # A row whose `place` is 1 stands for all that are counted with it.
     cell = Window.partitionBy(*_CELL).orderBy("anomaly_id")
     # The windows are of different rows: in a single partition none has them exchanged again.
-    placed = found.repartition(1).withColumns(
-        {
-            "rank": F.row_number().over(worst),
-            "late_rank": F.row_number().over(newest),
-            "place": F.row_number().over(cell),
-            "in_cell": F.count("*").over(_whole(cell)),
-        }
+    placed = (
+        found.repartition(1)
+        .withColumns(
+            {
+                "kind_rank": F.row_number().over(of_kind),
+                "kind_count": F.count("*").over(_whole(of_kind)),
+                "kind_open": F.count_if("is_open").over(_whole(of_kind)),
+                "group_rank": F.row_number().over(of_group),
+                "group_late": F.count_if(is_told_of).over(_whole(of_group)),
+                "place": F.row_number().over(cell),
+                "in_cell": F.count("*").over(_whole(cell)),
+            }
+        )
+        .withColumns(
+            {
+                "late_rank": F.row_number().over(newest),
+                "folds": F.count_if(is_first).over(_whole(cell)),
+                # The first of each group and kind stand before all others.
+                "rank": F.row_number().over(Window.orderBy(F.desc(is_first), *by)),
+            }
+        )
     )
     is_few = (F.col("severity") != INFO) & (F.col("late_rank") <= LATE_ANOMALIES)
     is_told = F.col("is_late") & is_few & F.lit(readers != For.PAGE)
-    is_listed = (F.col("rank") <= LISTED_ANOMALIES) & F.lit(For.PAGE in readers)
-    return placed.withColumn("is_told", is_told).where(is_listed | is_told | (F.col("place") == 1))
+    is_named = F.col("named").isNotNull()
+    is_in_detail = is_named & (F.col("group_rank") <= GROUP_ANOMALIES)
+    is_row = is_first & (F.col("rank") <= LISTED_ANOMALIES)
+    is_listed = (is_in_detail | is_row) & F.lit(For.PAGE in readers)
+    told = placed.withColumns({"is_told": is_told, "is_listed": is_listed})
+    # What proves an anomaly is shown with its group.
+    proof = {name: F.when(is_named, F.col(name)) for name in ("evidence", "thresholds")}
+    return told.where(is_listed | is_told | (F.col("place") == 1)).withColumns(proof)
 
 
 def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
@@ -457,7 +516,20 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
     at = F.coalesce(F.unix_millis(begin), F.lit(-1))
     order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
     placed = _placed(rows, Window.partitionBy("group_id").orderBy(*order))
-    return placed.where(F.col("rank") <= PANELS[panel].most)
+    since = chosen.since or 0
+    step = F.lit(max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS))
+    is_old = F.col("rank") > PANELS[panel].most
+    # A row stands for all that began in its step of time and are left out.
+    of_step = Window.partitionBy("group_id", is_old, "older_at").orderBy("rank")
+    counted = placed.withColumn(
+        "older_at", F.floor((F.unix_millis(begin) - since) / step) * step + since
+    ).withColumns(
+        {
+            "older_count": F.count("*").over(_whole(of_step)),
+            "older_rank": F.row_number().over(of_step),
+        }
+    )
+    return counted.where(~is_old | (F.col("older_rank") == 1)).drop("older_rank")
 
 
 def _samples(lag: DataFrame) -> DataFrame:

@@ -187,7 +187,7 @@
     const value = valueOf(column, row);
     const isTime = TIMES.includes(kind) && !isNone(value);
     const content = how.cell ? how.cell(row) : isTime ? time(value, kind !== "s") : inWords(column, row);
-    return make(kind ? `td.${kind}` : "td", content);
+    return make(["td", kind, how.first && "first"].filter(Boolean).join("."), content);
   }
 
   /**
@@ -321,16 +321,16 @@
   }
 
   /** Makes a choice of some texts. */
-  const choice = (id, texts, change) =>
+  const choice = (id, texts) =>
     make(
       "select",
-      { id, autocomplete: "off", change },
+      { id, autocomplete: "off" },
       texts.map((text) => make("option", text)),
     );
 
   // -- charts -------------------------------------------------------------------------------------
 
-  const LEFT = data.labels_width;
+  const LEFT = matchMedia("(max-width: 700px)").matches ? data.labels_width * 0.6 : data.labels_width;
   const RIGHT = 34;
   const plotWidth = (plot) => Math.max(160, plot.clientWidth - LEFT - RIGHT);
 
@@ -347,6 +347,7 @@
         labelFontSize: 11,
       },
       axisX: { labelColor: colour("soft"), grid: true },
+      axisY: { labelLimit: LEFT - 8 },
       view: { stroke: null },
     };
   }
@@ -399,7 +400,8 @@
       zone === "utc" ? text : text.replaceAll('"utc"', '"time"').replaceAll("utcFormat", "timeFormat"),
     );
     spec.data = { name: "rows", values: part.rows.map((row, at) => ({ ...row, row_number: at })) };
-    spec.params = spec.params.map((param) => (param.name === "span" ? { ...param, value: span } : param));
+    const values = { span, letters: LEFT / 7 };
+    spec.params = spec.params.map((param) => ({ ...param, value: values[param.name] }));
     spec.width = plotWidth(plot);
     spec.padding = { left: LEFT, right: RIGHT, top: 5, bottom: 22 };
     const tooltip = (_handler, event, item, value) => {
@@ -425,20 +427,7 @@
 
   const groups = unpacked(data.groups);
   // What says most about a group first: the storm before those who fly in it.
-  const TELLING = [
-    "rebalance_storm",
-    "stuck_rebalance",
-    "slow_rebalance",
-    "aborted_rebalances",
-    "offsets_expired",
-    "offset_reset",
-    "no_progress",
-    "commit_stall",
-  ];
-  const weight = (a) => {
-    const at = TELLING.indexOf(a.kind);
-    return HEALTH.indexOf(a.severity) * 100 + (at < 0 ? TELLING.length : at);
-  };
+  const weight = (a) => HEALTH.indexOf(a.severity) * 100 + data.kinds.indexOf(a.kind);
   const anomalies = unpacked(data.anomalies).sort(
     (a, b) => b.is_open - a.is_open || weight(a) - weight(b) || b.started_at - a.started_at,
   );
@@ -447,16 +436,44 @@
   const isWeek = until === null && data.as_of - since === 7 * 86400e3;
   const shown = isWeek ? "the last 7 days" : "the time that is shown";
 
+  // -- the address: what is shown, so that it can be sent on -----------------------------------------
+
+  const asked = () => new URLSearchParams(location.hash.slice(1));
+  const KEYS = ["group", "from", "to", "find", "least", "search", "health"];
+
+  /** Makes a link to a group and a span of time; `follow` goes there. */
+  function linkTo(where, text, attributes = {}) {
+    const href = `#${new URLSearchParams(Object.entries(where).filter(([, value]) => !isNone(value)))}`;
+    const click = () => location.hash === href && follow();
+    return make("a", { ...attributes, href, click }, text);
+  }
+
+  let later = null;
+  let changed = {};
+  /** Writes into the address what is shown now; null takes it out. */
+  function remember(now) {
+    changed = { ...changed, ...now };
+    clearTimeout(later);
+    later = setTimeout(() => {
+      const held = asked();
+      const next = KEYS.map((key) => [key, key in changed ? changed[key] : held.get(key)]);
+      const text = String(new URLSearchParams(next.filter(([, value]) => !isNone(value))));
+      changed = {};
+      if (text || location.hash.includes("=")) history.replaceState(null, "", `#${text}`);
+    }, 150); // browsers refuse to be told of each step
+  }
+
   function groupLink(id) {
     if (id === null) return make("span.soft", "the log");
-    if (!shownAt.has(id)) return nameOf(id);
-    return make("a", { href: `#group-${shownAt.get(id)}`, click: () => open(shownAt.get(id)) }, nameOf(id));
+    return linkTo({ group: id }, nameOf(id));
   }
 
   function tellFront() {
     const byHealth = Object.fromEntries(HEALTH.map((h) => [h, groups.filter((g) => g.health === h).length]));
     const sum = (name) => groups.reduce((total, g) => total + (g[name] || 0), 0);
     byId("as-of").append("as of ", ...zoned(data.as_of));
+    const age = Date.now() - data.as_of;
+    if (data.as_of !== null && age > 0) byId("as-of").after(make("p", `${duration(age)} old`));
     const { group, groups: pattern } = data.chosen;
     if (pattern !== null) byId("as-of").append(" · only ", nameOf(group ?? pattern));
     if (since !== null && !isWeek) byId("as-of").append(" · from ", ...zoned(since), " to ", ...zoned(until ?? data.as_of));
@@ -550,6 +567,40 @@
     frontView = await draw(plot, part, [Math.min(...ats), Math.max(...ats) + data.step_ms]);
   }
 
+  const spanLink = (a, text) => {
+    const [from, to] = around(a).map((at) => new Date(at).toISOString());
+    return a.group_id === null ? text : linkTo({ group: a.group_id, from, to }, text, { class: "plain" });
+  };
+  const around = (a) => {
+    const end = a.ended_at ?? data.as_of;
+    const margin = Math.max(1000, (end - a.started_at) * 0.1);
+    return [a.started_at - margin, end + margin];
+  };
+
+  // Controls that filter a table, by their key in the address: what each shows when the address says nothing.
+  const filters = {};
+  function controls(control, filter, usual) {
+    const change = () => {
+      filter();
+      remember({ [control.id]: control.value === usual ? null : control.value });
+    };
+    control.addEventListener(control.tagName === "INPUT" ? "input" : "change", change);
+    filters[control.id] = (value) => {
+      if (control.value === (value ?? usual)) return;
+      control.value = value ?? usual;
+      filter();
+    };
+    return control;
+  }
+  const plain = { autocomplete: "off", spellcheck: "false" };
+  const searches = (id, placeholder, filter) =>
+    controls(make("input", { type: "search", id, placeholder, ...plain }), filter, "");
+  const chooses = (id, texts, filter) => controls(choice(id, texts), filter, texts[0]);
+
+  const lastSeen = (a) => {
+    const ago = data.as_of - (a.ended_at ?? data.as_of);
+    return ago < 60e3 ? "" : `, last seen ${duration(ago)} before the end of the log`;
+  };
   const lasted = (a) => (a.ended_at === null ? null : a.ended_at - a.started_at);
   const ALL_ANOMALIES = "SELECT * FROM gold.anomalies";
   const ANOMALY = [
@@ -571,23 +622,32 @@
     const columns = [
       ["severity", "severity", "", { sort: (a) => grave(a.severity), cell: (a) => badge(a.severity), down: true }],
       ["kind", "kind", "word", { cell: (a) => [spoken(a.kind), label(a)] }],
+      ["how many", "kind_count", "number"],
       ["group", "group_id", "id", { cell: (a) => groupLink(a.group_id) }],
-      ["what happened", "summary", "id"],
+      ["the worst of them", "summary", "id", { cell: (a) => spanLink(a, printable(a.summary)), first: true }],
       ["began", "started_at", "s"],
-      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open") : null] }],
+      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open", lastSeen(a)) : null] }],
     ];
-    const what = `that may go on, or ended in ${shown}`;
-    const out = data.anomaly_count - anomalies.length;
-    const some = `The worst ${number(anomalies.length)} of ${number(data.anomaly_count)} anomalies ${what}; `;
-    if (out > 0) target.append(make("p.remark", some, "all of them by SQL: ", make("code", ALL_ANOMALIES)));
-    const caption = (n) => `${number(n)} of ${many(data.anomaly_count, "anomaly", "anomalies")} ${what}`;
-    const list = table("Anomalies", columns, anomalies, caption);
-    const least = choice("least", ["all", "warning and critical", "critical"], () => {
-      const bound = [0, grave("warning"), grave("critical")][least.selectedIndex];
-      list.keep((a) => grave(a.severity) >= bound);
-    });
+    const rows = anomalies.filter((a) => a.kind_rank === 1);
+    const what = `${many(data.anomaly_count, "anomaly", "anomalies")} that may go on, or ended in ${shown}`;
+    const some = `The worst ${number(rows.length)} of ${number(data.fold_count)} rows are in this file; `;
+    if (rows.length < data.fold_count)
+      target.append(make("p.remark", some, "all anomalies by SQL: ", make("code", ALL_ANOMALIES)));
+    const caption = (n) => `${what}: ${many(n, "row")}, each of a group and a kind, the worst first`;
+    const list = table("Anomalies", columns, rows, caption);
+    const bounds = { all: 0, "warning and critical": grave("warning"), critical: grave("critical") };
+    const filter = () => {
+      const wanted = find.value.toLowerCase();
+      const text = (a) => `${a.group_id ?? "the log"}\n${spoken(a.kind)}\n${a.label}\n${a.summary}`.toLowerCase();
+      list.keep((a) => grave(a.severity) >= bounds[least.value] && text(a).includes(wanted));
+    };
+    const find = searches("find", "group, kind, words", filter);
+    const least = chooses("least", Object.keys(bounds), filter);
     const save = saves("anomalies", [...columns.slice(0, -2), ...ANOMALY], list.rows);
-    target.append(make("p.filters", make("label", "Show ", least), save), list.box);
+    target.append(
+      make("div.filters", { role: "search" }, make("label", "Search ", find), make("label", "Show ", least), save),
+      list.box,
+    );
   }
 
   function listGroups() {
@@ -615,7 +675,7 @@
     ];
     const out = data.group_count - groups.length;
     const caption = (n) =>
-      `${number(n)} of ${many(data.group_count, "group")}; the linked ones are shown in detail` +
+      `${number(n)} of ${many(data.group_count, "group")}; ${number(data.shown.length)} are shown in detail` +
       (out > 0 ? `; the healthiest ${number(out)} are left out, gold.group_health has them` : "");
     const list = table("All groups", columns, groups, caption, 1);
     const filter = () => {
@@ -623,10 +683,8 @@
       const isShown = (g) => health.value === "any" || g.health === health.value;
       list.keep((g) => isShown(g) && g.group_id.toLowerCase().includes(wanted));
     };
-    const placeholder = "part of a group's id";
-    const plain = { autocomplete: "off", spellcheck: "false" };
-    const search = make("input", { type: "search", id: "search", placeholder, ...plain, input: filter });
-    const health = choice("health", ["any", ...HEALTH], filter);
+    const search = searches("search", "part of a group's id", filter);
+    const health = chooses("health", ["any", ...HEALTH], filter);
     const labels = [make("label", "Search ", search), make("label", "Health ", health)];
     const saved = hasLag ? [...columns, ["lag is", (g) => atMost(g.total_lag_is_bound)]] : columns;
     target.append(make("div.filters", { role: "search" }, labels, saves("groups", saved, list.rows)), list.box);
@@ -659,6 +717,34 @@
 
   const LANES = LOOKS.length;
   const opened = new Map();
+  // The newest rows of a panel are in the file, by this time.
+  const BEGINS = {
+    states: "started_at",
+    generations: "join_completed_at",
+    members: "joined_at",
+    owners: "valid_from",
+    offsets: "hour",
+    lag: "sampled_at",
+  };
+
+  const listed = ([name, value]) => [make("dt", printable(name)), make("dd", printable(value))];
+
+  /** Says what JSON has in words: [[name, text]]. */
+  function told(json) {
+    const say = (value, key) => {
+      if (typeof value === "number") return key.endsWith("_ms") ? duration(value) : number(value);
+      if (Array.isArray(value)) return value.map((one) => say(one, key)).join(", ");
+      if (value === null || typeof value !== "object") return String(value ?? "unknown");
+      return Object.entries(value)
+        .map(([name, one]) => `${spoken(name).replace(/ ms$/, "")} ${say(one, name)}`)
+        .join("; ");
+    };
+    try {
+      return Object.entries(JSON.parse(json) ?? {}).map(([key, v]) => [spoken(key).replace(/ ms$/, ""), say(v, key)]);
+    } catch {
+      return [["cut short", `${json} …`]];
+    }
+  }
   const bare = (host) => String(host ?? "").replace(/^\//, "");
   const whoIs = (row) => row.group_instance_id ?? row.client_id ?? row.member_id ?? "?";
   const partitionOf = (row) => `${printable(row.topic ?? "?")}/${row.topic_partition ?? "?"}`;
@@ -691,19 +777,20 @@
         `${many(health.rebalances_24h || 0, "rebalance")} in 24 h${rebalancing}`;
       const summary = make("summary", make("h3", nameOf(group.group_id)), " ", badge(health.health));
       summary.append(make("span.facts", text));
-      const show = () => {
-        if (!whole.open || opened.has(at)) return;
-        opened.set(at, new GroupCharts(whole, group));
-        opened.get(at).draw();
-      };
-      const whole = make("details.group", { id: `group-${at}`, toggle: show }, summary);
+      const whole = make("details.group", { id: `group-${at}`, toggle: () => whole.open && open(at) }, summary);
+      summary.addEventListener("click", () => {
+        remember({ group: whole.open ? null : group.group_id, from: null, to: null });
+      });
       target.append(whole);
     });
   }
 
   function open(at) {
     const whole = byId(`group-${at}`);
-    if (whole) whole.open = true;
+    whole.open = true;
+    if (opened.has(at)) return;
+    opened.set(at, new GroupCharts(whole, data.shown[at]));
+    opened.get(at).draw();
   }
 
   /** The charts of one group, which share a span of time. */
@@ -715,7 +802,10 @@
       this.rows = Object.fromEntries(Object.entries(group.panels).map(([name, panel]) => [name, unpacked(panel.rows)]));
       this.rows.anomalies = anomalies.filter((a) => a.group_id === group.group_id);
       this.full = this.extent();
-      this.span = this.full;
+      this.cuts = Object.fromEntries(Object.keys(BEGINS).map((name) => [name, this.cut(name)]));
+      // What all charts have; where that is nearly nothing, all of the time.
+      const from = Math.max(this.full[0], ...Object.values(this.cuts).filter((at) => at !== null));
+      this.span = [Math.min(from, this.full[1] - 1000), this.full[1]];
       this.range = make("output", { "aria-live": "polite" });
       const control = (name, text, act) => button(text, act, { "aria-label": name, title: name });
       const controls = [
@@ -730,12 +820,23 @@
       this.panels = make("div.panels", { tabindex: "0", role: "group", "aria-label": name });
       this.cursor = make("div.cursor", { hidden: true });
       this.chosen = make("div.chosen", { hidden: true });
+      this.mark = make("div.chosen", { hidden: true });
+      this.end = make("div.end", { hidden: true });
+      this.axis = make("div.axis", { "aria-hidden": "true" });
+      this.about = make("div.about", { hidden: true, "aria-live": "polite" });
+      this.veils = [];
       whole.append(
         this.listFound(),
-        make("div.zoom", { role: "toolbar", "aria-label": `Span of time of ${this.name}` }, this.range, controls),
+        make("div.zoom", { role: "toolbar", "aria-label": `Span of time of ${this.name}` }, [
+          this.range,
+          controls,
+          this.axis,
+        ]),
+        this.about,
         this.panels,
       );
       this.listen();
+      new ResizeObserver(() => this.place()).observe(this.panels);
     }
 
     /** Finds from when to when the group has something to show. */
@@ -753,6 +854,13 @@
       return [first - margin, last + margin];
     }
 
+    /** Tells from when on all rows of a panel are in the file; null if they are anyway. */
+    cut(name) {
+      const rows = this.rows[name];
+      if (this.group.panels[name].count <= rows.length) return null;
+      return rows.map((row) => row[BEGINS[name]]).find((at) => at !== null) ?? data.as_of;
+    }
+
     /** Tells what of a panel is not on the page. */
     leftOut(name, more = "") {
       const { count } = name === "anomalies" ? { count: this.group.anomaly_count } : this.group.panels[name];
@@ -760,7 +868,7 @@
       if (count <= held) return more;
       const some = `${number(held)} of ${number(count)}`;
       if (name === "anomalies") return `The worst ${some} are shown; ${ALL_ANOMALIES} has all.`;
-      return `The newest ${some} rows are shown. ${more}`;
+      return `The newest ${some} rows are in this file. ${more}`;
     }
 
     /** Lists what was found: the worst of each kind, the others of the kind behind it. */
@@ -782,27 +890,16 @@
     }
 
     sentence(a) {
-      const zoom = () => {
-        const end = a.ended_at ?? data.as_of;
-        const margin = Math.max(1000, (end - a.started_at) * 0.1);
-        this.set([a.started_at - margin, end + margin]);
-      };
-      const lines = (text) => {
-        try {
-          return Object.entries(JSON.parse(text))
-            .map(([k, v]) => `${k}: ${typeof v === "object" ? JSON.stringify(v) : v}`)
-            .join("\n");
-        } catch {
-          return `${text} … (cut short)`;
-        }
-      };
+      const zoom = () => this.set(around(a));
       const [first, last] = ["first", "last"].map(
         (end) => `${a[`${end}_record_partition`]}/${a[`${end}_record_offset`]}`,
       );
-      const proof = a.first_record_offset === null ? "" : `\nrecords: ${first} to ${last} (partition/offset)`;
-      const text = `${lines(a.evidence)}${proof}\nthresholds: ${a.thresholds}`;
-      const evidence = make("pre", text.split("\n").map(printable).join("\n"));
-      const ended = `${a.ended_at === null ? "" : ` for ${duration(lasted(a))}`}${a.is_open ? ", open" : ""}`;
+      const proof = [["records", first === last ? first : `${first} to ${last} (partition/offset)`]];
+      const pairs = [...told(a.evidence), ...(a.first_record_offset === null ? [] : proof)];
+      const bounds = told(a.thresholds).map(([name, value]) => [`limit: ${name}`, value]);
+      const evidence = make("dl.told", [...pairs, ...bounds].map(listed));
+      const advice = data.advice[`${a.kind} ${a.label}`] ?? data.advice[a.kind];
+      const ended = `${a.ended_at === null ? "" : ` for ${duration(lasted(a))}`}${a.is_open ? `, open${lastSeen(a)}` : ""}`;
       return [
         badge(a.severity),
         " ",
@@ -813,6 +910,7 @@
         button("zoom to it", zoom, { "aria-label": `zoom to it: ${spoken(a.kind)}` }),
         " ",
         make("details", make("summary", "evidence"), evidence),
+        advice ? make("div.soft", make("i", "Do: "), advice) : null,
       ];
     }
 
@@ -926,6 +1024,7 @@
           ["aborted before", "aborted_generations", "number"],
           ["assignor", "protocol"],
           ["leader", "leader_client_id", "id"],
+          ["record", (g) => (isNone(g.record_offset) ? null : `${g.record_partition}/${g.record_offset}`)],
         ],
       };
     }
@@ -1141,18 +1240,106 @@
         this.statePart(),
         this.generationPart(),
         members.length ? this.memberPart() : null,
+        this.lagPart(),
         owners.length ? this.ownerPart() : null,
         offsets.length ? this.offsetPart() : null,
-        this.lagPart(),
       ].filter((part) => part);
+    }
+
+    /** Covers what a chart has no rows of, and draws how many began when in it. */
+    veil(plot, name) {
+      const cut = this.cuts[name] ?? null;
+      if (cut === null) return;
+      const { older } = this.group.panels[name];
+      const most = Math.max(1, ...older.map(([, count]) => count));
+      const [first, last] = this.full;
+      const share = (at) => ((at - first) / (last - first)).toFixed(5);
+      const step = Math.max((last - first) / 300, (data.as_of - since) / 400);
+      const bars = older.map(([at, n]) => `M${share(at)} 1V${1 - n / most}H${share(Math.min(cut, at + step))}V1Z`);
+      const of = (tag, attributes) => {
+        const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+        for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+        return made;
+      };
+      const drawn = of("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" });
+      drawn.append(of("path", { d: bars.join("") }));
+      const rows = older.length ? `; bars: how many rows began when, up to ${number(most)}` : "";
+      const text = make("span", "not in this file before ", time(cut), rows);
+      const veil = make("div.veil", drawn, text);
+      plot.append(veil);
+      this.veils.push({ plot, veil, drawn, cut });
+    }
+
+    /** Puts what lies over the charts to where it belongs in the span that is shown. */
+    place() {
+      const [from, to] = this.span;
+      for (const { plot, veil, drawn, cut } of this.veils) {
+        const pixel = (at) => ((at - from) / (to - from)) * plotWidth(plot);
+        const width = Math.min(plotWidth(plot), pixel(cut));
+        veil.hidden = !(width > 0);
+        veil.style.left = `${LEFT}px`;
+        veil.style.width = `${width}px`;
+        drawn.style.left = `${pixel(this.full[0])}px`;
+        drawn.style.width = `${pixel(this.full[1]) - pixel(this.full[0])}px`;
+      }
+      const plot = this.panels.querySelector(".plot");
+      if (!this.views.length) return;
+      const x = (at) => plot.offsetLeft + LEFT + ((at - from) / (to - from)) * plotWidth(plot);
+      const inside = (at) => at >= from && at <= to;
+      this.end.hidden = !inside(data.as_of);
+      this.end.style.left = `${x(data.as_of)}px`;
+      const start = this.picked?.join_started_at;
+      const ends = [start, start + this.picked?.rebalance_ms];
+      this.mark.hidden = !this.picked || ends[1] < from || ends[0] > to;
+      if (!this.mark.hidden) {
+        const [a, b] = ends.map((at) => x(Math.min(to, Math.max(from, at))));
+        this.mark.style.left = `${a}px`;
+        this.mark.style.width = `${Math.max(2, b - a)}px`;
+      }
+      const scale = this.views[0].scale("x").copy().domain(this.span);
+      const ticks = scale.ticks(Math.max(2, Math.floor(plotWidth(plot) / 110)));
+      const form = (at) => clock(at, to - from < 4000).slice(to - from < 86400e3 ? 11 : 5, to - from < 900e3 ? 23 : 16);
+      this.axis.replaceChildren(
+        ...[...ticks.filter((at) => Math.abs(x(at) - x(data.as_of)) > 75), data.as_of].filter(inside).map((at) => {
+          const label = make("span", at === data.as_of ? "end of the log" : form(at));
+          label.style.left = `${x(at)}px`;
+          return label;
+        }),
+      );
+    }
+
+    /** Selects a rebalance in all lanes, and tells who, what moved and which record; null selects none. */
+    pick(g) {
+      this.picked = g;
+      const columns = g ? this.generationPart().columns : [];
+      const facts = columns.filter((column) => valueOf(column, g)).map((c) => [c[0], inWords(c, g)]);
+      const moved = g ? this.rows.owners.filter((o) => o.generation === g.generation) : [];
+      const owned = moved.slice(0, 40).map((o) => `${partitionOf(o)} → ${whoIs(o)}`);
+      if (owned.length) facts.push(["new owners", owned.join(", ") + (moved.length > 40 ? " …" : "")]);
+      this.about.hidden = !g;
+      this.about.replaceChildren(
+        ...(g
+          ? [
+              make("b", `Rebalance to generation ${g.generation} `),
+              button("zoom to it", () => this.set(around({ started_at: g.join_started_at, ended_at: g.stable_at }))),
+              " ",
+              button("close", () => this.pick(null)),
+              make("dl.told", facts.map(listed)),
+            ]
+          : []),
+      );
+      this.place();
     }
 
     async draw() {
       const turn = (this.turn = (this.turn || 0) + 1);
       for (const view of this.views) view.finalize();
       this.views = [];
-      this.panels.replaceChildren(this.cursor, this.chosen);
+      this.veils = [];
+      this.panels.replaceChildren(this.cursor, this.chosen, this.mark, this.end);
       for (const part of this.parts()) {
+        const cut = this.cuts[part.name] ?? null;
+        if (cut !== null) part.text = `from ${clock(cut)} ${zoneName()} on: ${part.text}`;
         const { figure, plot } = figureOf(part, this.name);
         this.panels.append(figure);
         const view = await draw(plot, part, this.span);
@@ -1161,6 +1348,8 @@
           return;
         }
         this.views.push(view);
+        this.veil(plot, part.name);
+        this.place();
       }
       this.tell();
     }
@@ -1175,6 +1364,7 @@
         zoneLabel(),
         ` (${duration(to - from)})`,
       );
+      this.place();
     }
 
     set([from, to]) {
@@ -1185,6 +1375,9 @@
       for (const view of this.views) view.signal("span", this.span).runAsync();
       this.tell();
       hideTip();
+      const isAll = length >= last - first;
+      const ends = this.span.map((at) => (isAll ? null : new Date(at).toISOString()));
+      remember({ group: this.group.group_id, from: ends[0], to: ends[1] });
     }
 
     zoom(factor, share = 0.5) {
@@ -1207,10 +1400,21 @@
       const isInside = (share) => share >= 0 && share <= 1;
       const inside = (share) => Math.min(1, Math.max(0, share));
       let from = null;
+      let isClick = true;
+      this.panels.addEventListener("click", (event) => {
+        const [first, last] = this.span;
+        if (!isClick || !plotOf(event)?.closest("[data-chart=generations]")) return;
+        const at = first + (last - first) * shareAt(event.clientX);
+        const far = (g) => Math.abs(g.join_started_at - at);
+        const nearest = this.rows.generations.filter((g) => g.rebalance_ms !== null && g.join_started_at !== null);
+        const [g] = nearest.sort((a, b) => far(a) - far(b));
+        if (g && (far(g) / (last - first)) * plotWidth(plot()) < 8) this.pick(g);
+      });
       const dragged = (event) => [from, inside(shareAt(event.clientX))].sort((x, y) => x - y);
       const isDrag = ([a, b]) => pixel(b) - pixel(a) >= 4;
       this.panels.addEventListener("pointerdown", (event) => {
         const share = shareAt(event.clientX);
+        isClick = true;
         if (event.button !== 0 || event.pointerType === "touch" || !plotOf(event) || !isInside(share)) return;
         from = share;
         event.preventDefault();
@@ -1228,7 +1432,11 @@
         const share = shareAt(event.clientX);
         const isHere = this.panels.contains(event.target);
         this.cursor.hidden = !(isHere && plotOf(event) && isInside(share));
-        if (!this.cursor.hidden) this.cursor.style.left = `${pixel(share)}px`;
+        if (!this.cursor.hidden) {
+          const [a, b] = this.span;
+          this.cursor.style.left = `${pixel(share)}px`;
+          this.cursor.dataset.at = clock(a + (b - a) * share, b - a < 900e3).slice(11);
+        }
         else if (isHere) hideTip();
       });
       addEventListener("pointerup", (event) => {
@@ -1237,7 +1445,8 @@
         const [first, last] = this.span;
         from = null;
         this.chosen.hidden = true;
-        if (isDrag(ends)) this.set(ends.map((share) => first + (last - first) * share));
+        isClick = !isDrag(ends);
+        if (!isClick) this.set(ends.map((share) => first + (last - first) * share));
       });
       this.panels.addEventListener("dblclick", (event) => {
         if (plotOf(event)) this.set(this.full);
@@ -1292,27 +1501,39 @@
     byId("settings").addEventListener("submit", (event) => event.preventDefault());
   }
 
-  function decoded(text) {
-    try {
-      return decodeURIComponent(text);
-    } catch (error) {
-      if (error instanceof URIError) return text; // somebody has typed it
-      throw error;
-    }
+  /** Says how to get what the file does not have of a group. */
+  function tellElsewhere(name) {
+    const place = byId("elsewhere");
+    place.hidden = name === null || shownAt.has(name);
+    if (place.hidden) return;
+    const some = `the ${number(data.shown.length)} of ${many(data.group_count, "group")}`;
+    const isListed = groups.some((g) => g.group_id === name);
+    const held = isListed ? ` is not among ${some} that this file shows in detail.` : " is not in this file.";
+    const quoted = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
+    const ends = ["from", "to"].map((end) => Date.parse(asked().get(end)));
+    const at = (option, ms) => (Number.isFinite(ms) ? ` ${option} ${quoted(inUtc(ms).slice(0, 19))}` : "");
+    const line =
+      `./spark-submit.sh explain --lakehouse ${quoted(data.lakehouse)} --cluster ${quoted(data.cluster)} ` +
+      `--group ${quoted(printable(name))}${at("--since", ends[0])}${at("--until", ends[1])} --html group.html`;
+    place.replaceChildren(make("b", nameOf(name)), held, " This makes a page of it: ", make("code", line));
+    for (const key of ["find", "search"]) filters[key]?.(name);
   }
 
-  /** Open the group that the address asks for, and tell whether it asks for one. */
+  /** Shows what the address asks for, and tells whether it asks for a group. */
   function follow() {
-    const found = location.hash.match(/^#group-(\d+)$/);
-    if (found) open(Number(found[1]));
-    // Alerts name the group: they are posted before it is known which groups the page shows.
-    const named = location.hash.match(/^#group=(.*)$/);
-    if (named) {
-      const at = shownAt.get(decoded(named[1]));
-      if (at !== undefined) open(at);
-      byId(at === undefined ? "anomalies" : `group-${at}`).scrollIntoView();
+    const wanted = asked();
+    for (const [key, show] of Object.entries(filters)) show(wanted.get(key));
+    const name = wanted.get("group");
+    tellElsewhere(name);
+    if (name === null) return false;
+    const at = shownAt.get(name);
+    if (at !== undefined) {
+      open(at);
+      const span = ["from", "to"].map((end) => Date.parse(wanted.get(end)));
+      if (span.every(Number.isFinite)) opened.get(at).set(span);
     }
-    return Boolean(found || named);
+    byId(at === undefined ? "elsewhere" : `group-${at}`).scrollIntoView();
+    return true;
   }
 
   settings();

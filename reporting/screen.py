@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from reporting.model import LATE_ANOMALIES, SUMMED_UP_GROUPS
-from reporting.story import MARKS, UNKNOWN, band, committed, owned
+from reporting.model import SUMMED_UP_GROUPS
+from reporting.story import MARKS, UNKNOWN, axis, band, committed, owned
 from reporting.text import (
     count,
+    duration,
     moment,
     one_line,
     printable,
@@ -37,6 +39,8 @@ _SHOWN_ANOMALIES = 8
 _SHOWN_ERRORS = 3
 # Reasons of holes in bronze.coverage that running more often, or other files, can prevent.
 _LOST = ("truncated", "not read")
+_MINUTE_MS = 60_000
+_WIDEST = 100_000
 
 
 def titled(title: str, *columns: str) -> Table:
@@ -52,10 +56,12 @@ def show_groups(out: Console, facts: Facts, kinds: Sequence[str]) -> None:
     if not facts.group_count:
         return
     groups = facts.groups.slice(0, SUMMED_UP_GROUPS).to_pylist()
-    out.print(_health(groups, facts.group_count))
-    for row, more in worst_by_group(facts.late[:LATE_ANOMALIES], kinds):
-        at = f"{moment(row['started_at']):%H:%M:%S}"
-        line = anomaly_line(row, at) + (f" (+{more} more)" if more else "")
+    _show_health(out, groups, facts.group_count)
+    place = {row["group_id"]: number for number, row in enumerate(groups)}
+    late = sorted(facts.late, key=lambda row: place.get(row["group_id"], len(place)))
+    for row, more in worst_by_group(late, kinds):
+        line = anomaly_line(row, to_second(row["started_at"]), groups[0]["as_of"])
+        line += f" (+{more} more)" if more else ""
         out.print(line, soft_wrap=True, highlight=False)
     counts = facts.late_counts
     shown = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if s in counts)
@@ -68,26 +74,30 @@ def worst_by_group(rows: Sequence[Row], kinds: Sequence[str]) -> list[tuple[Row,
     for row in rows:
         by_group.setdefault(row["group_id"], []).append(row)
 
-    def importance(row: Row) -> tuple[int, int]:
-        return -SEVERITIES.index(row["severity"]), kinds.index(row["kind"])
+    def importance(row: Row) -> tuple[bool, int, int]:
+        rank = -SEVERITIES.index(row["severity"]), kinds.index(row["kind"])
+        return (not row.get("is_open"), *rank)
 
-    found = list(by_group.values())[:_SHOWN_ANOMALIES]
-    return [(min(of_group, key=importance), len(of_group) - 1) for of_group in found]
+    found = [min(rows, key=importance) for rows in by_group.values()][:_SHOWN_ANOMALIES]
+    return [(row, row.get("group_late", len(by_group[row["group_id"]])) - 1) for row in found]
 
 
 def show_anomalies(out: Console, rows: Sequence[Row], found: int, where: dt.tzinfo) -> None:
     """Print the newest anomalies, in the order of time, and how many were found."""
     for row in sorted(rows, key=lambda row: row["started_at"]):
         at = to_second(row["started_at"], where)
-        out.print(anomaly_line(row, at), soft_wrap=True, highlight=False)
+        out.print(anomaly_line(row, at, None), soft_wrap=True, highlight=False)
     rest = "" if found <= len(rows) else f", of which the newest {len(rows):,} are shown"
     text = f"{count(found, 'anomaly')}{rest}, times are {where}; {ANOMALIES.name} has them all"
     _print(out, text)
 
 
-def anomaly_line(row: Row, at: str) -> str:
-    """Return an anomaly as a line of rich's markup."""
+def anomaly_line(row: Row, at: str, as_of: int | None) -> str:
+    """Return an anomaly as a line of rich's markup; one that may go on has when it was seen."""
     severity, summary = row["severity"], escape(one_line(row["summary"]))
+    seen = row.get("ended_at") if row.get("is_open") else None
+    if seen is not None and as_of is not None and as_of - seen >= _MINUTE_MS:
+        summary += f" Last seen {duration(as_of - seen)} ago."
     return f"[{COLOURS[severity]}]{severity:<8}[/] {at} {row['kind']}  {summary}"
 
 
@@ -108,14 +118,35 @@ def _print(out: Console, text: str) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _health(rows: list[Row], groups: int) -> Table:
+def _show_health(out: Console, rows: list[Row], groups: int) -> None:
+    """Print the groups as a table, or where it has no room, each as a line below its id."""
     as_of = moment(rows[0]["as_of"])
-    table = titled(f"24 hours to {as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups} groups)")
+    title = f"24 hours to {as_of:%Y-%m-%d %H:%M} UTC ({len(rows)} of {groups:,} groups)"
+    table = _health(rows, title)
+    if Measurement.get(out, out.options.update(width=_WIDEST), table).maximum <= out.width:
+        out.print(table)
+        return
+    out.print(title, style="italic", highlight=False)
+    for row in rows:
+        _print(out, printable(row["group_id"]))
+        took = f" took {duration(row['rebalancing_24h_ms'])}" if row["rebalances_24h"] else ""
+        said = [
+            f"[{COLOURS[row['health']]}]{row['health']}[/]",
+            row["state"],
+            count(row["members"] or 0, "member"),
+            f"{count(row['rebalances_24h'], 'rebalance')}{took}",
+            *([f"lag {_lag(row)}"] if _lag(row) else []),
+        ]
+        out.print(f"  {', '.join(said)}", highlight=False, soft_wrap=True)
+
+
+def _health(rows: list[Row], title: str) -> Table:
+    table = titled(title)
     for name in ("group", "health", "state"):
         table.add_column(name, no_wrap=True)
     for name in ("members", "rebalances", "took"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("lag", justify="right")
+    table.add_column("lag", justify="right", no_wrap=True)
     for row in rows:
         health, ms = row["health"], row["rebalancing_24h_ms"]
         table.add_row(
@@ -124,7 +155,7 @@ def _health(rows: list[Row], groups: int) -> Table:
             row["state"],
             f"{row['members'] or 0:,}",
             f"{row['rebalances_24h']:,}",
-            f"{ms / 1000:,.0f} s" if row["rebalances_24h"] else "",
+            duration(ms) if row["rebalances_24h"] else "",
             _lag(row),
         )
     return table
@@ -151,8 +182,10 @@ def show_story(out: Console, story: Story, where: dt.tzinfo, partition: str | No
     said = f"{printable(story.group)}: {since} to {until} {where}"
     out.print(said, markup=False, highlight=False, style="bold")
     states = story.found["states"]
-    drawn = band(states, story.since, story.until, max(_NARROWEST, out.width - 2))
+    begin = max(story.since, story.first)
+    drawn = band(states, begin, story.until, max(_NARROWEST, out.width - 2))
     out.print(drawn, markup=False, highlight=False)
+    out.print(axis(begin, story.until, len(drawn), where), highlight=False, style="dim")
     seen = dict.fromkeys(row["state"] for row in states)
     marks = [f"{MARKS[state]} {state}" for state in seen if state in MARKS]
     marks += ["? unknown"] if UNKNOWN in drawn else []

@@ -6,9 +6,10 @@ import difflib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reporting.text import count, duration
+from reporting.text import count, duration, moment
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reporting.model import Log
@@ -29,6 +30,14 @@ MARKS = {
 UNKNOWN = "?"
 _NAMED = 5
 _HOUR_MS = 3_600_000
+_TICKS = 3
+_SHORT_MS = 4_000
+# How times of a window of so many milliseconds are written.
+_FORMS = (
+    (900_000, "%H:%M:%S"),
+    (86_400_000, "%H:%M"),
+    (float("inf"), "%m-%d %H:%M"),
+)
 # A column of the band that holds several states shows the one that matters most to a reader.
 _RANK = {mark: rank for rank, mark in enumerate([" ", "·", "█", "░", "▒"])}
 
@@ -55,13 +64,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Story:
-    """What a group did in a window: what happened, in the order of time, and the rows as read."""
+    """What a group did in a window: what happened, in the order of time, and the rows as read.
+
+    The history of the log begins at `first`.
+    """
 
     group: str
     since: int
     until: int
     events: list[Event]
     found: Mapping[str, Sequence[Row]]
+    first: int = 0
 
     def figures(self) -> dict[str, Any]:
         """Return the story for programs."""
@@ -167,6 +180,18 @@ def band(states: Iterable[Row], since: int, until: int, width: int) -> str:
     return "".join(parts)
 
 
+def axis(since: int, until: int, width: int, where: dt.tzinfo) -> str:
+    """Write the times below a band, each where its mark stands: `╵07:01:08   ╵07:01:15`."""
+    length, line = until - since, ""
+    form = next(form for longest, form in _FORMS if length <= longest)
+    for part in range(_TICKS):
+        column = width * part // _TICKS
+        at = moment(since + length * column // width, where)
+        exact = f".{at.microsecond // 1_000:03}" if length <= _SHORT_MS else ""
+        line = f"{line.ljust(column)}╵{at.strftime(form)}{exact}"
+    return line
+
+
 # What may have begun before the window, and goes on in it.
 _LASTING = ("info", "warning", "critical", "rebalance", "unknown")
 
@@ -215,9 +240,10 @@ def _sentence(row: Row) -> str:
 def _states(states: Iterable[Row]) -> Iterator[Event]:
     """Yield what no rebalance says: the group is empty, gone, or waits."""
     for row in states:
-        if row["started_at"] is None or row["state"] not in {"Empty", "Dead", "NotReady"}:
-            continue
         lasted = row["duration_ms"]
+        is_told = row["state"] in {"Empty", "Dead", "NotReady"} and lasted != 0
+        if row["started_at"] is None or not is_told:
+            continue
         how_long = "and is so still" if lasted is None else f"for {duration(lasted)}"
         said = {
             "Empty": f"The group has no members, {how_long}.",

@@ -32,8 +32,8 @@ def cut(text: str, longest: int) -> str:
 
 
 def short_name(text: str) -> str:
-    """Return a name for a table of rich: control characters visible, no markup, not long."""
-    return escape(cut("".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text), 20))
+    """Return a name as a whole for a table of rich: control characters visible, no markup."""
+    return escape("".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text))
 
 
 def escaped(text: str) -> str:

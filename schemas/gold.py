@@ -545,4 +545,6 @@ ALERTS = (
         "The end of the anomaly is to be posted, too, since it may go on; false in the post of its"
         " end. Null in rows of releases that posted no end.",
     ),
+    column("kind", "string", "Kind of the anomaly; null in rows of older releases."),
+    column("group_id", "string", "Its group; null if it is of the log, or in rows as above."),
 )

@@ -55,6 +55,8 @@ def _read(run: Run) -> Story:
             f"there is no data from {to_second(since, where)} to {to_second(until, where)}; the "
             f"lakehouse has {known} ({chosen.timezone})"
         )
+    if since < log.first:
+        run.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
     if until > log.known_until + 1:
         until = log.known_until + 1
         run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
@@ -65,4 +67,4 @@ def _read(run: Run) -> Story:
             f"--group {printable(group)}: cluster {lakehouse.cluster} has no such group{others}"
         )
     found = rows_of_group(lakehouse, group, chosen.partition, since, until)
-    return Story(group, since, until, events(found, since, until), found)
+    return Story(group, since, until, events(found, since, until), found, log.first)

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.registry import Collector
 
 from schemas.errors import GroupledgerError
+from schemas.gold import SEVERITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 _OURS = "groupledger_"
 _OF_RUN = f"{_OURS}run_"
+_HEALTH = ("ok", *SEVERITIES)
+_SUCCESS = f"{_OURS}last_success_seconds"
+# What is known of each group: column of gold.group_health, and what it says.
+_OF_GROUP = {
+    "members": "members now",
+    "rebalances_1h": "rebalances that began in the last hour of the log",
+    "open_anomalies": "anomalies that may go on",
+}
 # Figures of the summary, and what each counts.
 _COUNTED = {
     "records_ingested": "records that the run brought into bronze",
@@ -83,17 +92,34 @@ def write_run(
             if name in summary
         ),
     ]
-    _write(path, [*_kept(path), *families])
+    kept = _kept(path)
+    if status == 0:  # else the time of the last success stays as it is
+        about = "when a run last ended without a failure"
+        kept = [family for family in kept if family.name != _SUCCESS]
+        kept.append(_gauge(_SUCCESS, about, (of, time.time())))
+    _write(path, [*kept, *families])
 
 
 def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
     of = {"cluster": cluster}
     # What a group is behind at most, it may not be behind at all.
+    groups = [({**of, "group": row["group_id"]}, row) for row in facts.every_group]
     behind = [
-        ({**of, "group": row["group_id"]}, row["total_lag"])
-        for row in facts.lags
+        (named, row["total_lag"])
+        for named, row in groups
         if row["total_lag"] is not None and not row["total_lag_is_bound"]
     ]
+    statuses = [
+        ({**named, "status": row["worst_lag_status"]}, 1)
+        for named, row in groups
+        if row["worst_lag_status"] is not None
+    ]
+    causes = [
+        ({**of, "group": row["group_id"], "cause": row["cause"]}, row["rebalances"])
+        for row in facts.causes
+    ]
+    seconds = [({**of, "group": group}, held) for group, held in facts.lag_seconds.items()]
+    missing = facts.quality.offsets - facts.quality.records
     not_ended = [
         ({**of, "kind": kind, "severity": severity}, number)
         for (kind, severity), number in facts.open_counts.items()
@@ -103,8 +129,40 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
     return [
         _gauge(_OURS + "groups", "groups that are known", (of, facts.group_count)),
         _gauge(_OURS + "group_lag", about_lag, *behind),
+        _gauge(_OURS + "group_lag_seconds", "age of what a group reads next", *seconds),
+        _gauge(_OURS + "group_lag_status", "worst status of a partition's lag: 1", *statuses),
+        _gauge(
+            _OURS + "group_health",
+            "0 ok, 1 info, 2 warning, 3 critical: the worst open anomaly of a group",
+            *((named, _HEALTH.index(row["health"])) for named, row in groups),
+        ),
+        _gauge(
+            _OURS + "group_state",
+            "the state that a group is in: 1",
+            *(({**named, "state": row["state"]}, 1) for named, row in groups),
+        ),
+        *(
+            _gauge(
+                f"{_OURS}group_{name}",
+                about,
+                *((named, row[name]) for named, row in groups if row[name] is not None),
+            )
+            for name, about in _OF_GROUP.items()
+        ),
+        _gauge(
+            _OURS + "group_rebalances_24h",
+            "rebalances that began in the last 24 hours of the log, by cause",
+            *causes,
+        ),
         _gauge(_OURS + "open_anomalies", about_anomalies, *not_ended),
+        _gauge(_OURS + "missing_offsets", "offsets of the log without a record", (of, missing)),
+        *([] if facts.as_of is None else [_newest(of, facts.as_of)]),
     ]
+
+
+def _newest(of: dict[str, str], as_of: int) -> Metric:
+    about = "time of the newest record of the log"
+    return _gauge(_OURS + "newest_record_seconds", about, (of, as_of / 1000))
 
 
 def _gauge(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:

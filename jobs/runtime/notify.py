@@ -79,7 +79,7 @@ class Notes:
 
     def due(self, rule: Rule) -> list[Alert]:
         """Return what is to be posted of gold.anomalies."""
-        note = F.struct("severity", "step", "at", "awaits_end")
+        note = F.struct("severity", "step", "at", "awaits_end", "kind", "group_id")
         notes = self.lakehouse.read(ALERTS).groupBy("anomaly_id")
         noted = notes.agg(F.collect_list(note).alias("notes"))
         known = self.lakehouse.read(ANOMALIES).select(*POSTED)
@@ -212,7 +212,8 @@ def _note(outlet: Outlet, part: list[Alert], claim: RunId | None = None) -> dt.d
         name, outcome = alert.anomaly["anomaly_id"], "posting"
         if claim is None:
             outcome = "posted" if name in sent else "failed"
-        about = {"severity": alert.anomaly["severity"], "awaits_end": alert.awaits_end}
+        about = {key: alert.anomaly[key] for key in ("severity", "kind", "group_id")}
+        about["awaits_end"] = alert.awaits_end
         return {"anomaly_id": name, "step": outcome, "at": now, **about}
 
     outlet.notes.add([row(alert) for alert in part], claim)

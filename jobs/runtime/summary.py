@@ -41,7 +41,9 @@ def show_summary(run: Run, facts: Facts) -> None:
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, or the anomalies that were asked for."""
     if not run.options.is_narrowed:
-        screen.show_groups(run.out, read_facts(run.lakehouse, 0, readers=For.HEALTH), KINDS)
+        screen.show_groups(
+            run.out, read_facts(run.lakehouse, 0, readers=For.HEALTH, kinds=KINDS), KINDS
+        )
         return
     chosen = Selection(run.options.group, *run.options.span)
     rows = anomalies_of(run.lakehouse, chosen).select(

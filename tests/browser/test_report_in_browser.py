@@ -285,8 +285,8 @@ def test_names_that_attack_the_page_are_shown_and_do_nothing(
     [
         ("#group=team%2Fblue%20%3Cb%3E", "#group-2"),
         ("#group=", "#group-1"),
-        ("#group=no-such-group", "#anomalies"),
-        ("#group=%E0%A4%A", "#anomalies"),
+        ("#group=no-such-group", "#elsewhere"),
+        ("#group=%E0%A4%A", "#elsewhere"),
     ],
     ids=["a name", "the empty name", "a group without charts", "no name at all"],
 )
@@ -371,8 +371,8 @@ def test_what_is_left_out_of_the_anomalies_is_said(
     shown.shown[0].counts["anomalies"] = 7
     shown.anomalies = shown.anomalies.filter(pc.not_equal(shown.anomalies["group_id"], "group-1"))
     opened = _open(browser, parts, tmp_path, shown)
-    cut = "The worst 499 of 1,340 anomalies that may go on, or ended in the last 7 days"
-    assert opened.text("#anomalies .remark") == f"{cut}; all of them by SQL: {_ALL}"
+    cut = "The worst 1,339 of 1,340 rows are in this file"
+    assert opened.text("#anomalies .remark") == f"{cut}; all anomalies by SQL: {_ALL}"
     assert opened.text(f"{_STORM} .found .remark") == f"The worst 1 of 7 are shown; {_ALL} has all."
     opened.one("#group-1 summary").click()
     opened.wait_for_charts("#group-1", 6)
@@ -380,6 +380,173 @@ def test_what_is_left_out_of_the_anomalies_is_said(
     opened.one("#group-2 summary").click()
     opened.wait_for_charts("#group-2", 7)
     assert opened.text("#group-2 .found .remark") == ""
+
+
+def _folded(shown: Facts) -> Facts:
+    """Give the first group 42 anomalies of a kind, of which one stands in the table."""
+    rows = shown.anomalies.to_pylist()
+    first, others = rows[0] | {"kind_count": 42, "kind_open": 1}, rows[1:]
+    more = [
+        first | {"anomaly_id": f"b{n}", "kind_rank": n + 2, "summary": f"again {n}"}
+        for n in range(41)
+    ]
+    shown.shown[0].counts["anomalies"] = 42
+    shown.anomalies = pa.Table.from_pylist([first, *others, *more])
+    shown.anomaly_count += 41
+    return shown
+
+
+def test_anomalies_are_folded_by_group_and_kind_and_every_row_leads_somewhere(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    opened = _open(browser, parts, tmp_path, _folded(facts([f"g-{n}" for n in range(40)], 3)))
+    assert "g-0 left and came back 4 times" in opened.text("#headline")
+    assert "41 more of the kind" in opened.text(f"{_STORM} .found")
+    caption = "81 anomalies that may go on, or ended in the last 7 days: 40 rows, each of a group"
+    assert opened.text("#anomalies caption").startswith(caption)
+    assert "42" in opened.text("#anomalies tbody tr td.number")
+    links = opened.run(
+        "return [...document.querySelectorAll('#anomalies tbody tr')]"
+        ".map(row => row.querySelectorAll('a').length)"
+    )
+    assert links == [2] * 40
+    search = opened.one("#find")
+    search.send_keys("FLAPPING")
+    assert len(opened.texts("#anomalies tbody tr")) == 40
+    search.clear()
+    search.send_keys("g-39")
+    assert len(opened.texts("#anomalies tbody tr")) == 1
+    opened.wait("return location.hash.includes('find=g-39')")
+    opened.run("document.querySelector('#anomalies td.first a').click()")
+    opened.wait("return !document.querySelector('#elsewhere').hidden")
+    said = opened.text("#elsewhere")
+    assert "g-39 is not among the 25 of 40 groups that this file shows in detail" in said
+    assert "./spark-submit.sh explain --lakehouse '/lakehouse' --cluster 'default'" in said
+    assert "--group 'g-39' --since '2026-11-21 05:34:" in said
+    assert opened.texts(_NAMES) == ["g-39"]
+    assert opened.complaints == []
+
+
+def test_what_is_shown_stands_in_the_address(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    names = ["orders", "team/blue <b>"]
+    opened = _open(browser, parts, tmp_path, facts(names, 30))
+    opened.one("#group-1 summary").click()
+    opened.wait(
+        "return new URLSearchParams(location.hash.slice(1)).get('group') === 'team/blue <b>'"
+    )
+    opened.wait_for_charts("#group-1", 7)
+    opened.one("#group-1 .panels").send_keys("+")
+    opened.wait("return location.hash.includes('from=')")
+    Select(opened.one("#health")).select_by_visible_text("critical")
+    opened.wait("return location.hash.includes('health=critical')")
+    spans = "return [...document.querySelectorAll('#group-1 output time')].map(t => t.dataset.ms)"
+    span, address = opened.run(spans), opened.run("return location.href")
+    opened.driver.get("about:blank")
+    again = Page(browser, address)
+    assert again.run("return document.querySelector('#group-1').open")
+    assert again.run(spans) == span
+    assert again.run("return document.querySelector('#health').value") == "critical"
+    assert again.run("return location.href") == address
+    assert again.complaints == []
+
+
+def test_what_a_chart_has_no_rows_of_is_hatched(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts(["orders"], 30)
+    group = shown.shown[0]
+    group.rows["generations"] = group.rows["generations"].slice(20)
+    for panel in ("states", "members", "owners", "offsets", "lag"):
+        group.counts[panel] = group.rows[panel].num_rows
+    opened = _open(browser, parts, tmp_path, shown)
+    opened.wait_for_charts(_STORM, 7)
+    assert opened.text(f"{_STORM} output").startswith("2026-11-21 05:20:40.160")  # all have it
+    assert not opened.is_shown(f"{_STORM} .veil")
+    opened.one(f"{_STORM} .panels").send_keys("0")
+    charts = [
+        veil.find_element(By.XPATH, "ancestor::figure").get_attribute("data-chart")
+        for veil in opened.driver.find_elements(By.CSS_SELECTOR, f"{_STORM} .veil")
+        if veil.is_displayed()
+    ]
+    assert charts == ["generations"]
+    said = opened.text(f"{_STORM} .veil")
+    assert said.startswith("not in this file before 2026-11-21 05:20:40")
+    assert "up to 4" in said
+    assert opened.run("return document.querySelector('#group-0 .veil path').getAttribute('d')")
+    text = opened.text(f"{_STORM} [data-chart=generations] figcaption span")
+    assert text.startswith("from 2026-11-21 05:20:40 UTC on: 10 rebalances")
+    assert opened.complaints == []
+
+
+def test_a_click_on_a_rebalance_tells_who_what_and_which_record(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts(["orders"], 1)
+    rows = shown.shown[0].rows["generations"].to_pylist()
+    proof = {"record_partition": 7, "record_offset": 123}
+    shown.shown[0].rows["generations"] = pa.Table.from_pylist([row | proof for row in rows])
+    shown.shown[0].counts = dict.fromkeys(shown.shown[0].counts, 1)
+    opened = _open(browser, parts, tmp_path, shown)
+    opened.wait_for_charts(_STORM, 7)
+    plot = opened.one(f"{_STORM} [data-chart=generations] canvas")
+    opened.run("arguments[0].scrollIntoView({ block: 'center' })", plot)
+    left = opened.run(
+        "const [a, b] = [...document.querySelectorAll('#group-0 output time')]"
+        ".map(t => Number(t.dataset.ms)); const width = arguments[0].clientWidth - 150 - 34;"
+        "return 150 + (Number(new Date('2026-11-21T05:20:00Z')) - a) / (b - a) * width"
+        " - arguments[0].clientWidth / 2",
+        plot,
+    )
+    moves = ActionChains(opened.driver)
+    moves.move_to_element_with_offset(plot, round(left), 0).click().perform()
+    opened.wait("return !document.querySelector('#group-0 .about').hidden")
+    said = opened.text(f"{_STORM} .about")
+    assert said.startswith("Rebalance to generation 0")
+    assert "record7/123" in said
+    assert "new ownersorders/0 → orders-0" in said
+    assert opened.is_shown(f"{_STORM} .chosen:not([hidden])")
+
+
+def test_an_anomaly_has_its_evidence_in_words_and_what_to_do(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts(["orders"], 3)
+    rows = shown.anomalies.to_pylist()
+    rows[0] |= {"evidence": '{"session_timeout_ms": 45000, "members": ["a", "b"], "n": {"c": 1}}'}
+    shown.anomalies = pa.Table.from_pylist(rows)
+    opened = _open(browser, parts, tmp_path, shown)
+    found = opened.text(f"{_STORM} .found")
+    assert "session timeout45 smembersa, bnc 1records1/0 to 1/1" in found
+    assert "limit: returns an hour3" in found
+    assert "Do: read its logs at those times" in found
+
+
+def test_a_telephone_shows_the_sentence_first(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    names = [f"orders-of-a-department-with-a-long-name-{n}" for n in range(30)]
+    telephone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", telephone)
+    try:
+        opened = _open(browser, parts, tmp_path, facts(names, 30))
+        opened.wait_for_charts(_STORM, 7)
+        assert opened.run("return document.documentElement.scrollWidth") <= 390
+        bottom = "return document.querySelector('#headline').getBoundingClientRect().bottom"
+        assert opened.run(bottom) < 500
+        for rows in ("#anomalies tbody tr", "#groups tbody tr"):
+            heights = opened.run(
+                f"return [...document.querySelectorAll('{rows}')].map(r => r.offsetHeight)"
+            )
+            assert max(heights) < 200
+        first = opened.run(
+            "const row = document.querySelector('#anomalies tbody tr');"
+            "return [...row.cells].sort((a, b) => a.offsetTop - b.offsetTop)[0].textContent"
+        )
+        assert first.endswith("left and came back 4 times")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_forty_owners_look_different_and_the_others_are_counted(

@@ -117,6 +117,8 @@ def test_of_files_nothing_is_known_behind_their_newest_record(storm: str) -> Non
     assert partly.status == 0
     assert "nothing is known after 2026-11-21 07:03" in partly.err
     assert partly.summary["until"] < 1_795_252_000_000
+    early = explain(storm, *options, "2020-01-01", "--until", "2026-11-21 07:02")
+    assert "nothing is known before 2026-11-21 07:00:27" in early.err
 
 
 def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:

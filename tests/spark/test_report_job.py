@@ -19,6 +19,7 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
+    LAG,
     RECORDS,
     RESULTS,
 )
@@ -73,13 +74,28 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
         group_id: len(times) for group_id, times in begun.items()
     }
     found = Counter(row.group_id for row in lakehouse.read(ANOMALIES).collect())
-    assert facts.anomalies.num_rows == 3 < facts.anomaly_count == found.total()
+    # Groups in detail have theirs; beside them, the table has the worst of a group and a kind.
+    kinds = {(row.group_id, row.kind) for row in lakehouse.read(ANOMALIES).collect()}
+    shown = {group.group_id for group in facts.shown}
+    listed = facts.anomalies.to_pylist()
+    of_groups = [row for row in listed if row["group_id"] in shown]
+    assert len(of_groups) == sum(found[group_id] for group_id in shown)
+    assert len(listed) - len(of_groups) <= 3
+    assert facts.anomaly_count == found.total()
+    assert facts.fold_count == len(kinds) == len({(r["group_id"], r["kind"]) for r in listed})
+    for row in listed:
+        same = [r for r in listed if (r["group_id"], r["kind"]) == (row["group_id"], row["kind"])]
+        assert row["kind_count"] == len(same)
+        assert row["kind_open"] == sum(r["is_open"] for r in same)
     assert {group.group_id: group.counts.get("anomalies", 0) for group in facts.shown} == {
         group_id: found[group_id] for group_id in begun
     }
     for group in facts.shown:
         newest = sorted(begun[group.group_id])[-5:]
         assert group.rows["states"]["started_at"].to_pylist() == newest
+        older = group.older.get("states", [])
+        assert sum(count for _, count in older) == max(0, len(begun[group.group_id]) - 5)
+        assert all(at <= newest[0] for at, _ in older)
 
 
 def test_a_run_asks_each_table_once(
@@ -103,10 +119,11 @@ def test_a_run_asks_each_table_once(
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
     line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "report"]
     first = run(*line, "--output", page, "--metrics", metrics)
-    # A panel has the rebalances of the groups that are shown, the front page those of all. That
-    # nothing is in quarantine stands in the ledger.
-    assert asked.pop(GROUP_GENERATIONS.name) == 2
-    assert len(asked) == 9
+    # A panel has the rebalances of the groups that are shown, the front page those of all; metrics
+    # have their causes, and the age of the lag, of all groups. That nothing is in quarantine stands
+    # in the ledger.
+    assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (3, 2)
+    assert len(asked) == 8
     assert set(asked.values()) == {1}
     # The page is left as it is: what it alone tells is not asked for, and the rest is the same. So
     # is how much was read, which stands in the ledger.
@@ -115,7 +132,8 @@ def test_a_run_asks_each_table_once(
     again = run(*line, "--output", page, "--metrics", metrics)
     told.append(metrics.read_text().partition("# HELP groupledger_run")[0])
     assert "left as it is" in again.err
-    assert sorted(asked) == sorted(spec.name for spec in (ANOMALIES, GROUP_HEALTH))
+    metered = (ANOMALIES, GROUP_GENERATIONS, GROUP_HEALTH, LAG)
+    assert sorted(asked) == sorted(spec.name for spec in metered)
     assert set(asked.values()) == {1}
     assert told[0] == told[1]
     assert first.out.splitlines()[:-1] == again.out.splitlines()[:-1]

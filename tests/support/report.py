@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from reporting.model import (
+    LISTED_ANOMALIES,
     LISTED_GROUPS,
     PANELS,
     SHOWN_GROUPS,
@@ -47,8 +48,12 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
         as_of=AS_OF,
         groups=pa.Table.from_pylist(groups[:LISTED_GROUPS]),
         group_count=len(groups),
-        anomalies=pa.Table.from_pylist([_anomaly(name, n) for n, name in enumerate(names[:500])]),
+        anomalies=pa.Table.from_pylist(
+            [_anomaly(name, n) for n, name in enumerate(names[:LISTED_ANOMALIES])]
+        ),
+        kinds=("rebalance_storm", "member_flapping"),
         anomaly_count=len(names),
+        fold_count=len(names),
         step_ms=3_600_000,
         rebalances=pa.Table.from_pylist(
             [
@@ -73,6 +78,7 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
             rows = [_ROWS[panel](name, n) for n in range(count)]
             group.rows[panel] = pa.Table.from_pylist(rows)
             group.counts[panel] = count + 7
+            group.older[panel] = [(_at(-500), 4), (_at(-200), 3)]
         found.shown.append(group)
     return found
 
@@ -129,6 +135,9 @@ def _anomaly(name: str, n: int) -> dict[str, object]:
         "first_record_offset": n,
         "last_record_partition": 1,
         "last_record_offset": n + 1,
+        "kind_rank": 1,
+        "kind_count": 1,
+        "kind_open": 0,
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.runtime.command_line import parse
 from reporting import alerts
-from reporting.alerts import Alert, Letterhead, guessed, messages, parts
+from reporting.alerts import JSON, POSTED, Alert, Letterhead, Rule, due, guessed, messages, parts
 from tests.support.receivers import SCHEMAS
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.timezone.utc)
@@ -259,3 +259,20 @@ def test_a_name_too_long_for_an_address_is_left_out_of_it() -> None:
     head = Letterhead("default", "https://r.example/#page", "", NOW)
     (body,) = bodies("json", [alert()], head)
     assert body["anomalies"][0]["report"] == "https://r.example/#page"
+
+
+def test_one_that_is_not_found_any_more_names_its_kind_and_group() -> None:
+    noted = {"severity": "critical", "step": "posted", "at": NOW, "awaits_end": True}
+    of_whom = {"kind": "rebalance_storm", "group_id": "orders"}
+    gone = {**dict.fromkeys(POSTED), "anomaly_id": "224435"}
+    rule = Rule("warning", NOW, NOW, tells_again=False)
+    lines = []
+    for note in (noted | of_whom, noted):
+        told = due([{**gone, "notes": [note]}], rule)
+        (message,) = messages(JSON, told, HEAD)
+        assert isinstance(message.body, dict)
+        lines.append(message.body["text"].splitlines()[1])
+    assert lines == [
+        "[resolved] rebalance_storm orders: not found any more.",
+        "[resolved] 224435 It is not found any more.",  # an older release has noted it
+    ]

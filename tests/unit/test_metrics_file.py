@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from pathlib import Path
+
+import yaml
 
 from jobs.runtime import metrics
 from jobs.runtime.command_line import parse
 from reporting.model import Facts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def told(path: Path) -> list[str]:
@@ -20,24 +21,29 @@ def told(path: Path) -> list[str]:
 def test_what_a_group_is_behind_at_most_is_no_figure(tmp_path: Path) -> None:
     behind = [("a", 5, False), ("b", None, None), ('c"\n', 0, None), ("d", 7, True)]
     names = ("group_id", "total_lag", "total_lag_is_bound")
+    health = {"health": "warning", "state": "Empty", "members": 0, "rebalances_1h": 2}
+    health |= {"open_anomalies": 1, "worst_lag_status": None}
     facts = Facts("eu", "/lakehouse", 0, group_count=4)
-    facts.lags = [dict(zip(names, row, strict=True)) for row in behind]
+    facts.every_group = [health | dict(zip(names, row, strict=True)) for row in behind]
     facts.open_counts = {("idle_members", "warning"): 2}
     path = tmp_path / "x.prom"
     metrics._write(str(path), metrics._of_groups(facts, "eu"))
+    every = told(path)
     of_groups = [
+        line for line in every if re.match(r"groupledger_(groups|group_lag|open_anomalies)\{", line)
+    ]
+    assert of_groups == [
         'groupledger_groups{cluster="eu"} 4.0',
         'groupledger_group_lag{cluster="eu",group="a"} 5.0',
         'groupledger_group_lag{cluster="eu",group="c\\"\\n"} 0.0',
         'groupledger_open_anomalies{cluster="eu",kind="idle_members",severity="warning"} 2.0',
     ]
-    assert told(path) == of_groups
     # A run adds its own figures, and takes the place of those of the run before.
     options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])
     for status in (1, 0):
         metrics.write_run(str(path), options, status, {"decode": 1.5}, {"quarantined": 3})
-    assert told(path) == [
-        *of_groups,
+    assert [line for line in told(path) if "last_success" not in line] == [
+        *every,
         'groupledger_run_status{cluster="eu",job="pipeline"} 0.0',
         'groupledger_run_step_seconds{cluster="eu",job="pipeline",step="decode"} 1.5',
         'groupledger_run_quarantined{cluster="eu",job="pipeline"} 3.0',
@@ -47,4 +53,68 @@ def test_what_a_group_is_behind_at_most_is_no_figure(tmp_path: Path) -> None:
 def test_without_groups_a_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "x.prom"
     metrics._write(str(path), metrics._of_groups(Facts("eu", "/lakehouse", 0), "eu"))
-    assert told(path) == ['groupledger_groups{cluster="eu"} 0.0']
+    assert told(path) == [
+        'groupledger_groups{cluster="eu"} 0.0',
+        'groupledger_missing_offsets{cluster="eu"} 0.0',
+    ]
+
+
+def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
+    facts = Facts("eu", "/lakehouse", 0, group_count=1, as_of=1_500)
+    health = {"group_id": "a", "total_lag": 9, "total_lag_is_bound": False, "health": "critical"}
+    health |= {"state": "Stable", "members": 3, "rebalances_1h": 2, "open_anomalies": 1}
+    facts.every_group = [health | {"worst_lag_status": "STALL"}]
+    facts.causes = [{"group_id": "a", "cause": "new_member", "rebalances": 7}]
+    facts.lag_seconds = {"a": 12.5}
+    facts.quality.offsets, facts.quality.records = 10, 8
+    path = tmp_path / "x.prom"
+    metrics._write(str(path), metrics._of_groups(facts, "eu"))
+    of_a = 'cluster="eu",group="a"'
+    assert told(path) == [
+        'groupledger_groups{cluster="eu"} 1.0',
+        f"groupledger_group_lag{{{of_a}}} 9.0",
+        f"groupledger_group_lag_seconds{{{of_a}}} 12.5",
+        f'groupledger_group_lag_status{{{of_a},status="STALL"}} 1.0',
+        f"groupledger_group_health{{{of_a}}} 3.0",
+        f'groupledger_group_state{{{of_a},state="Stable"}} 1.0',
+        f"groupledger_group_members{{{of_a}}} 3.0",
+        f"groupledger_group_rebalances_1h{{{of_a}}} 2.0",
+        f"groupledger_group_open_anomalies{{{of_a}}} 1.0",
+        'groupledger_group_rebalances_24h{cause="new_member",cluster="eu",group="a"} 7.0',
+        'groupledger_missing_offsets{cluster="eu"} 2.0',
+        'groupledger_newest_record_seconds{cluster="eu"} 1.5',
+    ]
+
+
+def test_the_last_success_outlives_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "x.prom"
+    options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])
+    metrics.write_run(str(path), options, 0, {}, {})
+    (first,) = (line for line in told(path) if "last_success" in line)
+    metrics.write_run(str(path), options, 1, {}, {})
+    assert first in told(path)
+
+
+_EXAMPLES = Path(__file__).parents[2] / "examples" / "prometheus"
+
+
+def test_rules_and_dashboard_ask_for_metrics_that_there_are(tmp_path: Path) -> None:
+    facts = Facts("eu", "/lakehouse", 0, as_of=1)
+    path = tmp_path / "x.prom"
+    metrics._write(str(path), metrics._of_groups(facts, "eu"))
+    options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])
+    summary = dict.fromkeys(metrics._COUNTED, 0)
+    metrics.write_run(str(path), options, 0, {}, summary)
+    known = set(re.findall(r"^# TYPE (\S+)", path.read_text(), re.MULTILINE))
+    for name in ("rules.yaml", "dashboard.json"):
+        text = (_EXAMPLES / name).read_text("utf-8")
+        asked = set(re.findall(r"\bgroupledger_[a-z0-9_]+", text))
+        assert asked
+        assert asked <= known, name
+    rules = yaml.safe_load((_EXAMPLES / "rules.yaml").read_text("utf-8"))
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert {"alert", "expr", "for", "labels", "annotations"} == set(rule)
+            assert rule["expr"].count("(") == rule["expr"].count(")")
+    dashboard = json.loads((_EXAMPLES / "dashboard.json").read_text("utf-8"))
+    assert all(panel["targets"] for panel in dashboard["panels"])

@@ -7,21 +7,20 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from detectors.sentences import KINDS
 from jobs.runtime import report
 from jobs.runtime.command_line import parse
 from jobs.runtime.options import report_path
+from reporting.advice import ADVICE
 from reporting.charts import charts, javascript
 from reporting.model import LISTED_GROUPS, Facts
 from reporting.page import Ingredients, embedded, ingredients, packed, page
 from tests.support.report import AS_OF, ATTACKS, facts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +213,9 @@ class TestKeptLibraries:
 
 def test_the_same_versions_give_the_same_code(parts: Ingredients) -> None:
     assert ingredients(javascript()) == parts
+
+
+def test_what_to_do_about_each_kind_stands_in_the_docs() -> None:
+    told = " ".join(Path("docs/anomalies.md").read_text("utf-8").split())
+    assert {what.partition(" ")[0] for what in ADVICE} == set(KINDS)
+    assert [do for do in ADVICE.values() if do not in told] == []

@@ -58,6 +58,32 @@ def test_groups_and_what_is_wrong_with_them() -> None:
     assert not [c for c in text if not c.isprintable() and c != "\n"]
 
 
+def test_a_file_of_80_columns_has_every_id_and_figure_as_a_whole() -> None:
+    names = [f"stock-projector-ready-of-the-department-us-east-{n}" for n in range(12)]
+    told = facts(names, 0)
+    open_one = {"is_open": True, "ended_at": AS_OF - 39 * 60_000, "group_late": 42}
+    told.late = [
+        anomaly("elsewhere", "critical", KINDS[0]),
+        anomaly(names[5], "critical", KINDS[0], is_open=False),
+        anomaly(names[0], "critical", KINDS[1]),
+        anomaly(names[0], "warning", KINDS[0], **open_one),
+    ]
+    out = Console(record=True, width=80, file=io.StringIO())
+    show_groups(out, told, KINDS)
+    lines = out.export_text().splitlines()
+    assert lines[1:3] == [
+        names[0],
+        "  critical, Stable, 3 members, 5,000 rebalances took 12.3 s, lag 0",
+    ]
+    assert [line for line in lines if line in names] == names
+    at = "2026-11-21 07:00:00 rebalance_storm"
+    assert lines[-4:-1] == [
+        f"warning  {at}  {names[0]} rebalance_storm Last seen 39 min ago. (+41 more)",
+        f"critical {at}  {names[5]} rebalance_storm",
+        f"critical {at}  elsewhere rebalance_storm",
+    ]
+
+
 def test_without_groups_nothing_is_shown() -> None:
     assert shown(Facts("default", "/lakehouse", 0, groups=pa.table({}))) == ""
 
@@ -83,7 +109,7 @@ def test_a_number_has_its_noun(number: int, noun: str, text: str) -> None:
 
 def test_names_are_printable() -> None:
     assert printable("a\n\x1b[2J\u202e") == "a\\n\\x1b[2J\\u202e"
-    assert short_name("[red]\n" + "x" * 40) == "\\[red]\\u000axxxxxxxx…"
+    assert short_name("[red]\n" + "x" * 40) == "\\[red]\\u000a" + "x" * 40
 
 
 def explained(story: Story, partition: str | None = None) -> str:
@@ -114,3 +140,15 @@ def test_a_story_says_what_is_not_known_and_not_shown() -> None:
     text = explained(nothing, "orders:99")
     assert "Nothing happened: no rebalance, no anomaly." in text
     assert "orders:99: no owner and no commit is known of this time" in text
+
+
+def test_a_band_begins_where_the_history_does() -> None:
+    first, until = AS_OF - 60_000, AS_OF
+    state = {"state": "Stable", "started_at": first, "ended_at": None}
+    found = {"states": [state], "owners": [], "offsets": []}
+    text = explained(Story("g", first - 86_400_000, until, [], found, first))
+    assert text.splitlines()[1:4] == [
+        "█" * 118,
+        "╵06:59:00                              ╵06:59:19                              ╵06:59:39",
+        "█ Stable",
+    ]

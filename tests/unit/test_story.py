@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
 
 from reporting.model import Log
-from reporting.story import Story, band, committed, events, near, owned, window
+from reporting.story import Story, axis, band, committed, events, near, owned, window
 from reporting.text import duration
 
 NONE: dict[str, list[dict[str, Any]]] = {
@@ -237,3 +238,23 @@ def test_committed_offsets_are_summed_by_partition() -> None:
     ]
     story = Story("g", 0, 30, [], {"offsets": hours})
     assert committed(story) == [("t:0", 3, None, 5)]
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (3_000, "╵00:00:00.000                 ╵00:00:01.000                 ╵00:00:02.000"),
+        (30_000, "╵00:00:00                     ╵00:00:10                     ╵00:00:20"),
+        (10_800_000, "╵00:00                        ╵01:00                        ╵02:00"),
+        (259_200_000, "╵01-01 00:00                  ╵01-02 00:00                  ╵01-03 00:00"),
+    ],
+)
+def test_a_band_has_an_axis_of_time(length: int, text: str) -> None:
+    assert axis(0, length, 90, dt.timezone.utc) == text
+
+
+def test_a_state_of_no_length_is_not_told() -> None:
+    state = {"state": "Empty", "started_at": 5, "evidence": "exact"}
+    for lasted, told in ((0, 0), (1, 1), (None, 1)):
+        found = {**NONE, "states": [state | {"duration_ms": lasted}]}
+        assert len(events(found, 0, 10)) == told
