@@ -73,9 +73,9 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
     now = max(t for t in times if t is not None)
     rows = []
     for group, tables in tables_of.items():
-        own, by_kind = commits.get(group, []), _by_kind(tables)
+        of_group, by_kind = commits.get(group, []), _by_kind(tables)
         others = {g: of for g, of in commits.items() if g != group}
-        rows += _detect(group, by_kind, own, limits, (now, runs), others=others)
+        rows += _detect(group, by_kind, of_group, limits, (now, runs), others=others)
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
