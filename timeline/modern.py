@@ -236,7 +236,7 @@ def _read(
         _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
         state.gap.is_gapped = is_cut or not is_complete
     elif state.generation is not None and not has_moved_on:
-        _amend(state, state.generation, _put_off(state, before, changes))
+        _amend(state, state.generation, _put_off(state, batch, before, changes))
     if state.generation is not None and not has_moved_on:
         state.generation["subscribed_topics"] = _subscribed(state)
     if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
@@ -266,13 +266,19 @@ def _begin_unwritten(state: GroupState) -> bool:
     return True
 
 
-def _put_off(state: GroupState, before: dict[str, Member], changes: Changes) -> Changes:
+def _put_off(
+    state: GroupState, batch: list[Record], before: dict[str, Member], changes: Changes
+) -> Changes:
     """Leave what begins no epoch before an expression is resolved to that epoch; see `Epochs`."""
     # GroupMetadataManager.maybeUpdateRegularExpressions has it so.
     epochs, members = state.epochs, state.members
     joined, replaced = list(changes.joined), list(changes.replaced)
     predecessors = {new.member_id: old for old, new in replaced}
-    for member_id, member in members.items():
+    told = {r.member_id for r in batch if _has_value(r)}
+    if not told and not epochs.unresolved:
+        return changes
+    for member in [m for k, m in members.items() if k in told]:
+        member_id = member.member_id
         old = before.get(member_id) or predecessors.get(member_id)
         is_other = member.regex is not None and (old is None or old.regex != member.regex)
         if is_other and member.regex not in epochs.regexes:
@@ -557,6 +563,8 @@ def _target_member(state: GroupState, member_id: str, payload: Row | None) -> No
 
 
 def _with(members: list[str], member_id: str, *, is_in: bool) -> list[str]:
+    if (member_id in members) == is_in:
+        return members
     return sorted({*members, member_id} if is_in else {*members} - {member_id})
 
 
