@@ -63,7 +63,7 @@ _SENTENCES = {
     "orphan_topic deleted": "{subject:name} was deleted while {of} subscribed to it[, and it did so"
     " for {ms:lasting} more] ({when})[; {partitions:# offset} went with it][; it was made again,"
     " with id {made_again}: the offsets of the old one mean nothing there].",
-    "orphan_topic abandoned": "{of} holds [{partitions:# offset}|0 offsets] of {subject:name}"
+    "orphan_topic abandoned": "{of} [holds {partitions:# offset}|held offsets] of {subject:name}"
     "[, {lag:# record} behind], but no member subscribed to it for {ms:duration} ({when}).",
     "assignment_skew": "One member of {of} owned {most_partitions:,.0f} [{unit}|partition]"
     "{most_partitions:/s}; the mean of its {member_count:# member} is {mean_partitions} ({when}).",
