@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detectors import unread
-from detectors.model import MINUTE_MS, SKEW_MS, Hit, Position
+from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
@@ -275,8 +275,8 @@ def _nobody_reads(
         Hit(
             unread.KIND,
             WARNING,
-            *(since, max(until, since), record),
-            gap_ms=0,
+            *(since, lags[-1][0], record),
+            gap_ms=2 * HOUR_MS,  # samples come with runs, an hour apart or less
             label=unread.NO_MEMBERS,
             maxima={"waiting": lags[-1][1], "partitions": len(memory.get("lagging", []))},
             last_values={"ms_idle": lags[-1][0] - since},

@@ -240,7 +240,7 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
         "offset_jump",
         WARNING,
         *_span(move, _EPISODE_MS),
-        label=label if label == "no_members" else None,
+        label=label,
         sums={"jumps": 1, "offsets": skip},
         maxima={"largest": skip},
         lists={"moves": _from_to(move, "farthest_before")},

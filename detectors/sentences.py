@@ -74,7 +74,8 @@ _SENTENCES = {
     " rebalance] ({when}), {offsets:# offset} of {partitions:# partition} in all:"
     " {moves:some partitions}[, what {remembered:some} had committed last as its owner before]."
     " These records are read again.",
-    "offset_jump": "{of} skipped {offsets:# offset} in {jumps:# commit} ({when}): {moves:some}."
+    "offset_jump": "{of} skipped {offsets:# offset} in {jumps:# commit}[after_rebalance? right"
+    " after a rebalance] ({when}): {moves:some}."
     " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
     "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
     " no members ({when}): {resets:some partitions}.",

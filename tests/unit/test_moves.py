@@ -118,6 +118,13 @@ def job(until: float, *, every: float, rate: float = 10) -> Life:
     return Life().reads(0, until, every=every, rate=rate)
 
 
+def test_a_jump_right_after_a_rebalance_says_so() -> None:
+    life = consumer(HOUR).members(HOUR, "b").commit(HOUR + 10, 10_000_000)
+    (row,) = life.found()
+    assert (row["kind"], row["label"]) == ("offset_jump", "after_rebalance")
+    assert "right after a rebalance" in row["summary"]
+
+
 # -- steps of members ------------------------------------------------------------------------------
 
 
