@@ -35,14 +35,14 @@ _CHUNK = 20
 _OF_KIND = 3
 _COLUMNS = (
     ("state right", "state_right_ms", "state_ms"),
-    ("told wrong", "state_wrong_ms", "state_ms"),
-    ("rebalancing told", "rebalancing_told_ms", "rebalancing_ms"),
+    ("wrong", "state_wrong_ms", "state_ms"),
+    ("joining told", "rebalancing_told_ms", "rebalancing_ms"),
     ("generations", "generations_found", "generations"),
-    ("joins in bounds", "joins_in_bounds", "joins"),
+    ("bounds", "joins_in_bounds", "joins"),
     ("causes", "causes_right", "causes"),
     ("members", "members_right", "members"),
     ("owners", "owners_right", "owners"),
-    ("ends of sessions", "ends_right", "ends"),
+    ("ends", "ends_right", "ends"),
 )
 
 
