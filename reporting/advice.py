@@ -54,6 +54,9 @@ ADVICE = {
         "look for a seek, or `auto.offset.reset=latest`: the records in between were not processed."
     ),
     "offset_reset": ("ask who ran a reset: the record says when, from where to where, not who."),
+    "unread_partition": (
+        "restart the owner; look whether it paused the partition, or still fetches it."
+    ),
     "commit_stall": (
         "see why the consumer hangs; without samples of the lag its topic may be idle."
     ),

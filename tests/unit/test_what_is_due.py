@@ -297,7 +297,7 @@ def test_the_end_of_what_was_open_is_posted_once(webhook: Webhook, lakehouse: Ke
         .splitlines()[0]
         .endswith("1 new or worse anomaly, 2 resolved in cluster default")
     )
-    assert [row["kind"] for row in second["resolved"]] == ["rebalance_storm", None]
+    assert [row["kind"] for row in second["resolved"]] == ["rebalance_storm", "rebalance_storm"]
     assert second["anomalies"][0]["former_severity"] == "warning"
     assert third["resolved"][0]["severity"] == "critical"
 
