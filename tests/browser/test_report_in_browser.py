@@ -543,7 +543,7 @@ def test_a_telephone_shows_the_sentence_first(
             heights = opened.run(
                 f"return [...document.querySelectorAll('{rows}')].map(r => r.offsetHeight)"
             )
-            assert max(heights) < 200
+            assert max(heights) < 250
         first = opened.run(
             "const row = document.querySelector('#anomalies tbody tr');"
             "return [...row.cells].sort((a, b) => a.offsetTop - b.offsetTop)[0].textContent"
