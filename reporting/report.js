@@ -428,8 +428,12 @@
   const groups = unpacked(data.groups);
   // What says most about a group first: the storm before those who fly in it.
   const weight = (a) => HEALTH.indexOf(a.severity) * 100 + data.kinds.indexOf(a.kind);
+  const places = new Map(groups.map((g, at) => [g.group_id, at]));
+  const place = (a) => places.get(a.group_id) ?? groups.length;
+  // One order of the worst for all: what goes on, its severity and kind, and then as the groups are.
   const anomalies = unpacked(data.anomalies).sort(
-    (a, b) => b.is_open - a.is_open || weight(a) - weight(b) || b.started_at - a.started_at,
+    (a, b) =>
+      b.is_open - a.is_open || weight(a) - weight(b) || place(a) - place(b) || b.started_at - a.started_at,
   );
   const shownAt = new Map(data.shown.map((group, at) => [group.group_id, at]));
   const { since, until } = data.chosen;
@@ -626,7 +630,7 @@
       ["group", "group_id", "id", { cell: (a) => groupLink(a.group_id) }],
       ["the worst of them", "summary", "id", { cell: (a) => spanLink(a, printable(a.summary)), first: true }],
       ["began", "started_at", "s"],
-      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("span.soft", " open", lastSeen(a)) : null] }],
+      ["lasted", lasted, "ms", { cell: (a) => [duration(lasted(a)), a.is_open ? make("div.soft", "open", lastSeen(a)) : null] }],
     ];
     const rows = anomalies.filter((a) => a.kind_rank === 1);
     const what = `${many(data.anomaly_count, "anomaly", "anomalies")} that may go on, or ended in ${shown}`;

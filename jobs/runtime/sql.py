@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import difflib
 import io
 import json
 import re
@@ -20,9 +21,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from jobs.runtime.serve import chosen_clusters, serve
-from lakehouse.catalog import register
+from lakehouse.catalog import register, view_texts
 from reporting.text import cut, printable
 from schemas.errors import GroupledgerError, UsageError
+from schemas.tables import all_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -244,7 +246,7 @@ def _cell(value: object) -> str:
     """Return a value as a cell: not long, and control characters of other people's text visible."""
     if value is None:
         return ""
-    text = str(value)
+    text = str(_text(value)) if isinstance(value, (dict, list, tuple)) else str(value)
     if isinstance(value, dt.datetime):
         text = value.isoformat(" ", "milliseconds")
     return cut(printable(text), _WIDEST_CELL)
@@ -252,4 +254,8 @@ def _cell(value: object) -> str:
 
 def _first_lines(error: AnalysisException | ParseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else "the statement cannot be run"
+    named = (error.getMessageParameters() or {}).get("relationName")
+    known = [*all_tables(), *view_texts()]
+    near = difflib.get_close_matches((named or "").replace("`", "").lower(), known, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return (lines[0] if lines else "the statement cannot be run") + meant

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import Row
 from rich.console import Console
 from rich.table import Table
 
-from jobs.runtime.sql import _cell, _show, only_reads, split
+from jobs.runtime.sql import _cell, _first_lines, _show, only_reads, split
 from lakehouse.catalog import _named, _wanted, description, function_texts, view_texts
 from lakehouse.tables import sql_literal, sql_text
 from schemas.tables import all_tables
@@ -114,4 +116,18 @@ def test_a_piped_row_is_one_line() -> None:
 
 def test_a_long_name_is_cut_in_a_table() -> None:
     assert _cell("x" * 500) == "x" * 500
+    assert _cell([Row(x=1, y="z", z=None)]) == '[{"x": 1, "y": "z", "z": null}]'
     assert _cell("x" * 1_000) == "x" * 499 + "…"
+
+
+def test_a_mistyped_table_is_answered_by_the_one_that_is_near() -> None:
+    def said(name: str) -> str:
+        what = {"relationName": name}
+        error = AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] no such table")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(error, "getMessageParameters", lambda: what)
+            return _first_lines(error).partition("table")[2]
+
+    assert said("`gold`.`anomlies`") == " Did you mean gold.anomalies?"
+    assert said("`gold`.`timelin`") == " Did you mean gold.timeline?"
+    assert said("`x`") == ""
