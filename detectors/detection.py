@@ -72,7 +72,7 @@ COLUMNS = {
     ),
     group.MINUTE: MINUTE_COLUMNS,
     group.OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
-    group.LAG: ("at", "lag", "topics", "committed_at", "partitions"),
+    group.LAG: ("at", "lag", "topics", "committed_at", "lagging"),
     group.WAIT: WAIT_COLUMNS,
     group.TWO_OWNERS: OWNERS_COLUMNS,
     group.TOPIC: ("topic", "record_partition", "firsts"),

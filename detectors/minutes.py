@@ -92,7 +92,7 @@ def take_lag(memory: Row, sample: Row) -> None:
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
-        lagging = [p for p in sample.get("partitions") or () if p["lag"]]
+        lagging = [p for p in sample.get("lagging") or () if p["lag"]]
         memory["lagging"] = [f"{p['topic']}/{p['topic_partition']}" for p in lagging]
 
 

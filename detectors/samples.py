@@ -17,13 +17,13 @@ _WEEK_MS = 7 * _DAY_MS
 
 
 def take_sample(track: Track, sample: Row) -> None:
-    """Take a sample of a group's lag: `at`, `committed_at`, its newest commit, and `partitions`.
+    """Take a sample of a group's lag: `at`, `committed_at`, its newest commit, and `lagging`.
 
     Of the partitions, which lag or are beyond the end, it has `committed_offset`,
     `log_start_offset`, and `log_end_offset`.
     """
     memory, _, findings = track
-    at, partitions = sample["at"], sample.get("partitions") or ()
+    at, partitions = sample["at"], sample.get("lagging") or ()
     if at < memory.get("clock", 0):
         return
     memory["clock"] = at

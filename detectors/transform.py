@@ -303,7 +303,7 @@ def _lags(lag: DataFrame) -> DataFrame:
 
     What is only known to be at most a number may be none. Beside other lag it counts for nothing;
     without, nobody knows whether there is any; and a topic's sums are of all of it, to compare.
-    `partitions` are those that lag for certain, or whose offset is beyond the log's end.
+    `lagging` are the partitions that lag for certain, or whose offset is beyond the log's end.
     """
     is_bound = F.coalesce("lag_is_bound", F.lit(False))  # noqa: FBT003
     sums = (
@@ -319,7 +319,7 @@ def _lags(lag: DataFrame) -> DataFrame:
         of_topics.agg(
             *sums,
             F.max("committed_at").alias("committed_at"),
-            F.collect_list(F.when(is_odd, odd)).alias("partitions"),
+            F.collect_list(F.when(is_odd, odd)).alias("lagging"),
         )
         .withColumn("of_topic", of_topic)
         .groupBy("group_id", "lag_run")
@@ -329,7 +329,7 @@ def _lags(lag: DataFrame) -> DataFrame:
             F.bool_or("is_bound").alias("is_bound"),
             F.sort_array(F.collect_list("of_topic")).alias("topics"),
             F.max("committed_at").alias("committed_at"),
-            F.sort_array(F.flatten(F.collect_list("partitions"))).alias("partitions"),
+            F.sort_array(F.flatten(F.collect_list("lagging"))).alias("lagging"),
         )
     )
     is_told = ~F.col("is_bound") | (F.col("lag") > 0)

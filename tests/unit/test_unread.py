@@ -392,7 +392,7 @@ def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tupl
     }
     is_odd = lag or committed > 500 + lag
     row = {"at": round(at * 1_000), "lag": lag, "committed_at": 0, "topics": []}
-    return LAG, row | {"partitions": [partition] if is_odd else []}
+    return LAG, row | {"lagging": [partition] if is_odd else []}
 
 
 def minutes(*numbers: int) -> list[tuple[str, Row]]:
