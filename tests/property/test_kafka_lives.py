@@ -14,7 +14,11 @@ from tests.lives.player import Played, play
 LIVES = {life.name: life for life in scripts.brief()}
 SEED = 1
 # Told wrong, and known to be: the name of a kind, and what.
-KNOWN = {("downgrade", "cause"), ("offline_upgrade", "cause")}
+KNOWN = {
+    ("downgrade", "cause"),
+    ("downgrade", "moved partitions"),
+    ("offline_upgrade", "cause"),
+}
 # So much of a life may be told as another state: what the estimate of a join phase is off by.
 STATE_WRONG = 0.02
 
