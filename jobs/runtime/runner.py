@@ -144,7 +144,8 @@ def _measured(
     try:
         measure(chosen, status)
     except GroupledgerError as error:
-        return status or _report(error, err, verbose=chosen.verbose)
+        failed = _report(error, err, verbose=chosen.verbose)
+        return status or failed
     return status
 
 
