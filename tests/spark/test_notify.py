@@ -64,7 +64,9 @@ def test_what_was_posted_is_noted_and_what_is_gone_has_ended(
     notify(run)
     (first, last) = webhook.received
     assert (first["resolved"], last["anomalies"]) == ([], [])
-    assert [(row["anomaly_id"], row["kind"]) for row in last["resolved"]] == [("gone", "rebalance_storm")]
+    assert [(row["anomaly_id"], row["kind"]) for row in last["resolved"]] == [
+        ("gone", "rebalance_storm")
+    ]
     notes = table(lakehouse.spark, lakehouse.root, ALERTS.name)
     steps = [row.step for row in notes.where("anomaly_id = 'gone'").orderBy("at").collect()]
     assert steps == ["posting", "posted"] * 2
