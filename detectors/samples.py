@@ -27,8 +27,8 @@ def take_sample(track: Track, sample: Row) -> None:
     if at < memory.get("clock", 0):
         return
     memory["clock"] = at
-    lost = [p for p in partitions if p["committed_offset"] < p["log_start_offset"]]
-    ahead = [p for p in partitions if p["committed_offset"] > p["log_end_offset"]]
+    lost = [p for p in partitions if _is_before(p["committed_offset"], p["log_start_offset"])]
+    ahead = [p for p in partitions if _is_before(p["log_end_offset"], p["committed_offset"])]
     # Who has not committed for a day may never come back.
     newest = sample.get("committed_at")
     severity = INFO if newest is None or at - newest > _DAY_MS else WARNING
@@ -52,3 +52,7 @@ def take_sample(track: Track, sample: Row) -> None:
             )
         )
     findings.end_others({KIND: subjects})
+
+
+def _is_before(offset: int | None, other: int | None) -> bool:
+    return offset is not None and other is not None and offset < other

@@ -60,7 +60,7 @@ class Log:
         return [(r.from_offset, r.next_offset, [(h[0], h[1], h[2]) for h in r.holes]) for r in rows]
 
 
-def killed(*_: object) -> int:
+def killed(*_: object, **__: object) -> int:
     """Stand in for a function that the run was killed before."""
     raise KeyboardInterrupt
 

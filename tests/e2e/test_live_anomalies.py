@@ -270,9 +270,9 @@ def test_the_log_as_such(spark: SparkSession, broker: Broker, tmp_path: Path) ->
     found = {Found(r.kind, r.group_id, r.subject) for r in rows}
     # Two partitions are busy, but neither takes more than half.
     assert "hot_partition" not in {f.kind for f in found}
+    # What the log begins behind when it is first read, nobody could have read: no coverage_gap.
     of_log = ("coverage_gap", "undecodable_records", "misplaced_record", "cleaner_stalled")
     assert {f for f in found if f.kind in (*of_log, "oversized_record")} == {
-        Found("coverage_gap", None, "0"),
         Found("cleaner_stalled", None, "1"),
         Found("misplaced_record", _group("astray", 0), "2"),
         Found("undecodable_records", None, "3"),
@@ -295,8 +295,9 @@ def _fill(at: str, topic: str) -> None:
         sent = producer.send(topic, key=key, value=value, partition=partition, timestamp_ms=when)
         sent.get(timeout=30)
 
-    def commit(group: str, offset: int) -> tuple[bytes, bytes]:
-        return offset_commit(key={"group": group}, offset=offset)
+    def commit(group: str, offset: int, when: int = now, partition: int = 0) -> tuple[bytes, bytes]:
+        key = {"group": group, "partition": partition}
+        return offset_commit(key=key, offset=offset, commitTimestamp=when)
 
     with contextlib.closing(producer):
         for partition in range(4):
@@ -304,8 +305,8 @@ def _fill(at: str, topic: str) -> None:
                 for offset in range(3):
                     write(partition, commit(_group(name, partition), offset))
         for offset in range(100):
-            write(1, commit(_group("a", 1), offset), days_ago)
-            write(2, offset_commit(key={"group": _group("a", 2), "partition": offset}), days_ago)
+            write(1, commit(_group("a", 1), offset, days_ago), days_ago)
+            write(2, commit(_group("a", 2), 0, days_ago, offset), days_ago)
         write(2, commit(_group("astray", 0), 1))
         write(3, (b"\x00\x01\x00", b"\x00"))
         large = member(subscription=subscription(UserData=b"x" * 6_000))

@@ -107,7 +107,7 @@ def test_a_run_that_fails_is_followed_by_the_next_one(
     outcome = run(*line, "--only", "ingest", "--every", "1m")
     assert outcome.status == INTERRUPTED
     assert "no such file" in outcome.complaint
-    statuses = [re.findall(r"groupledger_run_status\S* (\S+)", text) for text in said]
+    statuses = [re.findall(r"groupledger_run_status\{\S* (\S+)", text) for text in said]
     assert statuses == [["1.0"], ["0.0"]]
     assert json.loads(outcome.out.splitlines()[-1])["records_ingested"] > 0
 
@@ -470,7 +470,7 @@ class TestInterrupted:
     def test_ingest_before_coverage(
         self, spark: SparkSession, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def killed(*_: object) -> int:
+        def killed(*_: object, **__: object) -> int:
             raise KeyboardInterrupt
 
         options = ("--records", STORM, "--lakehouse", lakehouse_path)
