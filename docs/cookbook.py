@@ -92,6 +92,7 @@ def build(spark: SparkSession, root: str, file: str) -> None:
             history(run)
         if file == DEMO or cluster == "field":
             anomalies(run)
+        run.lakehouse.runs.write()
 
 
 def _run(spark: SparkSession, argv: list[str], out: Console | None = None) -> Run:
