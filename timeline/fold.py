@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -13,7 +12,16 @@ from timeline import classic, commits, lives, modern
 from timeline.commits import NO_TIME
 from timeline.lives import is_dead
 from timeline.members import is_of_partition, name_topics
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState, Member, Record
+from timeline.model import (
+    GENERATIONS,
+    OWNERS,
+    SESSIONS,
+    STATES,
+    Batch,
+    GroupState,
+    Member,
+    Record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,23 +34,6 @@ GROUP_METADATA = "group_metadata"
 _SKEW_MS = 60_000
 # A leave is so many tombstones: of the member, its target and its current assignment.
 _LEAVE = 3
-
-
-class Batch(NamedTuple):
-    """Records that the coordinator wrote together.
-
-    Attributes:
-        records: in the order of the log.
-        is_complete: whether no offset is missing between the group's record before and the first.
-        is_cut: whether the offset behind the last is missing, so that there may have been more.
-        may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
-            tell of a leave.
-    """
-
-    records: list[Record]
-    is_complete: bool
-    is_cut: bool = False
-    may_lack_a_leave: bool = False
 
 
 class Fold:
@@ -192,12 +183,11 @@ def _apply(state: GroupState, batch: Batch) -> None:
     # coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
     new = [r for r in batch.records if modern.family(r.kind) is not None]
-    is_complete, is_cut = batch.is_complete, batch.is_cut
-    modern_read = partial(modern.read, state, may_lack_a_leave=batch.may_lack_a_leave)
+    is_complete = batch.is_complete
     if modern.is_upgrade(state, new, own, is_complete=is_complete):
         if state.group_type != "classic":
             lives.end_without_tombstone(state, new[0])  # the classic group came after it
-        modern_read(new, is_complete=is_complete, is_cut=is_cut, is_upgrade=True)
+        modern.read(state, batch._replace(records=new), is_upgrade=True)
         return
     if modern.is_downgrade(state, new, own):
         # Unless another of its members has replaced the one that spoke the new protocol.
@@ -217,7 +207,8 @@ def _apply(state: GroupState, batch: Batch) -> None:
             records = list(part)
             # What ends in the same batch leaves nothing that may be missing.
             is_known = is_complete or (records[0] is not batch.records[0] and is_dead(state))
-            modern_read(records, is_complete=is_known, is_cut=is_cut, is_upgrade=False)
+            part_of = batch._replace(records=records, is_complete=is_known)
+            modern.read(state, part_of, is_upgrade=False)
             continue
         for record in part:
             of_kind = commits if record.kind == commits.COMMITS else classic

@@ -57,6 +57,23 @@ class Record(NamedTuple):
     until: int | None = None
 
 
+class Batch(NamedTuple):
+    """Records that the coordinator wrote together.
+
+    Attributes:
+        records: in the order of the log.
+        is_complete: whether no offset is missing between the group's record before and the first.
+        is_cut: whether the offset behind the last is missing, so that there may have been more.
+        may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
+            tell of a leave.
+    """
+
+    records: list[Record]
+    is_complete: bool
+    is_cut: bool = False
+    may_lack_a_leave: bool = False
+
+
 @dataclass
 class Commits:
     """What the offset commits since the last group record tell about time.

@@ -16,7 +16,15 @@ from timeline import epochs as group_epochs
 from timeline import gaps, generations, lives, tasks
 from timeline.gaps import doubt
 from timeline.members import CONVERTED, LEFT, Changes, client, compare, follow
-from timeline.model import Commits, Epochs, Member, Record, partition_key, partition_of
+from timeline.model import (
+    Batch,
+    Commits,
+    Epochs,
+    Member,
+    Record,
+    partition_key,
+    partition_of,
+)
 from timeline.timeline import (
     ASSIGNING,
     EMPTY,
@@ -32,6 +40,8 @@ from timeline.timeline import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from timeline.model import GroupState, Row
 
 COLUMNS = frozenset(
@@ -141,26 +151,20 @@ def _is_member(record: Record) -> bool:
     return record.kind.endswith("_group_member_metadata")
 
 
-def read(
-    state: GroupState,
-    batch: list[Record],
-    *,
-    is_complete: bool,
-    is_cut: bool,
-    is_upgrade: bool,
-    may_lack_a_leave: bool,
-) -> None:
-    """Take records that the coordinator wrote at one time; see `_read`."""
-    writes = [batch] if is_upgrade else _writes(batch)
-    for i, part in enumerate(writes):
-        _read(
-            state,
-            part,
-            is_complete=is_complete or i > 0,
-            is_cut=is_cut and part is writes[-1],
-            is_upgrade=is_upgrade,
-            may_lack_a_leave=may_lack_a_leave and i == 0,
-        )
+def read(state: GroupState, batch: Batch, *, is_upgrade: bool) -> None:
+    """Take records of one type of group that the coordinator wrote at one time.
+
+    Args:
+        state: the group before, changed to what it is after.
+        batch: the records.
+        is_upgrade: whether they convert a classic group.
+    """
+    first, *rest = [batch.records] if is_upgrade else _writes(batch.records)
+    is_cut = batch.is_cut and not rest
+    _read(state, batch._replace(records=first, is_cut=is_cut), is_upgrade=is_upgrade)
+    for part in rest:
+        is_cut = batch.is_cut and part is rest[-1]
+        _read(state, Batch(part, is_complete=True, is_cut=is_cut), is_upgrade=is_upgrade)
 
 
 def _writes(batch: list[Record]) -> list[list[Record]]:
@@ -179,25 +183,9 @@ def _writes(batch: list[Record]) -> list[list[Record]]:
     return writes
 
 
-def _read(
-    state: GroupState,
-    batch: list[Record],
-    *,
-    is_complete: bool,
-    is_cut: bool,
-    is_upgrade: bool,
-    may_lack_a_leave: bool,
-) -> None:
-    """Take a batch of records that the coordinator wrote together.
-
-    Args:
-        state: the group before, changed to what it is after.
-        batch: the records, of one type of group.
-        is_complete: whether no offset is missing between the group's last record and these.
-        is_cut: whether more of them may be missing.
-        is_upgrade: whether the batch converts a classic group.
-        may_lack_a_leave: whether the tombstones of a leave may be missing before it.
-    """
+def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
+    """Take records of one epoch; see `read`."""
+    batch, is_complete, is_cut, may_lack_a_leave = whole
     if is_complete:
         _tell(state)  # nothing that the last state follows from comes any more
     _revive(state)
@@ -226,7 +214,7 @@ def _read(
     state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
-    changes = compare({} if state.generation is None else before, state.members)
+    changed = compare(before, state.members)
     if state.epochs.group not in (None, epoch):
         told = _told_before(state, before)
         changes = compare({} if state.generation is None else told, state.members)
@@ -236,7 +224,7 @@ def _read(
         _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
         state.gap.is_gapped = is_cut or not is_complete
     elif state.generation is not None and not has_moved_on:
-        _amend(state, state.generation, _put_off(state, batch, before, changes))
+        _amend(state, state.generation, _put_off(state, batch, before, changed))
     if state.generation is not None and not has_moved_on:
         state.generation["subscribed_topics"] = _subscribed(state)
     if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
@@ -249,7 +237,7 @@ def _read(
         when,
         generation=state.epochs.group,
         end_cause=CONVERTED if is_upgrade else LEFT,
-        replaced=compare(before, state.members).replaced,
+        replaced=changed.replaced,
         later=state.epochs.unresolved,
     )
     _passed(state, when)
@@ -309,10 +297,10 @@ def _told_before(state: GroupState, before: dict[str, Member]) -> dict[str, Memb
     return told
 
 
-def _of_epoch(state: GroupState) -> set[str]:
+def _of_epoch(state: GroupState) -> AbstractSet[str]:
     """Return the members that the group's epoch began with, or that came back in it."""
     new = {m for m, old in state.epochs.unresolved.items() if old is None}
-    return state.members.keys() - new
+    return state.members.keys() - new if new else state.members.keys()
 
 
 def _taken(
@@ -795,13 +783,13 @@ def _subscribed(state: GroupState) -> list[str] | None:
         sources = {topic for topics in state.epochs.sources.values() for topic in topics}
         return sorted(sources) if state.members and sources else None
     topics: set[str] = set()
-    for regex in {m.regex for m in state.members.values()} - {None}:
-        if regex not in state.epochs.regexes:
+    # Members are many, what they subscribe to is little.
+    for regex, named in {(m.regex, m.subscription) for m in state.members.values()}:
+        matched = None if regex is None else state.epochs.regexes.get(regex)
+        if matched is None and (regex is not None or named is None):
             return None
-        topics.update(state.epochs.regexes[regex or ""])
-    named = [m for m in state.members.values() if m.regex is None or m.topics is not None]
-    by_name = generations.subscribed_topics({m.member_id: m for m in named})
-    return None if by_name is None and named else sorted(topics.union(by_name or ())) or None
+        topics.update(matched or (), named or ())
+    return sorted(topics) or None
 
 
 def _unassigned(state: GroupState, owners: dict[str, str]) -> list[str] | None:
