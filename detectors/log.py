@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from detectors.model import HOUR_MS, Findings, Hit, Position
+from detectors.model import HOUR_MS, Findings, Hit, Position, partition_name
 from detectors.rows import anomaly_rows
 from schemas.gold import INFO, WARNING
 
@@ -406,7 +406,7 @@ def _no_progress(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
             "no_progress",
             WARNING,
             *(first, last, Position(row["record_partition"], row["record_offset"], last)),
-            subject=f"{row['topic']}/{row['topic_partition']}",
+            subject=partition_name(row),
             maxima={"commits": row["unchanged_commits"], "other_offset": row["other_offset"]},
             last_values={"committed_offset": row["unchanged_offset"]},
         )

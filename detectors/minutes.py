@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detectors import unread
-from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position
+from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position, partition_name
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def take_lag(memory: Row, sample: Row) -> None:
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
         samples.append([sample["at"], sample["lag"]])
         lagging = [p for p in sample.get("lagging") or () if p["lag"]]
-        memory["lagging"] = [f"{p['topic']}/{p['topic_partition']}" for p in lagging]
+        memory["lagging"] = [partition_name(p) for p in lagging]
 
 
 def kept(memory: Row) -> Row:

@@ -200,6 +200,11 @@ class Track(NamedTuple):
     findings: Findings
 
 
+def partition_name(row: Row) -> str:
+    """Return how evidence and sentences name the partition of a row: `topic/number`."""
+    return f"{row['topic']}/{row['topic_partition']}"
+
+
 def anomaly_id(cluster: str, kind: str, group_id: str, subject: str, started_at: int | None) -> str:
     """Name an anomaly: the same in each run that finds it, since its start never moves."""
     parts = (cluster, kind, group_id, subject, str(started_at))

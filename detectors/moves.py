@@ -6,8 +6,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from detectors.members import host_of
-from detectors.model import MINUTE_MS, Hit, Position
-from schemas.gold import INFO, WARNING
+from detectors.model import MINUTE_MS, Hit, Position, partition_name
+from schemas.gold import INFO, RHYTHM_COMMITS, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ _SOON_MS = MINUTE_MS
 _WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 _EPISODE_MS = 10 * MINUTE_MS
 _SECOND_MS = 1_000
-# `rhythm_since` is the time of the fifth commit before: four intervals before the last one.
-_INTERVALS = 4
+# From `rhythm_since` to the last commit before a move.
+_INTERVALS = RHYTHM_COMMITS - 1
 # Kinds of which an episode tells the number of partitions.
 _MOVED = ("offset_rewind", "offset_jump", "offset_reset")
 
@@ -62,8 +62,8 @@ def take_move(
         hit = _went(limits, move, "no_members")
     elif move["step"] < 0 or _is_set(memory, limits, move, group):
         was_set = memory.setdefault("set", {})
-        was_set.pop(_partition(move), None)
-        was_set[_partition(move)] = at
+        was_set.pop(partition_name(move), None)
+        was_set[partition_name(move)] = at
         while at - was_set[oldest := next(iter(was_set))] > _EPISODE_MS:
             del was_set[oldest]
         hit = _reset(move)
@@ -78,7 +78,8 @@ def _is_of_former_topic(memory: Row, move: Row) -> bool:
     on from the offset that the old one had; the next is the new one's first.
     """
     former: dict[str, Row] = memory.setdefault("former_topics", {})
-    partition, known = _partition(move), former.get(_partition(move))
+    partition = partition_name(move)
+    known = former.get(partition)
     if move["move"] == "deleted":
         if (old := move.get("previous_topic_id")) is not None:
             former[partition] = {"id": old, "offset": move["previous_offset"]}
@@ -104,12 +105,8 @@ def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
     moved: dict[str, dict[str, int]] = memory.setdefault("moved", {})
     if not goes_on:
         moved[hit.kind] = {}
-    moved[hit.kind][_partition(move)] = 1
+    moved[hit.kind][partition_name(move)] = 1
     return hit._replace(maxima={**hit.maxima, "partitions": len(moved[hit.kind])})
-
-
-def _partition(move: Row) -> str:
-    return f"{move['topic']}/{move['topic_partition']}"
 
 
 def _span(move: Row, gap_ms: int) -> tuple[int, int, Position, int]:
@@ -117,7 +114,7 @@ def _span(move: Row, gap_ms: int) -> tuple[int, int, Position, int]:
 
 
 def _from_to(move: Row, before: str = "previous_offset") -> list[str]:
-    return [f"{_partition(move)}: {move[before]} to {move['committed_offset']}"]
+    return [f"{partition_name(move)}: {move[before]} to {move['committed_offset']}"]
 
 
 def _reset(move: Row) -> Hit:
@@ -167,7 +164,7 @@ def _is_set(memory: Row, limits: Values, move: Row, group: Membership | None) ->
     if not move["is_complete"] or move["previous_at"] is None:
         return False
     at, before = move["at"], move["previous_at"]
-    set_at = memory.get("set", {}).get(_partition(move))
+    set_at = memory.get("set", {}).get(partition_name(move))
     if set_at is not None and at - set_at <= _EPISODE_MS:
         return True  # it has just been set, and is so again
     largest, usual = move["largest_step_before"], usual_ms(move)
@@ -269,7 +266,7 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
     if idle < least:
         return None  # deleted by somebody, or with their topic
     is_open |= idle < limit["in_use_idle_ms"]
-    memory.setdefault("expired", {})[_partition(move)] = move["previous_offset"]
+    memory.setdefault("expired", {})[partition_name(move)] = move["previous_offset"]
     return Hit(
         "offsets_expired",
         WARNING if label == "group_in_use" and not is_open else INFO,
@@ -277,17 +274,17 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
         label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},
         maxima={"idle_ms": idle} | ({"perhaps_deleted": 1} if is_open else {}),
-        lists={"offsets": [f"{_partition(move)}: {move['previous_offset']}"]},
+        lists={"offsets": [f"{partition_name(move)}: {move['previous_offset']}"]},
     )
 
 
 def _returned(memory: Row, move: Row) -> Hit | None:
     """Find groups that came back after their offsets had gone."""
     expired: dict[str, int] = memory.get("expired", {})
-    if _partition(move) not in expired:
+    if partition_name(move) not in expired:
         return None
-    offset = expired.pop(_partition(move))
-    text = f"{_partition(move)}: {offset}, then {move['committed_offset']}"
+    offset = expired.pop(partition_name(move))
+    text = f"{partition_name(move)}: {offset}, then {move['committed_offset']}"
     return Hit(
         "offsets_expired",
         WARNING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detectors.model import MINUTE_MS, Hit, Position
+from detectors.model import MINUTE_MS, Hit, Position, partition_name
 from detectors.unread import KIND
 from schemas.gold import INFO, WARNING
 
@@ -36,7 +36,7 @@ def take_sample(track: Track, sample: Row) -> None:
     for label, found in ((BEFORE_START, lost), (BEYOND_END, ahead)):
         if not found:
             continue
-        named = [f"{p['topic']}/{p['topic_partition']}" for p in found]
+        named = [partition_name(p) for p in found]
         bound = "log_start_offset" if label == BEFORE_START else "log_end_offset"
         subjects.append(named[0])
         findings.add(

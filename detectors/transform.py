@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from detectors import group
 from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
 from detectors.model import MINUTE_MS
-from detectors.unread import RHYTHM_COMMITS
+from schemas.gold import RHYTHM_COMMITS
 from schemas.placement import HOME
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from detectors.members import host_of
-from detectors.model import HOUR_MS, Hit, Position
+from detectors.model import HOUR_MS, Hit, Position, partition_name
 from schemas.gold import CRITICAL, WARNING
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
 """What is asked of a partition that had two owners at a time: its rows of partition_owners, those
 that a run ends, and those that are open, in order of `valid_from`."""
 
-RHYTHM_COMMITS = 5
-"""Commits before a pause that show how often a partition is committed."""
 # One transaction's marker is beyond the last record, too.
 _LEAST_RECORDS, _MANY_RECORDS = 2, 1_000
 _LISTED = 20
@@ -111,7 +109,7 @@ def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> None:
     first = cause[0]
-    named = [_named(twice) for twice in cause]
+    named = [partition_name(twice) for twice in cause]
     ends = [now if twice["until"] is None else twice["until"] for twice in cause]
     end = max((e for e in ends if e is not None), default=first["since"])
     track.findings.add(
@@ -191,10 +189,6 @@ def look_ahead(track: Track, memberships: Memberships) -> None:
         _tell(track, cause)
 
 
-def _named(row: Row) -> str:
-    return f"{row['topic']}/{row['topic_partition']}"
-
-
 def _key(wait: Row) -> tuple[str, int, int]:
     return wait["topic"], wait["topic_partition"], wait["since"]
 
@@ -240,7 +234,7 @@ def _is_unread(track: Track, wait: Row, memberships: Memberships) -> bool:
     if group is None:
         return True
     # Of what has no owner its generation tells.
-    is_owned = _named(wait) not in (group.unowned or ())
+    is_owned = partition_name(wait) not in (group.unowned or ())
     return is_owned and (group.topics is None or wait["topic"] in group.topics)
 
 
@@ -261,7 +255,7 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
     ends = [wait["until"] for wait in cause]
     is_over = all(end is not None for end in ends)
     until = max(end or going[-1][1] for end in ends)
-    named = [_named(wait) for wait in cause]
+    named = [partition_name(wait) for wait in cause]
     record = Position(first["record_partition"], first["record_offset"], first["since"])
     waiting = [w["other_offset"] - w["committed_offset"] for w in cause]
     rows = [

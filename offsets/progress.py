@@ -37,8 +37,6 @@ JUMP_FACTOR = 10
 JUMP_LEAST = 1_000
 RECENT_COMMITS = 10
 """Commits of a partition that are kept to judge it by: as many as Burrow keeps."""
-RHYTHM_COMMITS = 5
-"""Commits before a move that show whether a consumer commits the partition all the time."""
 PAUSE_US = 600_000_000
 PAUSE_FACTOR = 5
 """A commit ends a pause that is longer, and by as much longer than the partition's rhythm."""
@@ -407,7 +405,7 @@ class _Steps:
         ends = self._step.known & self._at.known & self._previous_at.known & (pause > PAUSE_US)
         chosen = np.flatnonzero(ends)
         since = self._rhythm_since(chosen)
-        rhythm = (self._previous_at.at(chosen).values - since.values) // (RHYTHM_COMMITS - 1)
+        rhythm = (self._previous_at.at(chosen).values - since.values) // (gold.RHYTHM_COMMITS - 1)
         ends[chosen] = since.known & (pause[chosen] > PAUSE_FACTOR * rhythm)
         return np.asarray(ends)
 
@@ -450,7 +448,7 @@ class _Steps:
         run = (np.cumsum(self._is_first) - 1)[chosen]
         start, former = self._starts[run], self._former_of_key[run]
         deletion = np.concatenate(([-1], self._deletions[:-1]))[chosen]
-        fifth = chosen - RHYTHM_COMMITS
+        fifth = chosen - gold.RHYTHM_COMMITS
         own = self._committed_at.at(np.where((fifth >= start) & (deletion < fifth), fifth, -1))
         if not self._former.num_rows:
             return own

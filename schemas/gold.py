@@ -10,6 +10,9 @@ SEVERITIES = INFO, WARNING, CRITICAL = "info", "warning", "critical"
 STATUSES = OK, WARN, STALL, REWIND, STOP, ERR = "OK", "WARN", "STALL", "REWIND", "STOP", "ERR"
 """Burrow's statuses of a partition's or a group's lag; the worse the later."""
 
+RHYTHM_COMMITS = 5
+"""The last commits of a partition that show how often it is committed: four intervals."""
+
 _GROUP = column("group_id", "string", "Id of the group.")
 _TYPE = column("group_type", "string", "classic, consumer, share or streams: its protocol then.")
 _SETTLED = column(

@@ -308,8 +308,7 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
     if changes.rows[log.COMMITS] or changes.replayed:
         commits = _of_runs(lakehouse, COMMITS, changes.decode_runs, changes.replayed)
     if (lag_run := lakehouse.runs.last_number(LAG_RUNS)) >= 0:
-        last = lakehouse.runs.last(STAGE)
-        seen = lag_run if last is None else last.details.get(LAG_RUN, lag_run)
+        seen = stage.former.get(LAG_RUN, lag_run)
         lag = lakehouse.of_runs(LAG, min(seen, lag_run - 1), lag_run)
         if stage.after < 0:
             lag = lakehouse.read(LAG)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from offsets import progress as offsets
 from schemas.columns import arrow_schema
+from schemas.gold import RHYTHM_COMMITS
 from schemas.silver import decoded_columns
 from timeline.groups import Holes
 
@@ -123,8 +124,8 @@ class Model:
         step = None if own is None or before is None else held(own - before)
         farthest = self.farthest.get(of)
         skipped = None if step is None or farthest is None else held(own - farthest)
-        recent = self.recent[of][-offsets.RHYTHM_COMMITS :]
-        is_full = len(recent) == offsets.RHYTHM_COMMITS
+        recent = self.recent[of][-RHYTHM_COMMITS:]
+        is_full = len(recent) == RHYTHM_COMMITS
         since = recent[0]["committed_at"] if is_full else None
         move = self._move(row, last, step, largest, skipped)
         if move is None and step is not None and self._ends_pause(at, last, since):

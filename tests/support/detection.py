@@ -27,6 +27,7 @@ from detectors.group import (
 from detectors.model import MINUTE_MS
 from offsets import progress
 from schemas.columns import arrow_schema
+from schemas.gold import RHYTHM_COMMITS
 from schemas.silver import decoded_columns
 from tests.support.history import commits_of, in_millis, logs_of, rebuild
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
@@ -315,14 +316,14 @@ def _waits(
             **{n: recent[-1][n] for n in ("topic", "topic_partition", "committed_offset")},
             "since": recent[-1]["at"],
             "until": None,
-            "rhythm_since": recent[-progress.RHYTHM_COMMITS]["at"],
+            "rhythm_since": recent[-RHYTHM_COMMITS]["at"],
             "is_complete": True,
             "record_partition": recent[-1]["record_partition"],
             "record_offset": recent[-1]["record_offset"],
             "until_offset": None,
         }
         for recent in of_partition.values()
-        if len(recent) >= progress.RHYTHM_COMMITS
+        if len(recent) >= RHYTHM_COMMITS
     ]
     waits = []
     for pause in pauses:
