@@ -65,10 +65,13 @@ abstract class Beater extends Reader {
     }
 
     final void whileSession(long delay, Runnable action) {
-        int mine = session;
-        later(delay, () -> {
-            if (session == mine) action.run();
-        });
+        later(delay, () -> session, action);
+    }
+
+    final void resubscribe(Set<String> topics) {
+        names = topics;
+        saysAll = true;
+        beat();
     }
 
     final void beat() {
@@ -201,12 +204,6 @@ final class ModernConsumer extends Beater {
         else whileSession(untilPoll() + number("revoke_ms", 0), () -> commit(() -> whileSession(0, take)));
     }
 
-    void resubscribe(Set<String> topics) {
-        names = topics;
-        saysAll = true;
-        beat();
-    }
-
     @Override
     boolean reads(TopicPartition tp) {
         return mine.contains(tp);
@@ -228,12 +225,6 @@ final class ShareConsumer extends Beater {
             .setMemberEpoch(Math.max(-1, epoch)).setSubscribedTopicNames(saysAll ? new ArrayList<>(names) : null);
         ask(() -> broker.service.shareGroupHeartbeat(by(1), request), answer ->
             answered(sentIn, answer.errorCode(), answer.memberEpoch(), answer.heartbeatIntervalMs()));
-    }
-
-    void resubscribe(Set<String> topics) {
-        names = topics;
-        saysAll = true;
-        beat();
     }
 
     @Override

@@ -15,6 +15,7 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
+import java.util.function.IntSupplier;
 import java.util.function.Supplier;
 import java.util.regex.Pattern;
 import org.apache.kafka.common.TopicPartition;
@@ -80,6 +81,14 @@ abstract class Client {
         broker.in(delay, () -> {
             if (isAlive && broker.now < frozenUntil) later(frozenUntil - broker.now + between(0, 5), action);
             else if (isAlive) action.run();
+        });
+    }
+
+    /** Do something later, unless a counter has gone on meanwhile. */
+    final void later(long delay, IntSupplier counter, Runnable action) {
+        int mine = counter.getAsInt();
+        later(delay, () -> {
+            if (counter.getAsInt() == mine) action.run();
         });
     }
 

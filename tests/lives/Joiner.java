@@ -72,10 +72,7 @@ abstract class Joiner extends Reader {
     }
 
     final void whileAttempt(long delay, Runnable action) {
-        int mine = attempt;
-        later(delay, () -> {
-            if (attempt == mine) action.run();
-        });
+        later(delay, () -> attempt, action);
     }
 
     /** Join again, as soon as the application lets it. */

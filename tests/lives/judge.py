@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.generate import SCHEMA
 from tests.lives.scripts import CONNECT, DAY, HOUR, MINUTE, START
 from tests.support.detection import detected_history
 from tests.support.history import commits_of, logs_of, rebuild
@@ -34,17 +35,6 @@ CLASSIC = "classic"
 PREPARING, COMPLETING = "PreparingRebalance", "CompletingRebalance"
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 ALARMS = ("warning", "critical")
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("timestampType", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
 UNSEEN = ("hang",)
 """Trouble that is but an info without samples of the lag: the topic may be idle."""
 _CLOCK_MS = 20
