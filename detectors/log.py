@@ -15,6 +15,7 @@ import orjson
 from detectors.model import HOUR_MS, Findings, Hit, Position, partition_name
 from detectors.rows import anomaly_rows
 from schemas.gold import INFO, WARNING
+from schemas.tables import NOT_LOST
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -152,7 +153,7 @@ def coverage_gaps(new_rows: str) -> Question:
 SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
   hole.reason
 FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
-WHERE {new_rows} AND hole.reason NOT IN ('compacted', 'transaction marker')""",
+WHERE {new_rows} AND hole.reason NOT IN {NOT_LOST}""",
         ("at", "record_partition", "start_offset"),
         _coverage_gaps,
     )

@@ -42,6 +42,7 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
+    HOLE_REASONS,
     LAG,
     MEMBER_SESSIONS,
     OFFSET_PROGRESS,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
-_REASONS = ("compacted", "transaction marker", "truncated", "not read")
 _NAMED_MEMBERS = 8
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
@@ -272,7 +272,7 @@ def _log(lakehouse: Lakehouse) -> DataFrame:
             f"aggregate(filter(holes, hole -> hole.reason = '{reason}'), 0L,"
             " (sum, hole) -> sum + hole.end_offset - hole.start_offset + 1)"
         )
-        for reason in _REASONS
+        for reason in HOLE_REASONS
     }
     ends = (
         lakehouse.read(COVERAGE)
@@ -306,7 +306,7 @@ def _quality(lakehouse: Lakehouse, found: Mapping[str, pa.Table]) -> Quality:
     if "log" in found or state is None:
         (log,) = found["log"].to_pylist()
     else:  # for a summary, which tells of no more
-        log = dict.fromkeys((*_REASONS, "last_ingest_at")) | {"partitions": 0}
+        log = dict.fromkeys((*HOLE_REASONS, "last_ingest_at")) | {"partitions": 0}
         log |= {"offsets": sum(state["positions"].values()), "records": state["records"]}
     refused = []
     if "quarantine" in found:
@@ -317,7 +317,7 @@ def _quality(lakehouse: Lakehouse, found: Mapping[str, pa.Table]) -> Quality:
         records=log["records"] or 0,
         offsets=log["offsets"] or 0,
         partitions=log["partitions"],
-        holes={reason: log[reason] for reason in _REASONS if log[reason]},
+        holes={reason: log[reason] for reason in HOLE_REASONS if log[reason]},
         quarantined=refused[0]["quarantined"] if refused else 0,
         quarantine={row["error"]: row["records"] for row in refused},
         last_ingest_at=log["last_ingest_at"],

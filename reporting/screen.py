@@ -23,7 +23,7 @@ from reporting.text import (
     to_second,
 )
 from schemas.gold import SEVERITIES
-from schemas.tables import ANOMALIES, COVERAGE
+from schemas.tables import ANOMALIES, COVERAGE, LOST
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
 _SHOWN_ANOMALIES = 8
 _SHOWN_ERRORS = 3
-# Reasons of holes in bronze.coverage that running more often, or other files, can prevent.
-_LOST = ("truncated", "not read")
 _MINUTE_MS = 60_000
 _WIDEST = 100_000
 
@@ -104,7 +102,7 @@ def anomaly_line(row: Row, at: str, as_of: int | None) -> str:
 def missing(quality: Quality) -> Iterator[str]:
     """Say what is missing: offsets without a record, records without a meaning."""
     # Nobody can mend what compaction took, or transactions: markers and aborted commits.
-    lost = sum(quality.holes.get(reason, 0) for reason in _LOST)
+    lost = sum(quality.holes.get(reason, 0) for reason in LOST)
     if lost:
         yield (
             f"{lost:,} of {quality.offsets:,} offsets were lost before they could be read;"

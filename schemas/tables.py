@@ -12,6 +12,12 @@ from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 FORMAT_VERSION = 2
 """Version of the tables' layout as a whole; a lakehouse of a later one is refused."""
 
+NOT_LOST = COMPACTED, MARKER = "compacted", "transaction marker"
+LOST = TRUNCATED, NOT_READ = "truncated", "not read"
+HOLE_REASONS = (*NOT_LOST, *LOST)
+"""Why offsets have no record in the lakehouse, see the column of bronze.coverage: running more
+often, or other files, can prevent those that are `LOST`."""
+
 _CLUSTER = column(
     "cluster",
     "string",

@@ -12,10 +12,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from schemas.columns import arrow_schema
-from schemas.tables import COVERAGE
+from schemas.tables import COMPACTED, COVERAGE, MARKER, NOT_READ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 Position = tuple[str, int]
 """A topic and one of its partitions."""
 
-COMPACTED = "compacted"
-"""Reason of a hole that nobody can fill: compaction, transactions, or a source that began there."""
-MARKER = "transaction marker"
-"""Reason of a hole where the files have the end of a transaction, which is no record to readers."""
 # Of the 16 bits that a key begins with.
 _TYPE_WIDTH = 2
 _SIGN = 2**15
@@ -52,7 +48,7 @@ class Range:
     topic_id: str | None = None
     kafka_cluster_id: str | None = None
     partitions: int | None = None
-    leading: str = "not read"
+    leading: str = NOT_READ
 
 
 @dataclass(frozen=True)
@@ -80,6 +76,19 @@ def record_type(key: Column) -> Column:
     number = F.conv(F.hex(F.substring(key, 1, 2)), 16, 10).cast("int")
     signed = F.when(number < _SIGN, number).otherwise(number - 2 * _SIGN)
     return F.when(F.length(key) >= _TYPE_WIDTH, signed.cast("string")).otherwise("")
+
+
+def leading(position: Position, positions: Container[Position], reason: str) -> str:
+    """Return the reason of a hole before the first record of a partition that a source has.
+
+    What a partition lacks when it is first read, compaction may have taken long before.
+
+    Args:
+        position: the partition.
+        positions: those that were read before.
+        reason: why records of one of those are missing.
+    """
+    return reason if position in positions else COMPACTED
 
 
 def is_marker(key: Column) -> Column:

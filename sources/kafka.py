@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 from schemas.columns import LAST_MS
 from schemas.environment import with_environment
 from schemas.errors import SourceError
-from sources.coverage import COMPACTED, Range
-from sources.parquet import TIMESTAMP_TYPES
+from schemas.tables import TRUNCATED
+from sources.coverage import Range, leading
+from sources.parquet import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -375,7 +376,7 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
                     isolation_level=cluster.isolation_level,
                     topic_id=topic.topic_id,
                     kafka_cluster_id=topic.kafka_cluster_id,
-                    leading="truncated" if (topic.name, partition) in positions else COMPACTED,
+                    leading=leading((topic.name, partition), positions, TRUNCATED),
                 )
             )
     return ranges if any(r.next_offset > r.from_offset for r in ranges) else []
@@ -416,14 +417,13 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
 def _in_shape(rows: DataFrame) -> DataFrame:
     """Return the rows of Spark's source in the shape of bronze."""
     # The time is whatever a producer or a broker's clock said; one that few tools know is null.
-    kinds = F.create_map([F.lit(x) for pair in TIMESTAMP_TYPES.items() for x in pair])
     is_time = (F.col("timestampType") >= 0) & F.unix_millis("timestamp").between(0, LAST_MS)
     return rows.select(
         "topic",
         F.col("partition").alias("record_partition"),
         F.col("offset").alias("record_offset"),
         F.when(is_time, F.col("timestamp")).alias("record_timestamp"),
-        kinds[F.col("timestampType")].alias("timestamp_type"),
+        kind_of(F.col("timestampType")).alias("timestamp_type"),
         "key",
         "value",
     )

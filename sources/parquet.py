@@ -35,9 +35,8 @@ COLUMNS = {
     "key": {"binary"},
     "value": {"binary"},
 }
-TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-"""Names of the types of a record's time, by Kafka's numbers."""
-_NO_TIME, *_KINDS = TIMESTAMP_TYPES.values()
+_TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+_NO_TIME, *_KINDS = _TIMESTAMP_TYPES.values()
 _LAST_PARTITION = 2**31 - 1
 _KEYS = ["topic", "record_partition", "record_offset"]
 _SUFFIX = ".parquet"
@@ -230,12 +229,16 @@ def _time(of_type: str, *, has_nanos: bool) -> Column:
     return F.timestamp_millis(F.when(at.between(0, LAST_MS), at))
 
 
+def kind_of(number: Column) -> Column:
+    """Return the type of a record's time in Kafka's words, of its number; else null."""
+    return F.create_map([F.lit(x) for pair in _TIMESTAMP_TYPES.items() for x in pair])[number]
+
+
 def _kind(of_type: str) -> Column:
     """Return the type of a record's time, in Kafka's words, of its words or its numbers."""
     given = F.col("timestampType")
     if of_type != "string":
-        kinds = F.create_map([F.lit(x) for pair in TIMESTAMP_TYPES.items() for x in pair])
-        return F.coalesce(kinds[given.cast("int")], F.lit(_NO_TIME))
+        return F.coalesce(kind_of(given.cast("int")), F.lit(_NO_TIME))
     kind = F.lower(F.regexp_replace(given, "[^A-Za-z]", ""))
     # Most tools write Kafka's own words; to look for them in other spellings takes longer.
     return (

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sources.coverage import COMPACTED, Range
+from schemas.tables import COMPACTED, NOT_READ
+from sources.coverage import Range, leading
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -99,13 +100,6 @@ class State:
         """Return whether some records of a file may be in the lakehouse."""
         return any(e.first_offset < self.positions.get(p, 0) for p, e in found.items())
 
-    def leading(self, position: Position, reason: str) -> str:
-        """Return the reason of a hole before the first record of a partition.
-
-        What a partition lacked when it was first read, compaction may have taken long before.
-        """
-        return reason if position in self.positions else COMPACTED
-
     def file_ranges(self, found: Mapping[Position, Extent]) -> list[Range]:
         """Return the offsets that a file accounts for, by the records that it holds."""
         return [
@@ -117,7 +111,7 @@ class State:
                 first_offset_available=extent.first_offset,
                 last_offset_available=extent.last_offset,
                 source="parquet",
-                leading=self.leading((topic, partition), "not read"),
+                leading=leading((topic, partition), self.positions, NOT_READ),
             )
             for (topic, partition), extent in sorted(found.items())
         ]

@@ -26,8 +26,7 @@ from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
 from schemas.placement import KAFKA, REDPANDA
 from schemas.silver import silver_tables
-from schemas.tables import COVERAGE, QUARANTINE, all_tables, decoded_table
-from sources.coverage import MARKER
+from schemas.tables import COVERAGE, MARKER, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
 from timeline.groups import Holes, holes_of
 from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
 STAGE = "history"
 FIRST_HOUR = "first_hour"
 """Details of a run in the ledger: the first hour with commits, in epoch milliseconds."""
-PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 PLACED_BY = "placed_by"
 """Details of a run: who has placed the groups in the topic, as `schemas.placement` has it."""
+PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
 BEGUN_SINCE = "begun_since"

@@ -165,10 +165,11 @@ def sorted_out(
     now = Placement(counts[-1], by)
     homes = {row.group: now.of(row.group) for row in found}
     strays = [row for row in found if row.partition != homes[row.group]]
-    since = {row.group: row.first for row in found if row.partition == homes[row.group]}
-    both = {row: since.get(row.group) for row in strays}
-    since |= {group: 0 for group, partition in known.items() if partition == homes.get(group)}
+    begun = {row.group: row.first for row in found if row.partition == homes[row.group]}
+    before = (group for group, partition in known.items() if partition == homes.get(group))
+    since = begun | dict.fromkeys(before, 0)
     counts = _with_former(strays, counts, by)
+    is_explained = {row: _is_explained(row, counts, by) for row in strays}
     elsewhere = [(row.group, row.partition, since.get(row.group)) for row in strays]
     misplaced = [
         {
@@ -178,12 +179,12 @@ def sorted_out(
             "at": row.last,
             "expected_partition": homes[row.group],
             "partitions": counts[-1],
-            "label": "two_coordinators" if _is_explained(row, counts, by) else None,
+            "label": "two_coordinators" if is_explained[row] else None,
         }
         for row in strays
         if row.records
         and row.last is not None
-        and (_goes_on(row, both[row]) if _is_explained(row, counts, by) else True)
+        and (not is_explained[row] or _goes_on(row, begun.get(row.group)))
         and row.last >= (since.get(row.group) or 0)
     ]
     return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED], by)
@@ -194,7 +195,8 @@ def _goes_on(row: Found, since: int | None) -> bool:
 
     A broker that has not seen the topic grow takes the group's requests for the old partition.
     """
-    return None not in (since, row.last_commit) and (row.last_commit or 0) > (since or 0) + _LATE_MS
+    last = row.last_commit
+    return since is not None and last is not None and last > since + _LATE_MS
 
 
 def _with_former(strays: Sequence[Found], counts: Sequence[int], by: str) -> Sequence[int]:

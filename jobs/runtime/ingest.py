@@ -21,10 +21,9 @@ from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
 from schemas.errors import ConflictError, LakehouseError, SourceError
-from schemas.tables import COVERAGE, RECORDS
+from schemas.tables import COVERAGE, MARKER, RECORDS
 from sources import kafka, parquet
 from sources.coverage import (
-    MARKER,
     Range,
     coverage,
     extents,
