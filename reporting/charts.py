@@ -204,7 +204,7 @@ def _colour(field: str = "colour") -> alt.Color:
 
 def _spec(chart: Chart, height: int | alt.Step) -> Spec:
     span = alt.param(name=_SPAN, value=[0, 1])
-    letters = alt.param(name="letters", value=LABELS_WIDTH // _LETTER_WIDTH)
+    letters = alt.param(name="letters", value=LABELS_WIDTH / _LETTER_WIDTH)
     # Room for the axes is left by the page, the same for all charts.
     whole = chart.add_params(span, letters).properties(autosize="none", height=height)
     spec: Spec = whole.configure_view(strokeWidth=0).configure_axisY(domain=False).to_dict()

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from reporting.advice import ADVICE
 from reporting.charts import LABELS_WIDTH, charts, javascript, licences
-from reporting.model import NO_ROWS, PANELS
+from reporting.model import NO_ROWS, OLDER_STEPS, PANELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,6 +117,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "as_of": facts.as_of,
         "chosen": asdict(facts.chosen),
         "labels_width": LABELS_WIDTH,
+        "older_steps": OLDER_STEPS,
         "group_count": facts.group_count,
         "groups": packed(facts.groups, _GROUP_COLUMNS),
         "kinds": facts.kinds,

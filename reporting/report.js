@@ -400,8 +400,8 @@
       zone === "utc" ? text : text.replaceAll('"utc"', '"time"').replaceAll("utcFormat", "timeFormat"),
     );
     spec.data = { name: "rows", values: part.rows.map((row, at) => ({ ...row, row_number: at })) };
-    const values = { span, letters: LEFT / 7 };
-    spec.params = spec.params.map((param) => ({ ...param, value: values[param.name] }));
+    const valueOfParam = ({ name, value }) => (name === "span" ? span : (value * LEFT) / data.labels_width);
+    spec.params = spec.params.map((param) => ({ ...param, value: valueOfParam(param) }));
     spec.width = plotWidth(plot);
     spec.padding = { left: LEFT, right: RIGHT, top: 5, bottom: 22 };
     const tooltip = (_handler, event, item, value) => {
@@ -1258,7 +1258,7 @@
       const most = Math.max(1, ...older.map(([, count]) => count));
       const [first, last] = this.full;
       const share = (at) => ((at - first) / (last - first)).toFixed(5);
-      const step = Math.max((last - first) / 300, (data.as_of - since) / 400);
+      const step = Math.max((last - first) / 300, (data.as_of - since) / data.older_steps);
       const bars = older.map(([at, n]) => `M${share(at)} 1V${1 - n / most}H${share(Math.min(cut, at + step))}V1Z`);
       const of = (tag, attributes) => {
         const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
