@@ -110,7 +110,7 @@ class GroupDetector:
         sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
         self._sessions = []
         waits, order = self._open[WAIT], self._memberships_now()
-        unread.settle(tracks["unread"], waits, self._owners, order)
+        unread.settle(tracks["unread"], waits, order)
         unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS])
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]

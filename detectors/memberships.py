@@ -82,10 +82,12 @@ class Memberships:
 
     def __init__(self, known: list[Membership]) -> None:
         self._known = sorted(known, key=_position)
+        self._positions = [p.position for p in self._known]
+        self._empty = [p for p in self._known if not p.members]
 
     def at(self, position: LogPosition) -> Membership | None:
         """Return the group as of a position; None before the first record of its own there."""
-        behind = bisect_right(self._known, position, key=_position)
+        behind = bisect_right(self._positions, position)
         found = self._known[behind - 1] if behind else None
         return found if found is not None and found.record_partition == position[0] else None
 
@@ -98,11 +100,11 @@ class Memberships:
 
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""
-        for found in self._known[bisect_right(self._known, first, key=_position) :]:
-            is_there = found.record_partition == first[0]
-            if is_there and (last is None or found.offset <= last) and not found.members:
-                return found
-        return None
+        number = bisect_right(self._empty, first, key=_position)
+        found = self._empty[number] if number < len(self._empty) else None
+        if found is None or found.record_partition != first[0]:
+            return None
+        return found if last is None or found.offset <= last else None
 
     def since(self, position: LogPosition) -> list[Membership]:
         """Return what is still needed for events from a position on."""

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from detectors import group
+from detectors import group, unread
 from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
 from detectors.model import MINUTE_MS
 from schemas.gold import RHYTHM_COMMITS
@@ -74,7 +74,9 @@ def detect(
     `schema` is Spark's type of `detectors.detection.OUTPUT`.
     """
     ordered = (
-        reduce(partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources))
+        reduce(
+            partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources, thresholds)
+        )
         .repartition("group_id")
         .sortWithinPartitions("group_id", *_ORDER)
         .drop(*(name for name in _ORDER if name != "kind"))
@@ -86,7 +88,7 @@ def detect(
     return ordered.mapInArrow(batches_of, schema)
 
 
-def _parts(sources: Sources) -> Iterator[DataFrame]:
+def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
     """Bring all sources into one shape, in which columns of other kinds are null."""
     # In order of their lives, which may be in two partitions; the newest has not ended.
     last = F.coalesce("ended_at", F.timestamp_millis(F.lit(_NEVER_MS)))
@@ -100,14 +102,14 @@ def _parts(sources: Sources) -> Iterator[DataFrame]:
     yield _part(sources.states, group.OPEN_STATE)
     moves = _with_kept(sources.moves, sources.committed)
     yield _part(_at_home(moves, sources.homes), group.MOVE, "record_offset")
-    waits = waits_of(sources).localCheckpoint(eager=False)
-    yield _part(waits, group.WAIT, "since")
-    # Few partitions went back to where they had been, or wait.
-    back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION)
-    asked = back.union(waits.select(*_PARTITION)).distinct()
     every = sources.owners if sources.former_owners is None else sources.former_owners
-    owners = every.join(F.broadcast(asked), list(_PARTITION), "left_semi")
-    yield _part(owners.where("valid_from IS NOT NULL"), group.OWNER, "valid_from")
+    owners = every.where("valid_from IS NOT NULL")
+    waits = waits_of(sources, thresholds).localCheckpoint(eager=False)
+    yield _part(_with_owner(waits, owners), group.WAIT, "since")
+    # Few partitions went back to where they had been.
+    back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
+    owners = owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
+    yield _part(owners, group.OWNER, "valid_from")
     yield _part(_owned_twice(sources.owners), group.TWO_OWNERS)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
@@ -157,7 +159,7 @@ def _owned_twice(owners: DataFrame) -> DataFrame:
     )
 
 
-def waits_of(sources: Sources) -> DataFrame:
+def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
     """Return pauses in the commits of partitions in which others show records, by `WAIT_COLUMNS`.
 
     A pause goes on behind the last commit, or was ended by a row of offset_moves. Others are the
@@ -202,7 +204,12 @@ def waits_of(sources: Sources) -> DataFrame:
         *("record_partition", F.col("previous_record_offset").alias("record_offset")),
         F.col("record_offset").alias("until_offset"),
     )
-    pauses = going_on.union(ended).where("usual_ms IS NOT NULL")
+    # One that was no longer than what is allowed is none, whatever others show.
+    least, times = (thresholds.least(unread.KIND, n) for n in ("pause_ms", "times_the_usual"))
+    is_long = F.expr(
+        f"unix_millis(until) - unix_millis(since) > greatest({least}, {times} * usual_ms)"
+    )
+    pauses = going_on.union(ended.where(is_long)).where("usual_ms IS NOT NULL")
     if sources.commits is not None:
         at = F.coalesce("record_timestamp", "commit_timestamp")
         commits = sources.commits.where("NOT is_tombstone")
@@ -218,6 +225,15 @@ def waits_of(sources: Sources) -> DataFrame:
     return waits.select(
         "*", F.col("first.at").alias("first_at"), F.col("first.other_offset").alias("first_offset")
     )
+
+
+def _with_owner(waits: DataFrame, owners: DataFrame) -> DataFrame:
+    """Add who owned a partition when a pause in its commits began; null if nobody is known."""
+    begun = (*_PARTITION, "since")
+    owner = F.max_by(F.struct("client_id", "client_host"), "valid_from").alias("owner")
+    owned = owners.join(F.broadcast(waits.select(*begun)), list(_PARTITION))
+    owned = owned.where("valid_from <= since").groupBy(*begun).agg(owner)
+    return waits.join(owned, list(begun), "left")
 
 
 def _usual_ms(last: str, fifth: Column) -> Column:

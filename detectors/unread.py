@@ -7,7 +7,6 @@ samples of the log's end. Both are compared with a pause in the commits of a par
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from detectors.model import HOUR_MS, Hit, Position, partition_name
 from schemas.gold import CRITICAL, WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from detectors.memberships import Memberships
     from detectors.model import Row, Track
@@ -26,12 +25,13 @@ TWO_OWNERS, NO_OWNER, NO_MEMBERS = "two_owners", "no_owner", "no_members"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),
-    *("record_partition", "record_offset", "until_offset"),
+    *("record_partition", "record_offset", "until_offset", "owner"),
 )
 """What is asked of a pause in which records came: the last commit before it, at `since`, and the
 first behind it, at `until`, null as long as there is none; `usual_ms`, how far apart the commits
 before were; of the offsets beyond the committed one that others show, the first and the greatest,
-and which groups show them, none if only the log's end does; whether the pause has no hole."""
+and which groups show them, none if only the log's end does; whether the pause has no hole; who
+owned the partition when it began, null if that is not known."""
 
 OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
 """What is asked of a partition that had two owners at a time: its rows of partition_owners, those
@@ -145,7 +145,6 @@ def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> 
 def settle(
     track: Track,
     new: Sequence[Row],
-    owners: Mapping[tuple[str, int], Sequence[Row]],
     memberships: Memberships,
 ) -> None:
     """Take the pauses that go on or are over, of this run, and tell those that are long over.
@@ -153,7 +152,6 @@ def settle(
     Args:
         track: what is kept of the pauses before.
         new: rows of `WAIT_COLUMNS`: all that go on, and those that this run ends.
-        owners: rows of partition_owners by partition, in order of valid_from.
         memberships: who was in the group when.
     """
     memory = track.memory
@@ -161,7 +159,7 @@ def settle(
     waits = {_key(wait): wait for wait in former.values() if wait["until"] is not None}
     for row in new:
         wait = {name: row[name] for name in WAIT_COLUMNS}
-        wait["owner"] = _owner(owners.get((row["topic"], row["topic_partition"]), ()), row["since"])
+        wait["owner"] = None if row["owner"] is None else host_of(row["owner"])
         if (known := former.get(_key(row))) is not None:
             _join(wait, known)
         waits[_key(row)] = wait
@@ -202,11 +200,6 @@ def _join(wait: Row, former: Row) -> None:
     wait["owner"] = former["owner"] or wait["owner"]
     if wait["until"] is not None:  # this is the record of the commit that ended it
         wait["record_offset"] = former["record_offset"]
-
-
-def _owner(owners: Sequence[Row], at: int) -> str | None:
-    number = bisect_right(owners, at, key=lambda owner: owner["valid_from"])
-    return host_of(owners[number - 1]) if number else None
 
 
 def is_shown(wait: Row) -> bool:

@@ -167,7 +167,7 @@ def _detect(
         known |= {MINUTE: _minutes(new), TOPIC: _topics(new)}
         time = now if until is None else max((c["at"] for c in new), default=0)
         of_run = _between(commits, -1, until)
-        known[WAIT] = _waits(of_run, known[MOVE], others, time)
+        known[WAIT] = _waits(of_run, known[MOVE], others, time, known[OWNER])
         if checkpoint is not None:
             known[CHECKPOINT] = [{"state": checkpoint}]
         done = done if until is None else max(done, until)
@@ -282,7 +282,11 @@ def _minutes(commits: list[Row]) -> list[Row]:
 
 
 def _waits(
-    commits: list[Row], moves: list[Row], others: Mapping[str, list[Row]], time: int
+    commits: list[Row],
+    moves: list[Row],
+    others: Mapping[str, list[Row]],
+    time: int,
+    owners: list[Row],
 ) -> list[Row]:
     """Do what `detectors.transform.waits_of` does."""
     beyond: dict[tuple[str, int], list[tuple[int, int, str]]] = defaultdict(list)
@@ -336,6 +340,10 @@ def _waits(
             pause["first_at"], pause["first_offset"], _ = seen[0]
             pause["other_offset"] = max(e[1] for e in seen)
             pause["others"] = sorted({e[2] for e in seen} - {""})
+            of = pause["topic"], pause["topic_partition"]
+            owned = [o for o in owners if (o["topic"], o["topic_partition"]) == of]
+            begun = [o for o in owned if o["valid_from"] <= pause["since"]]
+            pause["owner"] = begun[-1] if begun else None
             waits.append(pause)
     return waits
 
