@@ -1,4 +1,4 @@
-"""Copies what people ask of to files for tools without Spark: a DuckDB file, or Parquet."""
+"""Copies what people ask of to files for tools without Spark: a DuckDB file, Parquet, offsets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.runtime.reset import known_offsets
 from jobs.runtime.serve import chosen_clusters
 from lakehouse.catalog import register, view_texts
+from reporting.reset import command, groups_of, plan
+from reporting.text import count
 from schemas.errors import GroupledgerError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
 
@@ -38,6 +41,9 @@ def export(run: Run) -> None:
     """
     if not (run.spark.conf.get("spark.master") or "local").startswith("local"):
         raise ExportError("export: the files are of this machine, so leave --master out")
+    if run.options.moment is not None:
+        _export_offsets(run, run.options.moment)
+        return
     copied = exported(run)
     target = Path(run.options.duckdb or run.options.parquet or "").absolute()
     _check(target, set(copied), is_file=run.options.duckdb is not None)
@@ -62,6 +68,30 @@ def export(run: Run) -> None:
     run.summary |= {"export": str(target), "tables": len(copied)}
     text = f"{len(copied)} tables and views are in {target}"
     run.out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _export_offsets(run: Run, at: int) -> None:
+    """Write the offsets that groups had committed by a time, and say what sets them."""
+    rows = known_offsets(run, at)
+    target = Path(run.options.offsets or "offsets.csv").absolute()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(plan(rows), "utf-8")
+        part.replace(target)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ExportError(f"export: {target} cannot be written: {reason}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    groups = groups_of(rows)
+    run.summary |= {"export": str(target), "offsets": len(rows)}
+    for line in (
+        f"{count(len(rows), 'offset')} of {count(len(groups), 'group')}: {target}",
+        "Stop the members first; then, and with --execute for --dry-run when it is right:",
+        command(groups, str(target)),
+    ):
+        run.out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def exported(run: Run) -> dict[str, DataFrame]:

@@ -38,6 +38,8 @@ _DEFAULT_CLUSTER = "default"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 EVERY_CLUSTER = "*"
 """The name that stands for all clusters, where one may look at all."""
+EVERY_TOPIC = "*"
+"""The name that stands for all topics."""
 
 
 def _group(title: str, order: int = 0) -> Parameter:
@@ -51,7 +53,8 @@ _WINDOW = _group("What to show")
 _QUERY = _group("What to run (one of --query, --file and --serve)")
 _UPKEEP = _group("What to keep")
 _STEPS = _group("Steps")
-_FILES = _group("Where to (one of --duckdb and --parquet)")
+_FILES = _group("Where to (one of --duckdb, --parquet and --offsets)")
+_OFFSETS = _group("Which offsets")
 _EVERY = _group("Every job", 1)
 
 
@@ -481,11 +484,41 @@ class Files(Part):
     """DuckDB file to write, which replaces the last export as a whole."""
     parquet: Annotated[str | None, _FILES] = None
     """Folder to write, with a folder of Parquet files for each table and view."""
+    offsets: Annotated[str | None, _FILES] = None
+    """CSV file of offsets that groups had committed by a time, for --reset-offsets --from-file of
+    kafka-consumer-groups (default with --offsets-at: offsets.csv)."""
+    offsets_at: Annotated[str | None, _OFFSETS] = None
+    """By when: 02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or "2h ago"."""
+    group: Annotated[str | None, _OFFSETS] = None
+    """The group, or a regular expression, as Java has them, that matches whole ids."""
+    topic: Annotated[str, _OFFSETS] = EVERY_TOPIC
+    """Offsets of this topic alone; * for all."""
+    timezone: Annotated[str, _OFFSETS] = "UTC"
+    """Zone of the time, such as Europe/Berlin, or local."""
+
+    @property
+    def moment(self) -> int | None:
+        """The time of the offsets, in epoch milliseconds; None if none is given.
+
+        Raises:
+            ValueError: What is given is no time or no zone.
+        """
+        if self.offsets_at is None:
+            return None
+        now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
+        return times.millis(times.moment(self.offsets_at, now, where))
 
     def check(self) -> None:
-        """Refuse what is not one target."""
-        if (self.duckdb is None) == (self.parquet is None):
-            raise ValueError("export: give exactly one of --duckdb FILE and --parquet FOLDER")
+        """Refuse what is not one target, and offsets of no time or no group."""
+        is_offsets = self.offsets is not None or self.moment is not None
+        if (self.duckdb is not None) + (self.parquet is not None) + is_offsets != 1:
+            raise ValueError(
+                "export: give exactly one of --duckdb FILE, --parquet FOLDER and --offsets-at TIME"
+            )
+        if is_offsets and self.moment is None:
+            raise ValueError("--offsets: say of when with --offsets-at TIME")
+        if is_offsets and self.group is None:
+            raise ValueError("--offsets-at: name the group with --group ID")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -675,10 +708,11 @@ class Sql(Query, Common):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Files, Common):
-    """Copy gold and its views to files for tools without Spark.
+    """Copy gold and its views to files for tools without Spark, or offsets to go back to.
 
     ```console
     ./spark-submit.sh export --lakehouse /data/groups --duckdb groups.duckdb
+    ./spark-submit.sh export --lakehouse /data/groups --offsets-at "2026-11-21 02:10" --group orders
     ```
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -283,6 +284,37 @@ def test_aborted_commits_are_not_read(
         "read_committed": {"committed-tx"},
         "read_uncommitted": {"committed-tx", "aborted-tx"},
     }
+
+
+def test_offsets_of_a_time_are_taken_back_by_the_broker(
+    broker: Broker, topic: str, lakehouse_path: str, tmp_path: Path
+) -> None:
+    groups, parts = ["back-a", "back, b"], [TopicPartition(topic, p) for p in range(3)]
+    for group in groups:
+        clients.commit(broker.bootstrap, group, {p: 3 + p.partition for p in parts})
+    time.sleep(1.1)
+    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    time.sleep(1.1)
+    for group in groups:
+        clients.commit(broker.bootstrap, group, dict.fromkeys(parts, 17))
+    succeed("silver", *source(broker, lakehouse_path))
+    file = tmp_path / "back.csv"
+    for pattern in (groups[0], "back.*"):
+        outcome = run(
+            *("export", "--lakehouse", lakehouse_path, "--offsets-at", then),
+            *("--group", pattern, "--offsets", file),
+        )
+        assert outcome.status == 0, outcome.err
+        (line,) = (text for text in outcome.out.splitlines() if "--reset-offsets" in text)
+        words = shlex.split(line.replace("HOST:PORT", broker.bootstrap))[1:]
+        for mode in ("--dry-run", "--execute"):
+            broker.ask("consumer.group.ConsumerGroupCommand", *words[:-1], mode)
+            first = clients.list_group_offsets(broker.bootstrap, groups[0])
+            expected = 17 if mode == "--dry-run" and pattern == groups[0] else 3
+            assert first[parts[0]].offset == expected
+    for group in groups:
+        found = clients.list_group_offsets(broker.bootstrap, group)
+        assert {p: o.offset for p, o in found.items()} == {p: 3 + p.partition for p in parts}
 
 
 def test_a_deleted_group_leaves_tombstones(

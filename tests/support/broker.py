@@ -265,6 +265,14 @@ class Broker:
             checkpoint.unlink()
         (self.data / ".kafka_cleanshutdown").unlink(missing_ok=True)
 
+    def ask(self, tool: str, *arguments: str) -> str:
+        """Run a class of Kafka's command line, which has to end well; give what it prints."""
+        line = self._java(f"org.apache.kafka.tools.{tool}", *arguments)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode or "Error" in done.stdout + done.stderr:
+            raise BrokerError(f"{tool} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
     @property
     def _server_properties(self) -> Path:
         return self.folder / "server.properties"

@@ -1,0 +1,90 @@
+"""Offsets that groups had committed by a time, to go back to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
+from jobs.runtime.times import zone
+from lakehouse.catalog import register
+from lakehouse.tables import Lakehouse
+from reporting.model import Selection, quoted
+from reporting.read import log_of
+from reporting.story import near
+from reporting.text import printable, to_second
+from schemas.errors import UsageError
+from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
+
+if TYPE_CHECKING:
+    from jobs.runtime.run import Run
+
+
+def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
+    """Return the rows of `gold.offsets_at` of the groups that were asked for, and say what lacks.
+
+    Args:
+        run: names the groups, and the topic.
+        at: the time, in epoch milliseconds.
+
+    Raises:
+        UsageError: there is no such group, or no offset to go back to.
+    """
+    chosen, where, lakehouse = run.options, zone(run.options.timezone), _of_one_cluster(run)
+    log, group = log_of(lakehouse), chosen.group or ""
+    time = f"{to_second(at, where)} ({chosen.timezone})"
+    # Of files, nobody knows what came after their newest record.
+    newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
+    ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
+    until = max(log.known_until, last or 0)
+    if at > until:
+        raise UsageError(
+            f"--offsets-at {time}: the lakehouse knows offsets until {to_second(until, where)}"
+        )
+    pattern = quoted(group) if group in log.groups else group
+    with run.step("reading the offsets"):
+        rows = _rows(lakehouse, at, pattern, chosen.topic)
+    if not rows:
+        others = f"; near are {', '.join(map(printable, near(log, group)))}" if log.groups else ""
+        topic = "" if chosen.topic == EVERY_TOPIC else f" with offsets of {chosen.topic}"
+        raise UsageError(f"--group {printable(group)}: there is no such group{topic}{others}")
+    missing = Counter(row["missing"] for row in rows if row["missing"] is not None)
+    reasons = ", ".join(f"{number:,} ({reason})" for reason, number in missing.items())
+    if missing.total() == len(rows):
+        raise UsageError(
+            f"--offsets-at {time}: no offset is known of {reasons}; nothing is written"
+        )
+    if missing:
+        run.say(f"partitions without a known offset at {time}, which are left out: {reasons}")
+    run.summary["offsets_missing"] = dict(missing)
+    return [row for row in rows if row["missing"] is None]
+
+
+def _of_one_cluster(run: Run) -> Lakehouse:
+    """Return the tables as the one cluster sees them that was named, or that there is.
+
+    Raises:
+        UsageError: there are several clusters.
+    """
+    name = run.options.cluster
+    if name == EVERY_CLUSTER:
+        held = run.lakehouse.clusters(COVERAGE)
+        if len(held) > 1:
+            raise UsageError(f"--offsets-at: name one of the clusters {', '.join(held)}: --cluster")
+        (name,) = held
+    return Lakehouse(run.spark, run.lakehouse.root, name)
+
+
+def _rows(lakehouse: Lakehouse, at: int, groups: str, topic: str) -> list[dict[str, Any]]:
+    """Return the rows of groups whose ids match a pattern, in their order."""
+    if not lakehouse.exists(decoded_table("offset_commits")):
+        return []
+    register(lakehouse, "offsets_at", clusters=[lakehouse.cluster])
+    found = lakehouse.spark.sql(f"SELECT * FROM offsets_at(timestamp_millis({at}))")  # noqa: S608
+    found = found.where(F.col("group_id").rlike(Selection(groups).pattern or ""))
+    if topic != EVERY_TOPIC:
+        found = found.where(F.col("topic") == topic)
+    rows = found.orderBy("group_id", "topic", "topic_partition").toArrow()
+    return list(rows.to_pylist())
