@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import reduce
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -141,12 +143,17 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
     groups = {group.group_id: group for group in facts.shown}
     for panel in PANELS:
         rows = found[panel]
+        rows = rows.sort_by([("group_id", "ascending"), ("rank", "descending")])
         is_held = pc.less_equal(rows["rank"], PANELS[panel].most)
-        for old in rows.filter(pc.invert(is_held)).sort_by("older_at").to_pylist():
-            older = groups[old["group_id"]].older.setdefault(panel, [])
-            older.append((old["older_at"], old["older_count"]))
-        rows = rows.filter(is_held).sort_by([("group_id", "ascending"), ("rank", "descending")])
-        rows = rows.drop_columns(["older_at", "older_count"])
+        steps = ("group_id", "rank", "row_count", "older_at")
+        left_out = rows.filter(pc.invert(is_held)).select(steps).to_pylist()
+        for name, of_group in groupby(left_out, itemgetter("group_id")):
+            older, behind = groups[name].older.setdefault(panel, []), None
+            for old in of_group:  # the oldest first
+                behind = old["row_count"] + 1 if behind is None else behind
+                older.append((old["older_at"], behind - old["rank"]))
+                behind = old["rank"]
+        rows = rows.filter(is_held).drop_columns(["older_at"])
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
@@ -515,21 +522,17 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
     by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
     at = F.coalesce(F.unix_millis(begin), F.lit(-1))
     order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
-    placed = _placed(rows, Window.partitionBy("group_id").orderBy(*order))
+    newest_first = Window.partitionBy("group_id").orderBy(*order)
     since = chosen.since or 0
     step = F.lit(max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS))
-    is_old = F.col("rank") > PANELS[panel].most
-    # A row stands for all that began in its step of time and are left out.
-    of_step = Window.partitionBy("group_id", is_old, "older_at").orderBy("rank")
-    counted = placed.withColumn(
-        "older_at", F.floor((F.unix_millis(begin) - since) / step) * step + since
-    ).withColumns(
-        {
-            "older_count": F.count("*").over(_whole(of_step)),
-            "older_rank": F.row_number().over(of_step),
-        }
+    started = F.floor((F.unix_millis(begin) - since) / step) * step + since
+    # Of what is left out, a row stands for all that began in its step of time.
+    placed = _placed(rows.withColumn("older_at", started), newest_first).withColumn(
+        "is_next", ~F.col("older_at").eqNullSafe(F.lag("older_at").over(newest_first))
     )
-    return counted.where(~is_old | (F.col("older_rank") == 1)).drop("older_rank")
+    most = PANELS[panel].most
+    kept = placed.where((F.col("rank") <= most + 1) | F.col("is_next"))
+    return kept.drop("is_next")
 
 
 def _samples(lag: DataFrame) -> DataFrame:
