@@ -19,6 +19,7 @@ from rich.console import Console
 from jobs import INTERRUPTED, say_ended
 from jobs.launch import executors
 from jobs.runtime import command_line, writers
+from jobs.runtime.beforehand import look_ahead
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.tables import Lakehouse
@@ -48,6 +49,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
 
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
+        look_ahead(chosen)
         with session(chosen) as spark:
             if chosen.every_s is None:
                 return once(spark, chosen, err, started)
