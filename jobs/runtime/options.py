@@ -364,8 +364,8 @@ class Steps(Part):
     """What a pipeline does."""
 
     only: Annotated[tuple[str, ...], _STEPS, Parameter(converter=_by_commas)] = ()
-    """Do these alone, of ingest, decode, history, lag, anomalies, validate and report, with commas
-    between them."""
+    """Do only these steps, separated by commas: ingest, decode, history, lag, anomalies, validate,
+    report."""
     skip: Annotated[tuple[str, ...], _STEPS, Parameter(converter=_by_commas)] = ()
     """Leave these out; a later run does what is left, with what is new then."""
     dry_run: Annotated[bool, _STEPS] = False
