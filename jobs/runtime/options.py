@@ -406,11 +406,15 @@ class Metrics(Part):
 
     metrics: str | None = None
     """File of Prometheus metrics for node_exporter's textfile collector, FILE.prom."""
+    metrics_partitions: bool = False
+    """Also write the lag of each group's partitions to it: a line for each, which may be many."""
 
     def check(self) -> None:
         """Refuse a name that node_exporter does not read."""
         if self.metrics is not None and not self.metrics.endswith(".prom"):
             raise ValueError(f"--metrics {self.metrics}: node_exporter reads files *.prom alone")
+        if self.metrics_partitions and self.metrics is None:
+            raise ValueError("--metrics-partitions goes with --metrics FILE.prom")
 
 
 @dataclass(frozen=True, kw_only=True)
