@@ -1,4 +1,4 @@
-"""What would end a job, seen before Spark starts: folders that cannot be written, closed ports."""
+"""What would end a job, seen before Spark starts: no tables, no right to write, closed ports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.options import local_path, report_path
 from jobs.runtime.paths import nearest
-from schemas.errors import GroupledgerError
+from schemas.errors import GroupledgerError, LakehouseError
+from schemas.tables import RECORDS
 from sources.listeners import refuse_closed_ports
 
 if TYPE_CHECKING:
@@ -25,9 +26,13 @@ def look_ahead(chosen: Options) -> None:
     """Refuse to begin what is bound to fail at its end, or after a long wait.
 
     Raises:
+        LakehouseError: there are no tables to read, in a lakehouse of this machine.
         TargetError: a folder of this machine cannot be written.
         SourceError: nothing listens at any of the addresses.
     """
+    root = local_path(chosen.lakehouse)
+    if root is not None and chosen.like.needs_tables and not _has_tables(Path(root)):
+        raise no_tables(chosen)
     for option, path, folder in _targets(chosen):
         reason = why_not(folder)
         if reason is not None:
@@ -35,6 +40,14 @@ def look_ahead(chosen: Options) -> None:
     # A later run of --every may find a broker; it asks by itself.
     if chosen.bootstrap_servers is not None and _ingests(chosen) and chosen.every is None:
         refuse_closed_ports(chosen.bootstrap_servers)
+
+
+def no_tables(chosen: Options) -> LakehouseError:
+    """Return what to say of a lakehouse in which nothing was ever read."""
+    return LakehouseError(
+        f"there are no tables in {chosen.lakehouse}: name the right folder with --lakehouse (the"
+        " demo's is ./demo-lakehouse)"
+    )
 
 
 def why_not(folder: Path) -> str | None:
@@ -51,6 +64,10 @@ def why_not(folder: Path) -> str | None:
             return None
     except OSError as error:
         return f"{error.strerror or type(error).__name__} ({there})"
+
+
+def _has_tables(root: Path) -> bool:
+    return (root / RECORDS.name.replace(".", "/") / "_delta_log").is_dir()
 
 
 def _ingests(chosen: Options) -> bool:

@@ -15,7 +15,7 @@ from jobs.runtime import beforehand
 from jobs.runtime.beforehand import TargetError, look_ahead
 from jobs.runtime.command_line import parse
 from jobs.runtime.gateway import without_usual_lines
-from schemas.errors import SourceError
+from schemas.errors import LakehouseError, SourceError
 from sources.listeners import refuse_closed_ports
 
 if TYPE_CHECKING:
@@ -44,16 +44,17 @@ class TestTargets:
         [
             (["decode", "--lakehouse", "{}/l"], "lakehouse"),
             (["demo", "--lakehouse", "{}/l"], "lakehouse"),
-            (["report", "--output", "{}/x.html"], "output"),
+            (["demo", "--output", "{}/x.html"], "output"),
             (["pipeline", "--records", "r", "--lakehouse", "l", "--output", "{}/x"], "output"),
             (
                 ["pipeline", "--records", "r", "--lakehouse", "l", "--metrics", "{}/x.prom"],
                 "metrics",
             ),
-            (["validate", "--lakehouse", "l", "--docs", "{}/docs"], "docs"),
-            (["explain", "--group", "g", "--html", "{}/x.html"], "html"),
-            (["export", "--duckdb", "{}/x.duckdb"], "duckdb"),
-            (["export", "--parquet", "{}/x"], "parquet"),
+            (["validate", "--lakehouse", "t", "--docs", "{}/docs"], "docs"),
+            (["report", "--lakehouse", "t", "--output", "{}/x.html"], "output"),
+            (["explain", "--lakehouse", "t", "--group", "g", "--html", "{}/x.html"], "html"),
+            (["export", "--lakehouse", "t", "--duckdb", "{}/x.duckdb"], "duckdb"),
+            (["export", "--lakehouse", "t", "--parquet", "{}/x"], "parquet"),
         ],
         ids=lambda value: " ".join(value[:1]) if isinstance(value, list) else value,
     )
@@ -61,6 +62,7 @@ class TestTargets:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], option: str
     ) -> None:
         monkeypatch.chdir(tmp_path)
+        (tmp_path / "t" / "bronze" / "records" / "_delta_log").mkdir(parents=True)
         file = tmp_path / "file"
         file.write_text("")
         chosen = parse([word.format(file) for word in argv])
@@ -71,7 +73,6 @@ class TestTargets:
         "argv",
         [
             ["decode", "--lakehouse", "there/or/not"],
-            ["report", "--lakehouse", "/proc/none", "--output", "x.html"],  # read alone
             ["maintain", "--lakehouse", "/proc/none", "--dry-run"],
             ["decode", "--lakehouse", "s3a://bucket/l"],  # only a write tells
             ["pipeline", "--records", "r", "--skip", "report", "--output", "/proc/x.html"],
@@ -90,6 +91,27 @@ class TestTargets:
             TargetError, match=r"--lakehouse /proc/none: cannot be written: .*/proc"
         ):
             look_ahead(parse(["decode", "--lakehouse", "/proc/none"]))
+
+
+class TestTables:
+    @pytest.mark.parametrize("job", ["report", "validate", "sql", "explain", "export"])
+    def test_where_nothing_was_ever_read_it_is_said_at_once(self, tmp_path: Path, job: str) -> None:
+        given = {
+            "sql": ["--query", "SELECT 1"],
+            "explain": ["--group", "g"],
+            "export": ["--duckdb", "x"],
+        }
+        argv = [job, "--lakehouse", str(tmp_path / "l"), *given.get(job, [])]
+        with pytest.raises(LakehouseError, match=rf"no tables in {tmp_path}/l: name the right"):
+            look_ahead(parse(argv))
+
+    def test_a_reader_needs_no_right_to_write(self, tmp_path: Path) -> None:
+        (tmp_path / "bronze" / "records" / "_delta_log").mkdir(parents=True)
+        tmp_path.chmod(0o500)
+        look_ahead(parse(["explain", "--lakehouse", str(tmp_path), "--group", "g"]))
+
+    def test_another_store_is_asked_by_spark(self) -> None:
+        look_ahead(parse(["explain", "--lakehouse", "s3a://bucket/l", "--group", "g"]))
 
 
 class TestPorts:
