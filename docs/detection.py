@@ -63,13 +63,15 @@ def detection() -> str:
 def thresholds() -> str:
     """Return the page of thresholds: a table, since they are looked up one by one."""
     every = toml.loads((resources.files("conf") / "anomalies.toml").read_text("utf-8"))
-    lines = []
+    lines = ["", "| threshold | default | why | from |", "|---|---|---|---|"]
     for kind, names in every.items():
-        if not isinstance(names, dict):
-            continue
-        lines += ["", f"## {kind}", "", "| threshold | default | why | from |", "|---|---|---|---|"]
-        for name, given in names.items():
-            cells = (f"`{name}`", _shown(name, given["value"]), given["reason"], given["source"])
+        for name, given in names.items() if isinstance(names, dict) else ():
+            cells = (
+                f"`{kind}.{name}`",
+                _shown(name, given["value"]),
+                given["reason"],
+                given["source"],
+            )
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return _THRESHOLDS + "\n".join(lines) + "\n"
 
