@@ -56,8 +56,19 @@ ROWS: dict[str, list[dict[str, object]]] = {
         anomaly("bad", "critical", is_open=True, started_at=hours(-40), ended_at=hours(-26)),
     ],
     "gold.group_health": [
-        {"cluster": "one", "group_id": group, "health": health, "open_anomalies": 1, "as_of": NOON}
-        for group, health in [("fine", "ok"), ("odd", "warning"), ("bad", "critical")]
+        {
+            "cluster": "one",
+            "group_id": group,
+            "health": health,
+            "rebalances_24h": rebalances,
+            "as_of": NOON,
+        }
+        for group, health, rebalances in [
+            ("fine", "ok", 9),
+            ("odd", "warning", 9),
+            ("bad", "critical", 1),
+            ("worse", "critical", 2),
+        ]
     ],
     "gold.partition_owners": [
         owner("a", -5, -2),
@@ -125,7 +136,7 @@ def test_owners_that_are_not_known_any_more(file: Path, at: float, *, known: boo
     ("text", "rows"),
     [
         ("SELECT group_id FROM gold.on_call_open", [("bad",), ("info",)]),
-        ("SELECT group_id FROM gold.on_call_groups", [("bad",), ("odd",)]),
+        ("SELECT group_id FROM gold.on_call_groups", [("worse",), ("bad",), ("odd",)]),
         ("SELECT group_id FROM gold.on_call_day", [("info",), ("over",), ("bad",)]),
         (
             "SELECT cause, rebalances, last_hour FROM gold.on_call_rebalances",
