@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # option of theirs keeps both silent. An error of SLF4J is `SLF4J(E)`.
 _USUAL = re.compile(rb"WARNING: Using incubator modules: |SLF4J(\([DIW]\))?: ")
 
+_CHUNK = 2**16
+
 
 def context(conf: SparkConf, *, is_verbose: bool) -> SparkContext:
     """Return the context that is there, or a new one; what its JVM then says goes to stderr."""
@@ -50,7 +52,10 @@ def without_usual_lines() -> Iterator[int]:
 
 
 def _forward(end: int) -> None:
-    with os.fdopen(end, "rb") as lines:
-        for line in lines:
-            if not _USUAL.match(line):
-                os.write(2, line)
+    # Without a buffer of Python's: one that a thread holds at the end of the process is an error.
+    begun = b""
+    while chunk := os.read(end, _CHUNK):
+        *lines, begun = (begun + chunk).split(b"\n")
+        os.write(2, b"".join(line + b"\n" for line in lines if not _USUAL.match(line)))
+    os.write(2, begun)
+    os.close(end)
