@@ -1,6 +1,7 @@
 """Measures what the detectors find, and shows the thresholds they go by.
 
-Prints the two tables of docs/anomalies.md: PYTHONPATH=. .venv-dev/bin/python docs/detection.py
+Prints the table of docs/anomalies.md, and writes docs/thresholds.md:
+PYTHONPATH=. .venv-dev/bin/python docs/detection.py
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from detectors.sentences import KINDS
-from docs.markdown import item
+from detectors.sentences import KINDS, duration
 from schemas import toml
 from tests.support.labels import outcomes
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "anomalies.md"
+THRESHOLDS = ROOT / "docs" / "thresholds.md"
+_THRESHOLDS = """# Thresholds
+
+What decides whether something is an anomaly: `conf/anomalies.toml`, as a table. Names that end
+in `_ms` are times in milliseconds. [anomalies.md](anomalies.md#thresholds) says how to set your
+own. Written by `docs/detection.py`.
+"""
 LIVE = ROOT / "tests" / "e2e" / "test_live_anomalies.py"
 
 
@@ -54,16 +61,26 @@ def detection() -> str:
 
 
 def thresholds() -> str:
-    """Return the thresholds with their reasons, as Markdown."""
+    """Return the page of thresholds: a table, since they are looked up one by one."""
     every = toml.loads((resources.files("conf") / "anomalies.toml").read_text("utf-8"))
-    lines = []
+    lines = ["", "| threshold | default | why | from |", "|---|---|---|---|"]
     for kind, names in every.items():
-        if isinstance(names, dict):
-            for name, given in names.items():
-                about = f"{given['value']:,}. {given['reason']} *From:* {given['source']}."
-                lines.append(item(f"`{kind}.{name}`: {about}"))
-    return "\n".join(lines)
+        for name, given in names.items() if isinstance(names, dict) else ():
+            cells = (
+                f"`{kind}.{name}`",
+                _shown(name, given["value"]),
+                given["reason"],
+                given["source"],
+            )
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return _THRESHOLDS + "\n".join(lines) + "\n"
+
+
+def _shown(name: str, value: float) -> str:
+    """Return a default as people read it; a file has a time in milliseconds."""
+    return f"{value:,} ({duration(int(value))})" if name.endswith("_ms") else f"{value:,}"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{detection()}\n\n{thresholds()}\n")
+    THRESHOLDS.write_text(thresholds(), encoding="utf-8")
+    sys.stdout.write(f"{detection()}\n")

@@ -54,7 +54,7 @@ def _readme(spark: SparkSession, root: str, cluster: str) -> str:
     # What is said of them in between.
     (in_health,) = re.findall(rf"{_STORM} +\w+ +\w+ +\d+ +(\d+)", table)
     (in_storm,) = re.findall(r"rebalanced (\d+) times", storm)
-    text = re.sub(r"start: \d+, not \d+", f"start: {in_storm}, not {in_health}", text)
+    text = re.sub(r"\d+ rebalances, not \d+", f"{in_storm} rebalances, not {in_health}", text)
     text = re.sub(r"three of the \d+", f"three of the {in_health}", text)
     return re.sub(r"report: \d+ rebalances", f"report: {in_health} rebalances", text)
 

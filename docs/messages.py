@@ -31,7 +31,7 @@ _LINES = ("warn", "missing")
 # Functions that return messages, and constants that hold some.
 _RETURN = (
     *("_explanation", "_own_name", "_post", "post_once", "_reason", "_unknown_properties"),
-    *("another_log", "other_bytes"),
+    *("another_log", "no_tables", "other_bytes"),
 )
 _HOLD = ("ADVICE", "_KNOWN")
 _PREFIX = "groupledger: "

@@ -1,5 +1,5 @@
 -- What did the group do between two times, and why?
--- An interval belongs to it that began before the end and ended after the start.
+-- An interval belongs to the answer if it began before the end and ended after the start.
 SELECT started_at, state, duration_ms AS ms, generation AS gen, cause, cause_detail
 FROM gold.timeline
 WHERE group_id = 'crash-loop'
@@ -22,7 +22,7 @@ WHERE group_id = 'crash-loop' AND generation = 5
 ORDER BY change, topic, topic_partition;
 
 -- How would the coordinator have answered a heartbeat?
--- Of generation 3, at that moment. A client that logs ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID has missed a rebalance.
+-- With generation 3. A client that logs ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID has missed a rebalance.
 SELECT client_id, state, generation, answer
 FROM heartbeat_answers_at(TIMESTAMP '2026-11-21 07:01:15', 3)
 WHERE group_id = 'crash-loop'

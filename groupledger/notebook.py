@@ -148,7 +148,7 @@ def _refuse_what_cannot_be_read(spark: SparkSession, path: str, table: str) -> N
         if classes & _NO_DELTA:
             raise LakehouseError(
                 "the session has no Delta Lake: make it with the package, the extension and the "
-                "catalogue that docs/notebooks.md shows"
+                "catalogue that docs/sql.md shows"
             ) from error
         if classes & _NO_TABLE:
             raise LakehouseError(f"there are no tables in {path}: name the right folder") from error

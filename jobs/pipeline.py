@@ -38,6 +38,8 @@ def pipeline(run: Run) -> None:
         return
     unanswered, facts = None, None
     readers = For.SUMMARY if run.options.metrics is None else For.SUMMARY | For.METRICS
+    if run.options.metrics_partitions:
+        readers |= For.PARTITIONS
     for name in run.options.steps:
         if name == "lag":
             unanswered = _lag(run)

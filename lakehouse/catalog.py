@@ -35,6 +35,11 @@ def function_texts() -> dict[str, str]:
     return _texts("functions")
 
 
+def duckdb_texts() -> dict[str, str]:
+    """Return the SQL that makes each view or macro of an export to DuckDB, by its name."""
+    return _texts("duckdb")
+
+
 def layers() -> list[str]:
     """Return the names of the layers, which are databases where SQL has the tables."""
     return sorted({name.partition(".")[0] for name in all_tables()})

@@ -50,6 +50,7 @@ class For(Flag):
     SUMMARY = auto()
     HEALTH = auto()  # how groups are, without what the data cover
     METRICS = auto()
+    PARTITIONS = auto()  # metrics of each partition's lag
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ class Facts:
         every_group: rows of gold.group_health of all groups; none but for metrics.
         causes: rebalances of the last day, by group and cause; none but for metrics.
         lag_seconds: age of what each group reads next, at its last sample; none but for metrics.
+        partition_lag: lag of each partition, at its last sample; none unless metrics ask for it.
         step_ms: how long one bar of `rebalances` is.
         rebalances: how many began when: group_id, at, rebalances.
         shown: groups in detail, the worst first.
@@ -236,6 +238,7 @@ class Facts:
     every_group: list[Row] = field(default_factory=list)
     causes: list[Row] = field(default_factory=list)
     lag_seconds: dict[str, float] = field(default_factory=dict)
+    partition_lag: list[Row] = field(default_factory=list)
     step_ms: int = 3_600_000
     rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)

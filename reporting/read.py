@@ -67,6 +67,7 @@ _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _NAMED_MEMBERS = 8
+_MEASURED = {"causes", "lag_seconds", "partition_lag"}
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
@@ -100,7 +101,7 @@ def read_facts(
     if is_page:
         questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
     if For.METRICS in readers and late_from is not None:
-        questions |= _measured(lakehouse, late_from)
+        questions |= _measured(lakehouse, late_from, by_partition=For.PARTITIONS in readers)
     found = ask(questions)
     groups, facts.group_count = _counted(found["groups"])
     facts.groups = groups.slice(0, most)
@@ -108,9 +109,7 @@ def read_facts(
         facts.as_of = groups["as_of"][0].as_py()
     if For.METRICS in readers:
         facts.every_group = groups.to_pylist()
-        facts.causes = found["causes"].to_pylist() if "causes" in found else []
-        seconds = found["lag_seconds"].to_pylist() if "lag_seconds" in found else []
-        facts.lag_seconds = {row["group_id"]: row["lag_seconds"] for row in seconds}
+        _tell_measured(facts, found)
     if readers & (For.PAGE | For.SUMMARY):
         facts.quality = _quality(lakehouse, found)
     if is_page and facts.group_count:
@@ -118,6 +117,18 @@ def read_facts(
     elif readers != For.PAGE:
         _tell_anomalies(facts, (ask(of_late()) if is_page else found)["anomalies"])
     return facts
+
+
+def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
+    """Put what metrics have beside health to where it belongs."""
+    rows = {name: table.to_pylist() for name, table in found.items() if name in _MEASURED}
+    facts.causes = rows.get("causes", [])
+    seconds = rows.get("lag_seconds", [])
+    facts.lag_seconds = {row["group_id"]: row["lag_seconds"] for row in seconds}
+    facts.partition_lag = sorted(
+        rows.get("partition_lag", []),
+        key=lambda row: (row["group_id"], row["topic"], row["topic_partition"]),
+    )
 
 
 def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, readers: For) -> None:
@@ -358,14 +369,24 @@ def worst_groups(
     return _first(_of(lakehouse, GROUP_HEALTH, chosen).select(*columns), order, most)
 
 
-def _measured(lakehouse: Lakehouse, since: int) -> dict[str, DataFrame]:
-    """Ask of each group for the causes of its rebalances, and the age of what it reads next."""
+def _measured(lakehouse: Lakehouse, since: int, *, by_partition: bool) -> dict[str, DataFrame]:
+    """Ask of each group for the causes of its rebalances, and the age of what it reads next.
+
+    And for the lag of each of its partitions, if that is asked for: certain, at the last sample.
+    """
     began = lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= time_at(since))
     cause = F.coalesce("cause", F.lit("unknown")).alias("cause")
     samples = lakehouse.read(LAG).where(F.col("sampled_at") >= time_at(since))
     worst = samples.groupBy("group_id", "sampled_at").agg(F.max("lag_seconds").alias("seconds"))
     last = F.max_by("seconds", "sampled_at").alias("lag_seconds")
+    partitions = {}
+    if by_partition:
+        exact = F.when(~F.col("lag_is_bound"), F.col("lag"))
+        partition = samples.groupBy("group_id", "topic", "topic_partition")
+        newest = partition.agg(F.max_by(exact, "sampled_at").alias("lag"))
+        partitions["partition_lag"] = newest.where("lag IS NOT NULL")
     return {
+        **partitions,
         "causes": began.groupBy("group_id", cause).agg(F.count("*").alias("rebalances")),
         "lag_seconds": worst.groupBy("group_id").agg(last).where("lag_seconds IS NOT NULL"),
     }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reporting.model import Facts, Quality, Row
     from reporting.story import Event, Owned, Story
 
-COLOURS = {"ok": "green", "info": "green", "warning": "yellow", "critical": "bold red"}
+COLOURS = {"ok": "green", "info": "cyan", "warning": "yellow", "critical": "bold red"}
 _SHOWN_ANOMALIES = 8
 _SHOWN_ERRORS = 3
 _MINUTE_MS = 60_000

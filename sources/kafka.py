@@ -23,6 +23,7 @@ from schemas.environment import with_environment
 from schemas.errors import SourceError
 from schemas.tables import TRUNCATED
 from sources.coverage import Range, leading
+from sources.listeners import refuse_closed_ports
 from sources.parquet import kind_of
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
     Raises:
         SourceError: no broker answers, or it refuses.
     """
+    refuse_closed_ports(cluster.bootstrap_servers)
     jvm: Any = spark._jvm  # noqa: SLF001 - Kafka's client is a Java library
     admin = None
     try:

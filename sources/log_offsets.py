@@ -23,6 +23,7 @@ from kafka.net.selector import NetworkSelector
 
 from schemas.errors import SourceError
 from sources.kafka import ADVICE
+from sources.listeners import refuse_closed_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -119,6 +120,7 @@ def admin_client(cluster: Cluster) -> Iterator[KafkaAdminClient]:
         SourceError: no broker answers, or it answers with another error.
     """
     options = client_options(cluster.properties)
+    refuse_closed_ports(cluster.bootstrap_servers)
     with speaking_of(cluster), _admin(cluster.bootstrap_servers, options) as admin:
         yield admin
 

@@ -1,4 +1,4 @@
-"""What a pipeline would lack: brokers, rights, JARs, a lakehouse. Nothing is written anywhere.
+"""What a pipeline would lack: brokers, rights, JARs, a lakehouse. Nothing is left anywhere.
 
 Each thing is a line of its own, and what is wrong with one hides none of the others. A cluster is
 asked by kafka-python, and a folder of this machine looked at by Python: a JVM is started only for
@@ -25,6 +25,7 @@ from decoders.records import decode
 from decoders.transform import INPUT, is_of_type
 from detectors.sentences import count
 from jobs.launch import jars
+from jobs.runtime.beforehand import why_not
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,
@@ -39,6 +40,7 @@ from jobs.runtime.findings import (
     warn,
 )
 from jobs.runtime.options import local_path
+from jobs.runtime.paths import nearest
 from lakehouse import files
 from lakehouse.runs import formats
 from lakehouse.tables import Lakehouse
@@ -136,7 +138,7 @@ def _jars(chosen: Options, spark: SparkOnDemand) -> Iterator[Finding]:
         return
     spark.lacks_jars = True
     folder = jars.cache_folder()
-    if not _may_make(folder):
+    if why_not(folder) is not None:
         yield missing(
             "jars",
             f"they cannot be kept in {folder}, which is not writable",
@@ -192,7 +194,7 @@ def _lakehouse(chosen: Options, spark: SparkOnDemand, records: int | None) -> It
         yield from by_spark("lakehouse", spark, lambda session: _store(chosen, session))
         return
     folder = Path(root).absolute()
-    there = _nearest(folder)
+    there = nearest(folder)
     if not there.is_dir():
         yield missing(
             "lakehouse",
@@ -200,10 +202,11 @@ def _lakehouse(chosen: Options, spark: SparkOnDemand, records: int | None) -> It
             "name another folder by --lakehouse",
         )
         return
-    if not _may_make(folder):
+    reason = why_not(folder)
+    if reason is not None:
         yield missing(
             "lakehouse",
-            f"{there} is not writable for user {os.geteuid()}",
+            f"user {os.geteuid()} cannot write to {folder}: {reason}",
             "change its owner or its mode, or name another folder by --lakehouse",
         )
     elif there != folder:
@@ -253,14 +256,3 @@ def _tables(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
         return
     known = "no run is noted" if version is None else f"format {version}"
     yield ok("tables", f"{known}; clusters {some(clusters)}")
-
-
-def _nearest(folder: Path) -> Path:
-    """Return the folder, or what is there of the path to it."""
-    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-
-
-def _may_make(folder: Path) -> bool:
-    """Return whether files can be made in a folder, which need not be there yet."""
-    there = _nearest(folder.absolute())
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -35,6 +35,11 @@ _ENV = "env"
 _ORDER = {"cli": 0, _ENV: 1}
 # Options of several values; others of a file have one.
 _OF_SEVERAL = {"only", "skip"}
+# Words of Kafka's tools and clients, up to their first dot as TOML has them, and what is meant.
+_SPELLINGS = dict.fromkeys(
+    ("bootstrap", "bootstrap-server", "brokers", "broker-list"), "bootstrap-servers"
+) | dict.fromkeys(("command-config", "consumer-config", "properties"), "kafka-config")
+_OF_CLIENTS = {"security", "sasl", "ssl"}
 
 _HELP = "groupledger: the full history of every Kafka consumer group, as Delta tables."
 EPILOGUE = """\
@@ -212,7 +217,7 @@ def _check_keys(found: dict[str, Any], path: str) -> None:
     for key, value in found.items():
         name = _name(key)
         if name not in every:
-            raise ValueError(f"--config {path}: unknown option {key!r}{_nearest(key, every)}")
+            raise ValueError(f"--config {path}: unknown option {key!r}{_meant(key, every)}")
         if name in seen:
             raise ValueError(f"--config {path}: {key} is there twice")
         seen.add(name)
@@ -315,6 +320,16 @@ def _properties(table: dict[str, Any], prefix: str = "") -> dict[str, str]:
 def _nearest(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _meant(key: str, known: set[str]) -> str:
+    """Say what a key of the file is meant to be; the tools of Kafka call things by other names."""
+    if key in _OF_CLIENTS:
+        return ": properties of Kafka clients go into the file that kafka-config names"
+    name = _SPELLINGS.get(key.replace(".", "-").replace("_", "-"))
+    return (
+        f" (did you mean {name}?)" if name else _nearest(key, [n.replace("_", "-") for n in known])
+    )
 
 
 def _fail(message: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.reset import known_offsets
 from jobs.runtime.serve import chosen_clusters
-from lakehouse.catalog import register, view_texts
+from lakehouse.catalog import description, duckdb_texts, register, view_texts
 from reporting.reset import command, groups_of, plan
 from reporting.text import count
 from schemas.errors import GroupledgerError
@@ -108,7 +108,7 @@ def exported(run: Run) -> dict[str, DataFrame]:
 
 
 def _load(part: Path, schemas: dict[str, StructType]) -> None:
-    """Make a database of Parquet files, with the comments that the tables have."""
+    """Make a database of Parquet files: tables with their comments, views on them, a macro."""
     import duckdb  # noqa: PLC0415 - no other job needs it
     from pyarrow import dataset  # noqa: PLC0415
 
@@ -120,11 +120,22 @@ def _load(part: Path, schemas: dict[str, StructType]) -> None:
             database.register("rows_of_one", rows)
             database.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_one")  # noqa: S608
             database.unregister("rows_of_one")
+            database.execute(f"COMMENT ON TABLE {name} IS {_text(_about(name))}")
             for field in schema.fields:
                 comment = field.metadata.get("comment")
                 if comment:
                     column = f'{name}."{field.name}"'
                     database.execute(f"COMMENT ON COLUMN {column} IS {_text(comment)}")
+        for name, text in duckdb_texts().items():
+            database.execute(text)
+            kind = "MACRO TABLE" if "CREATE MACRO" in text else "VIEW"
+            database.execute(f"COMMENT ON {kind} {name} IS {_text(description(text))}")
+
+
+def _about(name: str) -> str:
+    """Return what one row of a table or view is."""
+    table = all_tables().get(name)
+    return description(view_texts()[name]) if table is None else table.grain
 
 
 def _text(text: str) -> str:

@@ -119,6 +119,18 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
         for row in facts.causes
     ]
     seconds = [({**of, "group": group}, held) for group, held in facts.lag_seconds.items()]
+    partitions = [
+        (
+            {
+                **of,
+                "group": row["group_id"],
+                "topic": row["topic"],
+                "partition": str(row["topic_partition"]),
+            },
+            row["lag"],
+        )
+        for row in facts.partition_lag
+    ]
     missing = facts.quality.offsets - facts.quality.records
     not_ended = [
         ({**of, "kind": kind, "severity": severity}, number)
@@ -129,6 +141,11 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
     return [
         _gauge(_OURS + "groups", "groups that are known", (of, facts.group_count)),
         _gauge(_OURS + "group_lag", about_lag, *behind),
+        *(
+            [_gauge(_OURS + "partition_lag", "records that a group is behind", *partitions)]
+            if partitions
+            else []
+        ),
         _gauge(_OURS + "group_lag_seconds", "age of what a group reads next", *seconds),
         _gauge(_OURS + "group_lag_status", "worst status of a partition's lag: 1", *statuses),
         _gauge(

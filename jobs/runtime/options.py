@@ -367,8 +367,8 @@ class Steps(Part):
     """What a pipeline does."""
 
     only: Annotated[tuple[str, ...], _STEPS, Parameter(converter=_by_commas)] = ()
-    """Do these alone, of ingest, decode, history, lag, anomalies, validate and report, with commas
-    between them."""
+    """Do only these steps, separated by commas: ingest, decode, history, lag, anomalies, validate,
+    report."""
     skip: Annotated[tuple[str, ...], _STEPS, Parameter(converter=_by_commas)] = ()
     """Leave these out; a later run does what is left, with what is new then."""
     dry_run: Annotated[bool, _STEPS] = False
@@ -409,11 +409,15 @@ class Metrics(Part):
 
     metrics: str | None = None
     """File of Prometheus metrics for node_exporter's textfile collector, FILE.prom."""
+    metrics_partitions: bool = False
+    """Also write the lag of each group's partitions to it: a line for each, which may be many."""
 
     def check(self) -> None:
         """Refuse a name that node_exporter does not read."""
         if self.metrics is not None and not self.metrics.endswith(".prom"):
             raise ValueError(f"--metrics {self.metrics}: node_exporter reads files *.prom alone")
+        if self.metrics_partitions and self.metrics is None:
+            raise ValueError("--metrics-partitions goes with --metrics FILE.prom")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where the files are that are not shipped with the code: examples/."""
+"""Paths of this machine."""
 
 from __future__ import annotations
 
@@ -6,4 +6,11 @@ import os
 from pathlib import Path
 
 CHECKOUT = Path(os.environ.get("GROUPLEDGER_HOME", Path(__file__).resolve().parents[2]))
-"""The checkout; the launcher names it, since the code may run from a zip."""
+"""The checkout; the launcher names it, since the code may run from a zip.
+
+Files that are not shipped with the code, `examples/`, are there."""
+
+
+def nearest(folder: Path) -> Path:
+    """Return the folder, or what is there of the path to it."""
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))

@@ -19,6 +19,7 @@ from rich.console import Console
 from jobs import INTERRUPTED, say_ended
 from jobs.launch import executors
 from jobs.runtime import command_line, writers
+from jobs.runtime.beforehand import look_ahead, no_tables
 from jobs.runtime.run import Run
 from jobs.runtime.session import session
 from lakehouse.tables import Lakehouse
@@ -48,6 +49,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
 
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
+        look_ahead(chosen)
         with session(chosen) as spark:
             if chosen.every_s is None:
                 return once(spark, chosen, err, started)
@@ -174,10 +176,7 @@ def _look_for_spark(spark: SparkSession) -> None:
 def _look_for_tables(run: Run) -> None:
     """Refuse to read where nothing was ever written."""
     if run.options.like.needs_tables and not run.lakehouse.exists(RECORDS):
-        raise LakehouseError(
-            f"there are no tables in {run.options.lakehouse}: name the right folder with "
-            "--lakehouse (the demo's is ./demo-lakehouse)"
-        )
+        raise no_tables(run.options)
 
 
 def _look_for_cluster(run: Run) -> None:

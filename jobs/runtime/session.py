@@ -7,10 +7,11 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from jobs import end_by_signals
+from jobs.runtime import gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ def session(options: Options) -> Iterator[SparkSession]:
     # In the background of a shell script Ctrl-C is for others.
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     end_by_signals()
-    SparkContext.getOrCreate(SparkConf().setAppName(name))
+    gateway.context(SparkConf().setAppName(name), is_verbose=options.verbose)
     # The context has set a handler of Ctrl-C that asks the JVM.
     signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
     end_by_signals()

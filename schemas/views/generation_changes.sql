@@ -1,5 +1,5 @@
 -- One row per member that joined, left or was replaced, and per partition that moved, in a generation.
--- Of a partition whose last owner is not known, since records are missing, replaced_member_id is null.
+-- replaced_member_id is null where records are missing, so that the last owner is not known.
 SELECT cluster, group_id, generation, coalesce(join_completed_at, join_started_at) AS at,
   'member joined' AS change, m.member_id, m.client_id, m.client_host,
   CAST(NULL AS STRING) AS replaced_member_id, CAST(NULL AS STRING) AS topic,

@@ -179,7 +179,6 @@ def test_a_signal_is_one_line(
         assert job.is_running
         # Python ends itself by the signal if it had not begun; to a shell that is the same.
         assert job.end(number) in {128 + number, -number}
-    # What any run says: its steps, and a line of Java's.
-    usual = re.compile(r".+: \d+\.\d s(, .+)?|WARNING: Using incubator modules: .+")
+    usual = re.compile(r".+: \d+\.\d s(, .+)?")  # what any run says: its steps
     said = [line for line in job.err.splitlines() if not usual.fullmatch(line)]
     assert said == [f"groupledger: {word}; run again to go on"]

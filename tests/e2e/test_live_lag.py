@@ -333,7 +333,7 @@ class TestErrors:
     )
     def test_no_broker(self, spark: SparkSession, root: str, address: str) -> None:
         line = self.refused(spark, root, "--bootstrap-servers", address)
-        assert f"{address}: no broker answered within 20 s" in line
+        assert f"{address}: no broker answered" in line
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
     def test_wrong_password(

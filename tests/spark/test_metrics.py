@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from lakehouse.tables import Lakehouse, spark_schema
+from reporting.read import _measured, ask
+from schemas.tables import LAG
 from tests.support.jobs import query, run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 def metrics(path: Path) -> dict[str, dict[tuple[str, ...], float]]:
@@ -47,6 +53,34 @@ def test_a_run_and_the_groups_are_measured(storm: str, tmp_path: Path) -> None:
     assert {k: v for k, v in second.items() if "run_" not in k} == {
         k: v for k, v in first.items() if "run_" not in k
     }
+
+
+def test_lag_of_partitions_only_on_request(spark: SparkSession, lakehouse_path: str) -> None:
+    at = dt.datetime(2026, 11, 21, 7, tzinfo=dt.timezone.utc)
+    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    lakehouse.create(LAG)
+    rows = [
+        ("a", 0, at, 5, False),
+        ("a", 0, at + dt.timedelta(minutes=1), 7, False),
+        ("a", 1, at, 9, True),  # at most 9: no figure
+    ]
+    columns = ("group_id", "topic_partition", "sampled_at", "lag", "lag_is_bound")
+    given = [
+        dict(zip(columns, row, strict=True)) | {"cluster": "default", "topic": "t", "lag_run": 0}
+        for row in rows
+    ]
+    schema = spark_schema(LAG.columns)
+    complete = [tuple(row.get(field.name) for field in schema) for row in given]
+    made = spark.createDataFrame(complete, schema)
+    made.write.format("delta").mode("append").save(lakehouse.path(LAG))
+    for by_partition in (True, False):
+        asked = _measured(lakehouse, 0, by_partition=by_partition)
+        found = ask(asked)
+        assert ("partition_lag" in found) == by_partition
+        if by_partition:
+            assert found["partition_lag"].to_pylist() == [
+                {"group_id": "a", "topic": "t", "topic_partition": 0, "lag": 7}
+            ]
 
 
 def test_a_file_of_something_else_is_left_alone(storm: str, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,15 +106,15 @@ class TestTheMachine:
         (tmp_path / "l").mkdir()
         asked = []
 
-        def access(path: Path, mode: int) -> bool:
-            asked.append((path, mode))
-            return False
+        def refused(*, dir: Path) -> None:  # noqa: A002 - as tempfile has it
+            asked.append(dir)
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-        monkeypatch.setattr(check_module.os, "access", access)
-        status, found, _ = run(capsys, "--lakehouse", tmp_path / "l")
-        assert status == 1
-        assert f"{tmp_path / 'l'} is not writable for user" in found["lakehouse"]["text"]
-        assert asked == [(tmp_path / "l", os.W_OK | os.X_OK)]
+        monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+        status, found, _ = run(capsys, "--lakehouse", tmp_path / "l" / "m")
+        assert (status, found["lakehouse"]["state"]) == (1, "fail")
+        assert f"cannot write to {tmp_path / 'l' / 'm'}: Read-only" in found["lakehouse"]["text"]
+        assert asked == [tmp_path / "l"]
 
     def test_little_room(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.launch.jars import pyspark_home
+from jobs.launch.jars import pyspark_home, spark_jars
 from tests.support.cluster import FEW_TASKS
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,34 @@ def test_the_image_runs_as_nobody_in_particular_and_is_pinned(file: Path) -> Non
     assert re.fullmatch(r"[1-9]\d+", dict(said)["USER"])
     names = [name for name, _ in said]
     assert "RUN" not in names[len(names) - 1 - names[::-1].index("USER") :]
+
+
+def test_what_is_fetched_comes_before_the_code() -> None:
+    """A change of the code fetches nothing again."""
+    said = instructions(HERE)
+    code = said.index(("COPY", ". ."))
+    fetched = next(i for i, (name, told) in enumerate(said) if "ensure_venv" in told)
+    assert fetched < code
+    before = {word for name, told in said[:code] if name == "COPY" for word in told.split()[:-1]}
+    assert before == {
+        *("requirements.lock", "conf/bootstrap.sh", "conf/ivysettings.xml", "conf/jars.xml"),
+        *("jobs/__init__.py", "jobs/launch/__init__.py", "jobs/launch/jars.py"),
+    }
+
+
+def test_the_first_layers_find_what_they_fetch(tmp_path: Path) -> None:
+    """With no more files than these, the list of the JARs is that of the whole checkout."""
+    before = [told for name, told in instructions(HERE) if name == "COPY" and told != ". ."]
+    for told in before:
+        *files, target = told.split()
+        for file in files:
+            (tmp_path / target).mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, tmp_path / target)
+    script = "from jobs.launch import jars; print(jars.spark_jars().folder_name)"
+    line = [sys.executable, "-c", script]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == spark_jars().folder_name
 
 
 def copied(target: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from jobs.runtime import metrics
 from jobs.runtime.command_line import parse
 from reporting.model import Facts
+from tests.support.environments import environment
 
 
 def told(path: Path) -> list[str]:
@@ -66,6 +69,7 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
     facts.every_group = [health | {"worst_lag_status": "STALL"}]
     facts.causes = [{"group_id": "a", "cause": "new_member", "rebalances": 7}]
     facts.lag_seconds = {"a": 12.5}
+    facts.partition_lag = [{"group_id": "a", "topic": "t", "topic_partition": 2, "lag": 9}]
     facts.quality.offsets, facts.quality.records = 10, 8
     path = tmp_path / "x.prom"
     metrics._write(str(path), metrics._of_groups(facts, "eu"))
@@ -73,6 +77,7 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
     assert told(path) == [
         'groupledger_groups{cluster="eu"} 1.0',
         f"groupledger_group_lag{{{of_a}}} 9.0",
+        f'groupledger_partition_lag{{{of_a},partition="2",topic="t"}} 9.0',
         f"groupledger_group_lag_seconds{{{of_a}}} 12.5",
         f'groupledger_group_lag_status{{{of_a},status="STALL"}} 1.0',
         f"groupledger_group_health{{{of_a}}} 3.0",
@@ -115,6 +120,26 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are(tmp_path: Path) -> N
     for group in rules["groups"]:
         for rule in group["rules"]:
             assert {"alert", "expr", "for", "labels", "annotations"} == set(rule)
-            assert rule["expr"].count("(") == rule["expr"].count(")")
     dashboard = json.loads((_EXAMPLES / "dashboard.json").read_text("utf-8"))
     assert all(panel["targets"] for panel in dashboard["panels"])
+
+
+@pytest.mark.slow
+def test_a_parser_takes_rules_and_dashboard() -> None:
+    """That of promql-parser, which has the grammar of Prometheus's own."""
+    rules = yaml.safe_load((_EXAMPLES / "rules.yaml").read_text("utf-8"))
+    dashboard = json.loads((_EXAMPLES / "dashboard.json").read_text("utf-8"))
+    asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    parse_all = (
+        "import json, sys, promql_parser\n"
+        "for text in json.load(sys.stdin): promql_parser.parse(text)\n"
+        "try: promql_parser.parse('sum by (group) (a')\n"
+        "except ValueError: sys.exit(0)\n"
+        "sys.exit('it takes anything')"
+    )
+    line = [environment("promql") / "bin" / "python", "-c", parse_all]
+    done = subprocess.run(
+        line, input=json.dumps(asked), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

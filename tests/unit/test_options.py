@@ -108,6 +108,12 @@ def test_wrong_usage_is_one_line(
     [
         ("colour = 1", "unknown option 'colour'"),
         ("lakehose = 'x'", "(did you mean lakehouse?)"),
+        ("bootstrap-server = 'a:1'", "'bootstrap-server' (did you mean bootstrap-servers?)"),
+        ("bootstrap.servers = 'a:1'", "(did you mean bootstrap-servers?)"),
+        ("brokers = 'a:1'", "(did you mean bootstrap-servers?)"),
+        ("command-config = 'x'", "(did you mean kafka-config?)"),
+        ("sasl.mechanism = 'PLAIN'", "go into the file that kafka-config names"),
+        ("vacum-hours = 3", "(did you mean vacuum-hours?)"),
         ("cluster = ['a', 'b']", "cluster has to be one value"),
         ("cluster = []", "cluster has to be one value"),
         ("vacuum-hours = 200.5", "has to be a whole number"),

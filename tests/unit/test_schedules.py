@@ -145,8 +145,8 @@ def test_schemas_allow_what_the_files_have() -> None:
     files were last held to them.
     """
     python = environment("schedulers") / "bin" / "python"
-    checked = [*SCHEDULES.glob("*/*.json"), *SCHEDULES.glob("kubernetes/[cs]*.yaml")]
-    assert len(checked) == 7
+    checked = [*SCHEDULES.glob("*/*.json"), *SCHEDULES.glob("kubernetes/[cms]*.yaml")]
+    assert len(checked) == 8
     line = [python, ROOT / "tests" / "support" / "schedulers.py", *checked]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -234,7 +234,23 @@ def test_units_run_jobs_as_cron_does(name: str) -> None:
     job = accepted(words[words.index("/opt/groupledger/spark-submit.sh") + 1 :])
     assert job.job == UNITS[name]
     assert job.strict == (job.job == "pipeline")
-    assert unit(f"{name}.timer")["Timer"]["Persistent"] == "yes"
+    timer = unit(f"{name}.timer")["Timer"]
+    assert timer["Persistent"] == "yes"
+    assert int(timer["RandomizedDelaySec"]) > 0
+
+
+@pytest.mark.parametrize("name", [*UNITS, "groupledger-every"])
+def test_units_say_that_they_failed_and_may_do_little(name: str, tmp_path: Path) -> None:
+    said = unit(f"{name}.service")
+    assert said["Unit"]["OnFailure"] == "groupledger-failed@%n.service"
+    assert (SCHEDULES / "systemd" / "groupledger-failed@.service").is_file()
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    copy = shutil.copy(SCHEDULES / "systemd" / f"{name}.service", tmp_path)
+    line = [analyze, "security", "--no-pager", "--offline=true", "--threshold=40", copy]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout  # without hardening the exposure is 9.2, here 3.8
 
 
 def test_units_of_systemd_are_valid(tmp_path: Path) -> None:
@@ -295,9 +311,10 @@ def test_the_cron_job_runs_the_pipeline() -> None:
     chosen = accepted(driver["args"])
     assert (chosen.job, chosen.strict) == ("pipeline", True)
     assert (chosen.master or "").startswith("k8s://https://")
-    assert chosen.spark_conf["spark.kubernetes.container.image"] == driver["image"]
-    known = {each["name"] for each in driver["env"]}
-    assert set(re.findall(r"\$\((\w+)\)", " ".join(driver["args"]))) <= known
+    known = {each["name"]: each.get("value") for each in driver["env"]}
+    assert chosen.spark_conf["spark.kubernetes.container.image"] == "$(IMAGE)"
+    assert known["IMAGE"] == driver["image"]
+    assert set(re.findall(r"\$\((\w+)\)", " ".join(driver["args"]))) <= known.keys()
     # A try that failed is not made again: the next run is.
     assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
 
@@ -324,6 +341,64 @@ def test_applications_of_operators_run_the_pipeline_with_our_settings(operator: 
     assert (job.job, job.lakehouse) == ("pipeline", "s3a://example-bucket/groups")
     assert read_properties(CONF / "spark-defaults.conf").items() <= spec["sparkConf"].items()
     assert (ROOT / script.removeprefix(HOME)).is_file()
+
+
+def pods() -> list[dict[str, Any]]:
+    """Return what the CronJobs start: the pipeline's pod and that of maintain."""
+    files = ("cronjob.yaml", "maintain.yaml")
+    jobs = (load(f"kubernetes/{file}")["spec"]["jobTemplate"]["spec"] for file in files)
+    return [job["template"]["spec"] for job in jobs]
+
+
+def test_maintain_is_a_cron_job_of_its_own_and_waits_for_the_pipeline() -> None:
+    pipeline, maintain = pods()
+    (container,) = maintain["containers"]
+    assert accepted(container["args"]).job == "maintain"
+    assert (
+        accepted(container["args"]).lakehouse
+        == accepted(pipeline["containers"][0]["args"]).lakehouse
+    )
+    claims = [[v for v in pod["volumes"] if "persistentVolumeClaim" in v] for pod in pods()]
+    assert claims[0] == claims[1] != []
+    documents = yaml.safe_load_all((SCHEDULES / "kubernetes/cronjob.yaml").read_text("utf-8"))
+    (claim,) = (each for each in documents if each["kind"] == "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_pods_have_no_more_rights_than_they_need() -> None:
+    for pod in pods():
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_a_kustomization_names_another_image_everywhere(tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed")
+    base = shutil.copytree(SCHEDULES / "kubernetes", tmp_path / "base")
+    name, other = "registry.example.com/groupledger", "registry.test/ledger"
+    text = (base / "kustomization.yaml").read_text("utf-8")
+    (base / "kustomization.yaml").write_text(
+        text.replace(f"- name: {name}\n", f"- name: {name}\n    newName: {other}\n")
+    )
+    line = [kubectl, "kustomize", base]
+    made = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert name not in made
+    assert made.count(f"{other}:{declared('groupledger')}") == 3
+    kinds = sorted(each["kind"] for each in yaml.safe_load_all(made))
+    assert kinds == [
+        "CronJob",
+        "CronJob",
+        "PersistentVolumeClaim",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+    ]
 
 
 # -- Databricks and EMR ----------------------------------------------------------------------------

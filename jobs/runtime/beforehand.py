@@ -1,0 +1,100 @@
+"""What would end a job, seen before Spark starts: no tables, no right to write, closed ports."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.runtime.options import local_path, report_path
+from jobs.runtime.paths import nearest
+from schemas.errors import GroupledgerError, LakehouseError
+from schemas.tables import RECORDS
+from sources.listeners import refuse_closed_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.runtime.options import Options
+
+
+class TargetError(GroupledgerError):
+    """What a job is to write cannot be written where it is said to go."""
+
+
+def look_ahead(chosen: Options) -> None:
+    """Refuse to begin what is bound to fail at its end, or after a long wait.
+
+    Raises:
+        LakehouseError: there are no tables to read, in a lakehouse of this machine.
+        TargetError: a folder of this machine cannot be written.
+        SourceError: nothing listens at any of the addresses.
+    """
+    root = local_path(chosen.lakehouse)
+    if root is not None and chosen.like.needs_tables and not _has_tables(Path(root)):
+        raise no_tables(chosen)
+    for option, path, folder in _targets(chosen):
+        reason = why_not(folder)
+        if reason is not None:
+            raise TargetError(f"--{option} {path}: cannot be written: {reason}")
+    # A later run of --every may find a broker; it asks by itself.
+    if chosen.bootstrap_servers is not None and _ingests(chosen) and chosen.every is None:
+        refuse_closed_ports(chosen.bootstrap_servers)
+
+
+def no_tables(chosen: Options) -> LakehouseError:
+    """Return what to say of a lakehouse in which nothing was ever read."""
+    return LakehouseError(
+        f"there are no tables in {chosen.lakehouse}: name the right folder with --lakehouse (the"
+        " demo's is ./demo-lakehouse)"
+    )
+
+
+def why_not(folder: Path) -> str | None:
+    """Return why no file can be made in a folder, which need not be there yet; None if it can.
+
+    Only a file tells: root may do what a mode forbids, and a read-only mount forbids what a mode
+    allows. This one has no name, where the file system allows it, and is gone at once.
+    """
+    there = nearest(folder.absolute())
+    if not there.is_dir():
+        return f"{there} is a file"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return f"{error.strerror or type(error).__name__} ({there})"
+
+
+def _has_tables(root: Path) -> bool:
+    return (root / RECORDS.name.replace(".", "/") / "_delta_log").is_dir()
+
+
+def _ingests(chosen: Options) -> bool:
+    return chosen.job == "ingest" or (chosen.job == "pipeline" and "ingest" in chosen.steps)
+
+
+def _targets(chosen: Options) -> Iterator[tuple[str, str, Path]]:
+    """Return what a job writes on this machine: the option, its path, and the folder."""
+    if chosen.dry_run:
+        return
+    root = local_path(chosen.lakehouse)
+    if root is not None and not chosen.like.is_reader:
+        yield "lakehouse", root, Path(root)
+    is_reported = chosen.job in {"demo", "report"} or (
+        chosen.job == "pipeline" and "report" in chosen.steps
+    )
+    files = {
+        "output": report_path(chosen) if is_reported else None,
+        "metrics": chosen.metrics,
+        "html": chosen.html,
+        "duckdb": chosen.duckdb,
+        "parquet": chosen.parquet,
+    }
+    for option, named in files.items():
+        path = None if named is None else local_path(named)
+        if path is not None:
+            yield option, path, Path(path).parent
+    docs = None if chosen.docs is None else local_path(chosen.docs)
+    if docs is not None:
+        yield "docs", docs, Path(docs)
