@@ -217,7 +217,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
     Args:
         rows: group_id and record_partition; records, how many there are; at, the time of the last
             in epoch milliseconds; expected_partition; partitions, how many the topic has; and
-            label, if it is coordinated there, too.
+            label, if it is coordinated there, too, and second, the name of that history.
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
@@ -228,7 +228,11 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
             subject=str(partition),
             label=row.get("label"),
             sums={"records": row["records"]},
-            last_values={name: row[name] for name in ("expected_partition", "partitions")},
+            last_values={
+                name: row[name]
+                for name in ("expected_partition", "partitions", "second")
+                if row.get(name) is not None
+            },
         )
         yield Finding(row["group_id"], hit)
 

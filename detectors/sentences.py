@@ -133,8 +133,9 @@ _SENTENCES = {
     " while the group's id hashes to partition {expected_partition}.",
     "misplaced_record two_coordinators": "Two coordinators serve {of}: one writes to partition"
     " {subject} of the offsets topic ({when}), which has grown, another to {expected_partition},"
-    " where it belongs. Members of either do not know of the others. Restart the broker that leads"
-    " partition {subject}: it still counts by the old number of partitions.",
+    " where it belongs. Members of either do not know of the others[; what the first does is told"
+    " beside it, as group {second:name}]. Restart the broker that leads partition {subject}: it"
+    " still counts by the old number of partitions.",
     "undecodable_records": "{records:# record} in partition {subject} of the offsets topic cannot"
     " be decoded: {error}",
 }
