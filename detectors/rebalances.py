@@ -37,8 +37,11 @@ _NO_MEMBER = {
 # The second half of a rebalance that is counted already, or a step that moves no partition.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 _CONNECTOR_AND_TASK = 2
+_AT_LEAST_TWO = 2
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
+# A burst that lasts is none: members of a deployment may each make a rebalance, a minute apart.
+_LONGEST_BURST_MS = _TEN_MINUTES_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
 _SESSIONS = 50
 
@@ -202,12 +205,16 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
         return 0
     if cause not in _NO_MEMBER:
         return max([*seen.changes.restarts, seen.changes.group_restart, 0])
-    bursts: dict[str, list[int]] = seen.memory.setdefault("bursts", {})
-    times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
-    is_new = not times or at - times[-1] > _BURST_MS
-    bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
+    bursts: dict[str, list[list[int]]] = seen.memory.setdefault("bursts", {})
+    times = [burst for burst in bursts.get(cause, []) if burst[1] >= at - HOUR_MS]
+    bursts[cause] = times
+    if times and at - times[-1][1] <= _BURST_MS:
+        began, times[-1][1] = times[-1][0], at
+        longest = max(_LONGEST_BURST_MS, MINUTE_MS * (seen.generation.get("member_count") or 0))
+        return 2 if at - began > longest else 0
+    times.append([at, at])
     normal = limit["reconfigurations_an_hour"] if cause == _CONFIGURATION else 1
-    return max(1, len(bursts[cause]) - round(normal) + 1) if is_new else 0
+    return max(1, len(times) - round(normal) + 1)
 
 
 def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None:
@@ -294,8 +301,11 @@ def _told_at(seen: _Rebalance) -> int | None:
     """
     generation, last = seen.generation, seen.memory.get("last") or {}
     is_follow_up = generation["cause"] == "cooperative_follow_up"
-    is_whole = generation.get("aborted_evidence") == "complete"
-    if not is_follow_up or not is_whole or generation.get("protocol_type") == "connect":
+    if (
+        not is_follow_up
+        or not _is_whole(generation)
+        or generation.get("protocol_type") == "connect"
+    ):
         return None
     told: int | None = last.get("stable_at")
     return told
@@ -336,6 +346,41 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             last_values={"generation": generation["generation"]},
             lists=_waited_for(generation),
         )
+
+
+def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
+    """Find groups of the new protocols of which each epoch begins before the last is reached."""
+    generation, memory = seen.generation, seen.memory
+    chain: Row | None = memory.pop("unsettled", None)
+    began, is_known = generation.get("join_started_at"), _is_whole(generation)
+    if generation["group_type"] not in ("consumer", "streams") or began is None:
+        return
+    if not generation.get("member_count"):
+        return
+    if chain is None or not is_known:
+        chain = {"since": began, "epochs": 0, "record": list(seen.span[2])}
+    chain["epochs"] += 1
+    stable = generation.get("stable_at")
+    if stable is None:
+        memory["unsettled"] = chain
+    end = stable if stable is not None else generation.get("ended_at")
+    timeouts = generation.get("rebalance_timeout_ms")
+    allowed = max(
+        seen.limits["stuck_rebalance"]["never_stable_ms"], _allowed_ms(seen.limits, timeouts)
+    )
+    if chain["epochs"] < _AT_LEAST_TWO or end is None or end - chain["since"] <= allowed:
+        return
+    took = end - chain["since"]
+    yield Hit(
+        "stuck_rebalance",
+        WARNING,
+        *(chain["since"], end, seen.span[2]),
+        first=Position(*chain["record"]),
+        label="never_stable",
+        maxima={"rebalance_ms": took, "allowed_ms": allowed, "epochs": chain["epochs"]},
+        last_values={"generation": generation["generation"]},
+        lists=_waited_for(generation),
+    )
 
 
 def _tasks_wait(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
@@ -389,9 +434,12 @@ def _waited(limits: Values, wait: Row, generation: Row, end: int | None) -> Iter
     )
 
 
+def _is_whole(generation: Row) -> bool:
+    return generation.get("aborted_evidence") == "complete"
+
+
 def _aborted_for_certain(generation: Row) -> int:
-    is_known = generation.get("aborted_evidence") == "complete"
-    return (generation.get("aborted_generations") or 0) if is_known else 0
+    return (generation.get("aborted_generations") or 0) if _is_whole(generation) else 0
 
 
 def _allowed_ms(limits: Values, timeout: int | None) -> int:
@@ -481,7 +529,7 @@ def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
 
 _DETECTORS = (
     *(_rebalance_storm, _aborted_rebalances, _slow_rebalance, _stuck_rebalance, _member_flapping),
-    *(_leader_rejoin_loop, _group_recreated, _protocol_change),
+    *(_never_stable, _leader_rejoin_loop, _group_recreated, _protocol_change),
 )
 
 

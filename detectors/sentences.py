@@ -39,6 +39,10 @@ _SENTENCES = {
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
     " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the member"
     " that all wait for.",
+    "stuck_rebalance never_stable": "{of} did not come to rest for {rebalance_ms:duration}"
+    " ({when}): each of {epochs:# epoch} began before all members had got to the one before."
+    " [Look at {waited_for:some}, that were waited for, and at|Look at] what starts one rebalance"
+    " after the other.",
     "stuck_rebalance tasks_wait": "[{waiting:# task} ({tasks:some})|Tasks] of {of}"
     " {waiting:has/have} had no worker for {waited_ms:duration} since one was lost ({when}); the"
     " leader was to hand them out after {delay_ms:duration}, and puts them off again. Restart the"
@@ -115,8 +119,8 @@ _SENTENCES = {
     "stale_group": "{of} has had no member and no commit for {idle_ms:duration}; it still holds"
     " {partitions:# offset}.",
     "stale_group one_name": "{groups:# group} named {subject:name} have had no member and no commit"
-    " for up to {idle_ms:duration}; they still hold {partitions:# offset}. A client seems to make"
-    " a group whenever it starts: give it one group.id.",
+    " for up to {idle_ms:duration}[, of {made:,} in all]; they still hold {partitions:# offset}. A"
+    " client seems to make a group whenever it starts[, {clients:some}]: give it one group.id.",
     "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
     " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
     " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",

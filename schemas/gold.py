@@ -102,7 +102,12 @@ GROUP_GENERATIONS = (
     column("ended_at", "timestamp", "When the next generation began; null for the newest."),
     column("join_ms", "bigint", "From the start of the rebalance until all had joined."),
     column("sync_ms", "bigint", "From there until Stable."),
-    column("rebalance_ms", "bigint", "From the start of the rebalance until its end."),
+    column(
+        "rebalance_ms",
+        "bigint",
+        "From the start of the rebalance until its end; in the new protocols until the next epoch,"
+        " if that began before all members had got there.",
+    ),
     column(
         "clock_skew_ms",
         "bigint",

@@ -467,7 +467,11 @@ def _log_findings(
         (rows,) = answers(lakehouse, [question.sql], hours)
         yield from question.found(rows)
     yield from log.misplaced(changes.misplaced)
-    yield from log.stale_groups(kept.groups, limits, now)
+    stale = list(log.stale_groups(kept.groups, limits, now))
+    names = log.alike(stale)
+    asked = [log.sessions_of(of_groups(names))] if names else []
+    sessions = [row for rows in answers(lakehouse, asked) for row in rows]
+    yield from log.with_clients(stale, sessions)
 
 
 def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str, DataFrame]:
