@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detectors.group import LAG, OPEN_GENERATION, TWO_OWNERS, GroupDetector
+from detectors.detection import COLUMNS
+from detectors.group import LAG, NEVER_OWNED, OPEN_GENERATION, TWO_OWNERS, GroupDetector
 from detectors.group import MINUTE as MINUTE_ROW
 from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
@@ -94,6 +95,56 @@ def test_two_owners_whatever_the_runs() -> None:
 def test_an_owner_that_follows_another_is_no_second_one() -> None:
     assert owned([ownership("a", 0, 200), ownership("b", 200, None)]) == []
     assert owned([ownership("a", 0, 500, known_until=100), ownership("b", 200, None)]) == []
+
+
+def never_owned(
+    *runs: tuple[float, float], since: float = 0, is_there: bool = True, **given: object
+) -> list[tuple[Any, ...]]:
+    """Return what is told of t/3, which another group commits between the times of each run."""
+    generation = dict.fromkeys(COLUMNS[OPEN_GENERATION]) | {
+        "group_type": "classic",
+        "generation": 7,
+        "member_count": 2,
+        "cause": "new_member",
+        "unowned_partitions": [],
+        "record_partition": 0,
+        "record_offset": 9,
+        "stable_at": 0,
+        "record_timestamp": 0,
+        "join_started_at": 0,
+    }
+    checkpoint, told = None, []
+    for n, (first, last) in enumerate(runs):
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        times = {"first_at": round(first * 1_000), "last_at": round(last * 1_000)}
+        never = {"topic_partition": 3, **times, "other_offset": 700, "others": ["audit"]}
+        detector.take(OPEN_GENERATION, generation | given)
+        if is_there or n < len(runs) - 1:
+            row = {"topic": "t", "owned_since": since * 1_000, "never": [never]}
+            detector.take(NEVER_OWNED, row)
+        told += [(e, False) for e in detector.settled()]
+        if n == len(runs) - 1:
+            told += [(e, True) for e in detector.still_open(2_000_000)]
+        checkpoint = detector.to_json()
+    return [(e.label, e.started_at, e.ended_at, is_open) for e, is_open in told if e.kind == KIND]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "streams", "share"])
+def test_a_partition_that_no_member_ever_got_is_told(protocol: str) -> None:
+    told = [("never_owned", 100_000, 1_000_000, True)]
+    assert never_owned((100, 1_000), group_type=protocol) == told
+    # What a run knows of the other group begins with its last commits.
+    assert never_owned((100, 300), (290, 1_000), group_type=protocol) == told
+    # It has got an owner.
+    over = [("never_owned", 100_000, 1_000_000, False)]
+    assert never_owned((100, 1_000), (990, 1_100), is_there=False, group_type=protocol) == over
+
+
+def test_a_partition_that_is_new_or_cannot_be_read_of_is_not_told() -> None:
+    assert never_owned((100, 690)) == []  # the members' metadata are five minutes old at most
+    assert never_owned((100, 1_000), since=500) == []  # the group has just begun to read the topic
+    assert never_owned((100, 1_000), unowned_partitions=None) == []  # an assignment is no text
+    assert never_owned((100, 1_000), member_count=0) == []
 
 
 class Group:
