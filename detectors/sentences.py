@@ -104,6 +104,9 @@ _SENTENCES = {
     "unread_partition beyond_end": "{of} is to go on in {unread:some partitions} {records:# offset}"
     " beyond the log's end ({when}): it will reset, or reads nothing until the log is that long."
     " Look whether the topic was made again or lost its end, and set the offsets.",
+    "unread_partition stalled": "{of} commits {unread:some partitions} at the same offset again and"
+    " again ({when}), while the log goes on: {records:# record} wait. Look in the log of its"
+    " consumer for a record that fails, or whether it paused {partitions:it/them}, and restart it.",
     "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
     " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
     " twice. Restart these members, and upgrade their clients or change their assignor.",
@@ -128,6 +131,9 @@ _SENTENCES = {
     "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
     " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
     " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",
+    "offsets_expired deleted": "{partitions:# offset} of {of} {partitions:was/were} deleted"
+    " {idle_ms:duration} after the last commit ({when}), while it had no members: somebody deleted"
+    " the group, or what it read.",
     "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
     "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"
     " {began_again:some}.",

@@ -366,7 +366,8 @@ def _lags(lag: DataFrame) -> DataFrame:
         F.bool_or("is_bound").alias("is_bound"),
         F.max("sampled_at").alias("sampled_at"),
     )
-    odd = F.struct(*_LOG, "committed_offset", "log_start_offset", "log_end_offset", "lag")
+    own = F.unix_millis("committed_at").alias("committed_at")
+    odd = F.struct(*_LOG, "committed_offset", "log_start_offset", "log_end_offset", "lag", own)
     is_odd = ~F.col("is_bound") & F.expr("lag > 0 OR committed_offset > log_end_offset")
     of_topics = lag.withColumn("is_bound", is_bound).groupBy("group_id", "lag_run", "topic")
     of_topic = F.struct("topic", F.when(~F.col("is_bound"), F.col("lag")).alias("lag"))

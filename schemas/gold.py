@@ -530,6 +530,12 @@ GROUP_HEALTH = (
     column(
         "worst_lag_status", "string", "Worst status of a partition's lag; null if never sampled."
     ),
+    column(
+        "lag_status_since",
+        "timestamp",
+        "Since when it has been that, or another of STALL, REWIND and STOP: the first sample that"
+        " shows it, or the last commit before a STOP. Null if it is OK.",
+    ),
     column("last_commit_at", "timestamp", "Time of the last commit; null without any."),
     column("as_of", "timestamp", "Time of the log that all of this is as of."),
 )

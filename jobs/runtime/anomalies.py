@@ -252,8 +252,11 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     if lag_run >= 0:
         asked.append(health.lags(lag_run))
         given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+    former: list[Row] = []
+    if lag_run >= 0 and lakehouse.exists(GROUP_HEALTH):
+        former = answers(lakehouse, [health.FORMER])[0]
     known, *sums = answers(lakehouse, asked, given)
-    rows = list(group_health(kept.groups, [known, *sums], limits, now))
+    rows = list(group_health(kept.groups, [known, *sums], limits, now, former))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
     lakehouse.keep(GROUP_HEALTH, table)

@@ -12,6 +12,7 @@ import pytest
 from detectors.detection import COLUMNS
 from detectors.group import LAG, NEVER_OWNED, OPEN_GENERATION, TWO_OWNERS, GroupDetector
 from detectors.group import MINUTE as MINUTE_ROW
+from detectors.health import group_health
 from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
 from tests.support.members import record_of
@@ -431,8 +432,10 @@ def test_what_looks_like_it_is_left_alone(life: Life) -> None:
 # -- samples ---------------------------------------------------------------------------------------
 
 
-def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tuple[str, Row]:
-    """Return what the lag shows of one partition at a time in seconds."""
+def sample(
+    at: float, *, lag: int, committed: int = 500, start: int = 0, last: float = 0
+) -> tuple[str, Row]:
+    """Return what the lag shows of one partition, last committed then, at a time in seconds."""
     partition = {
         "topic": "t",
         "topic_partition": 7,
@@ -440,6 +443,7 @@ def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tupl
         "log_start_offset": start,
         "log_end_offset": 500 + lag,
         "lag": lag,
+        "committed_at": round(last * 1_000),
     }
     is_odd = lag or committed > 500 + lag
     row = {"at": round(at * 1_000), "lag": lag, "committed_at": 0, "topics": []}
@@ -534,3 +538,40 @@ def test_offsets_outside_of_the_log(runs: int) -> None:
     assert sampled(sample(600, lag=900), sample(1_200, lag=0), now=21, runs=1) == []
     # Who has not come for a day may never come back.
     assert sampled(sample(90_000, lag=900, start=700), now=1_501)[0][2] == "info"
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_an_offset_that_is_committed_again_and_again_while_the_log_goes_on(runs: int) -> None:
+    def still(*lags: int, **given: Any) -> Any:  # noqa: ANN401
+        rows = [
+            sample(n * 600, lag=lag, last=given.get("last", n * 600 - 5))
+            for n, lag in enumerate(lags, 1)
+        ]
+        return sampled(*rows, now=51, runs=runs)
+
+    assert still(50, 900, 1_700) == [(KIND, "stalled", "warning", 10, True)]
+    assert still(50, 900, 1_700, 0) == [(KIND, "stalled", "warning", 10, False)]
+    # Markers of transactions; who commits no more; and who has just come to stand still.
+    assert still(1, 1, 1) == still(50, 900, 1_700, last=600) == still(50, 900) == []
+    moves = [sample(n * 600, lag=900, committed=500 + n, last=n * 600) for n in (1, 2, 3, 4)]
+    assert sampled(*moves, now=41, runs=runs) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "former", "since"),
+    [
+        ({"lag_status": 4, "lag_status_at": 900}, None, 900),
+        ({"lag_status": 4, "lag_status_at": 900}, 400, 400),
+        ({"lag_status": 1, "lag_status_at": 900}, 400, 900),  # WARN: it goes on
+        ({"lag_status": 0, "lag_status_at": 900}, 400, None),
+        ({}, 400, None),
+    ],
+)
+def test_health_tells_since_when_the_lag_is_trouble(
+    now: Row, former: int | None, since: int | None
+) -> None:
+    state = {"name": "Stable", "since": 0, "members": 1, "group_type": "classic"}
+    group = {"group_id": "g", "state": state, "last_commit_at": 0}
+    before = [] if former is None else [{"group_id": "g", "since": former}]
+    (row,) = group_health([group], [[{"group_id": "g", **now}]], LIMITS, 1_000, before)
+    assert row["lag_status_since"] == since
