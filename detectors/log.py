@@ -32,7 +32,7 @@ _EPISODE_MS = 24 * HOUR_MS
 _GIVEN = re.compile(
     r"[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}|[0-9a-f]{16,}"
     r"|(?<=-)(?=[a-z]*\d)[bcdf-hj-np-tv-z2-9]{8,10}-[bcdf-hj-np-tv-z2-9]{5}\b"
-    r"|\b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{8,}\b|\d+",
+    r"|(?<![0-9a-z])(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{8,}(?![0-9a-z])|\d+",
     re.IGNORECASE,
 )
 # So many groups of a name tell which clients make them.

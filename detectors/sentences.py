@@ -22,23 +22,30 @@ _SENTENCES = {
     " [slow_members?members that leave one to three times their max.poll.interval.ms after they"
     " joined, as those that exceed it do ({causes:causes})|crash_loop?members that die and are"
     " replaced ({causes:causes})|short_lived_members?members that leave soon after they joined"
-    " ({causes:causes})|{causes:causes}]. No deployment or scale-out explains these"
-    "[; {explained:# other rebalance} had such a reason].",
+    " ({causes:causes})|{causes:causes}][, most of them of {clients:some}]. No deployment or"
+    " scale-out explains these[; {explained:# other rebalance} had such a reason].",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
-    " ({when}).",
+    " ({when})[, most of them as {clients:some} came and went. Read its logs at those times].",
     "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [all waited up to"
     " {sync_ms:duration} for {waited_for:some} to give up partitions. Look at what it does between"
-    " two polls, and when partitions are taken from it|members took"
+    " two polls, and when partitions are taken from it|all waited {join_ms:duration} at least for"
+    " {not_rejoined:some} to join, and went on without. Look in its log for a poll that took too"
+    " long, or a crash|members took {join_ms:duration} at least to join, and the assignment took up"
+    " to {sync_ms:duration}. Look at what the slowest member does between two polls and its leader,"
+    " {leader:name}|members took"
     " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
     " at what the slowest member does between two polls and its leader|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
+    "the assignment took up to {sync_ms:duration}. Look in the log of the leader, {leader:name}|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
     "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
     " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
-    " [Look at {waited_for:some}, that all waited for|Look for the member that all wait for].",
+    " [Look at {waited_for:some}, that all waited for|Look at {not_rejoined:some}, that all waited"
+    " for and that did not join again|Look at the leader, {leader:name}, that was to assign|Look"
+    " for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
-    " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the member"
-    " that all wait for.",
+    " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the leader,"
+    " {leader:name}, that is to assign|Look for the member that all wait for].",
     "stuck_rebalance never_stable": "{of} did not come to rest for {rebalance_ms:duration}"
     " ({when}): each of {epochs:# epoch} began before all members had got to the one before."
     " [Look at {waited_for:some}, that were waited for, and at|Look at] what starts one rebalance"

@@ -195,7 +195,7 @@ def sorted_out(
         and ((row.group, row.partition) in both or _goes_on(row, begun.get(row.group)))
     }
     for row in goes_on:
-        both.setdefault((row.group, row.partition), begun.get(row.group, 0))
+        both.setdefault((row.group, row.partition), begun.get(row.group) or 0)
     # What earlier runs have found goes on from then, also where all is read again.
     elsewhere = [
         (row.group, row.partition, both.get((row.group, row.partition), since.get(row.group)))

@@ -305,6 +305,50 @@ def test_a_burst_of_changes_that_is_over_soon_is_no_storm(members: int, minutes:
     assert not kinds(story.found())
 
 
+def test_a_storm_names_who_makes_it_unless_all_do() -> None:
+    story = started("a", "b", "c")
+    for _ in range(4):
+        story.then(60, "member_restarted", restarted=["c"])
+    (storm,) = [r for r in story.found() if r["kind"] == "rebalance_storm"]
+    assert json.loads(storm["evidence"])["clients"] == ["c@/10.0.0.1"]
+    assert "most of them of c@/10.0.0.1" in storm["summary"]
+    every = started("a", "b", "c")
+    for _ in range(2):
+        for name in "abc":
+            every.then(60, "member_restarted", restarted=[name])
+    for row in every.found():
+        assert "clients" not in json.loads(row["evidence"])
+
+
+def test_aborted_rebalances_name_who_gives_joins_up() -> None:
+    story = started("a")
+    for n in range(3):
+        story.then(300, "new_member", joined=[f"g#{n}", f"g#{n}+"], aborted_generations=2)
+    (row,) = [r for r in story.found() if r["kind"] == "aborted_rebalances"]
+    assert "as g@/10.0.0.1 came and went" in row["summary"]
+    once = started("a").then(300, "new_member", joined=["x", "y"], aborted_generations=3)
+    (row,) = [r for r in once.found() if r["kind"] == "aborted_rebalances"]
+    assert "came and went" not in row["summary"]
+
+
+def slow(**given: object) -> str:
+    """Return what is said of a slow rebalance of a classic group."""
+    story = started("a", "b", "c").then(600, "member_left", left=["c"], **given)
+    return next(r["summary"] for r in story.found() if r["kind"] == "slow_rebalance")
+
+
+def test_a_slow_rebalance_names_who_was_waited_for() -> None:
+    late = {"join_completed_at": 646 * SECOND, "join_completed_at_min": 646 * SECOND}
+    late |= {"stable_at": 647 * SECOND}
+    assert "46.0 s at least for c@/10.0.0.1 to join, and went on without" in slow(**late)
+    # It left itself: the others were slow.
+    soon = {"join_completed_at": 635 * SECOND, "join_completed_at_min": 635 * SECOND}
+    assert "Look at what the slowest member does" in slow(**soon, stable_at=636 * SECOND)
+    assigned = slow(sync_ms=20_000, leader_client_id="lead")
+    assert "its leader, lead" in assigned
+    assert "lead" not in slow(**late, leader_client_id="lead")
+
+
 def epochs(*ends: float, reached: bool = False) -> list[Row]:
     """Return what is found of a consumer group whose epochs last so many minutes each."""
     story = started()
