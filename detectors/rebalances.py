@@ -428,6 +428,8 @@ def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
         chain = {"since": began, "epochs": 0, "record": list(seen.span[2])}
     chain["epochs"] += 1
     stable = generation.get("stable_at")
+    if stable is None and generation.get("ended_at") and generation.get("rebalance_ms") is None:
+        return  # a streams group that waits for its topics
     if stable is None:
         memory["unsettled"] = chain
     end = stable if stable is not None else generation.get("ended_at")

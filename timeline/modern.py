@@ -732,7 +732,10 @@ def _bump(
 def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) -> None:
     """Put down how long an epoch took that the next one came before, and who had not got there."""
     is_over = row["stable_at"] is not None or not row["member_count"]
+    # A streams group waits for its topics, and not for its members, while it is not ready.
     if is_over or state.group_type == "share" or state.gap.is_partial:
+        return
+    if current(state) == NOT_READY:
         return
     row["rebalance_ms"] = elapsed(row["join_started_at"], at)
     # Who has partitions yet that others are to get, or was the last to give some up.

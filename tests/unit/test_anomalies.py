@@ -349,13 +349,14 @@ def test_a_slow_rebalance_names_who_was_waited_for() -> None:
     assert "lead" not in slow(**late, leader_client_id="lead")
 
 
-def epochs(*ends: float, reached: bool = False) -> list[Row]:
+def epochs(*ends: float, reached: bool = False, is_timed: bool = True) -> list[Row]:
     """Return what is found of a consumer group whose epochs last so many minutes each."""
     story = started()
     for row in story.generations:
         row["group_type"] = "consumer"
     for minutes in ends:
         stable = {"stable_at": story.generations[-1]["join_started_at"]} if reached else {}
+        stable |= {} if is_timed else {"rebalance_ms": None}
         story.then(minutes * 60, "new_member", joined=[f"n{len(story.generations)}"])
         story.generations[-1].update({"group_type": "consumer", "stable_at": None} | stable)
         story.generations[-1]["waited_for"] = [{"client_id": "slow", "client_host": "/h"}]
@@ -369,6 +370,8 @@ def test_a_group_that_never_gets_to_an_epoch_is_found() -> None:
     # Members that come one by one, and a group that gets to each of its epochs.
     assert not epochs(*[2] * 12)
     assert not epochs(*[4] * 15, reached=True)
+    # A streams group that waits for its topics.
+    assert not epochs(*[4] * 15, is_timed=False)
 
 
 def test_an_hour_later_it_is_another_storm() -> None:
