@@ -13,7 +13,7 @@ from detectors import group
 from detectors.group import GroupDetector
 from detectors.minutes import MINUTE_COLUMNS
 from detectors.rows import anomaly_rows
-from detectors.unread import OWNERS_COLUMNS, WAIT_COLUMNS
+from detectors.unread import NEVER_COLUMNS, OWNERS_COLUMNS, WAIT_COLUMNS
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
 
@@ -30,7 +30,7 @@ SORT_RANKS = {
     CHECKPOINT: 0,
     **dict.fromkeys((group.OPEN_GENERATION, group.OPEN_SESSION), 1),
     **dict.fromkeys((group.OPEN_STATE, group.OWNER, group.LAG), 2),
-    **dict.fromkeys((group.WAIT, group.TWO_OWNERS), 2),
+    **dict.fromkeys((group.WAIT, group.TWO_OWNERS, group.NEVER_OWNED), 2),
     group.GENERATION: 3,
     group.SESSION: 4,
     **dict.fromkeys((group.MOVE, group.MINUTE, group.TOPIC), 5),
@@ -75,6 +75,7 @@ COLUMNS = {
     group.LAG: ("at", "lag", "topics", "committed_at", "lagging"),
     group.WAIT: WAIT_COLUMNS,
     group.TWO_OWNERS: OWNERS_COLUMNS,
+    group.NEVER_OWNED: NEVER_COLUMNS,
     group.TOPIC: ("topic", "record_partition", "firsts"),
 }
 """By kind, the columns of its rows that the detectors read."""

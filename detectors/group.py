@@ -21,13 +21,16 @@ GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"
 OPEN_STATE, OWNER = "open_state", "owner"
 MOVE, MINUTE, LAG, TOPIC, WAIT = "move", "minute", "lag", "topic", "wait"
-TWO_OWNERS = "two_owners"
+TWO_OWNERS, NEVER_OWNED = "two_owners", "never_owned"
 
 OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
-_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS)
-_SOURCES = ("generations", "sessions", "moves", "minutes", "topics", "unread", "owners", "samples")
+_OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS, NEVER_OWNED)
+_SOURCES = (
+    *("generations", "sessions", "moves", "minutes", "topics", "unread", "owners", "samples"),
+    "never",
+)
 
 
 class GroupDetector:
@@ -112,6 +115,8 @@ class GroupDetector:
         waits, order = self._open[WAIT], self._memberships_now()
         unread.settle(tracks["unread"], waits, order)
         unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS])
+        newest = next(iter(self._open[OPEN_GENERATION][-1:]), None)
+        unread.settle_never(tracks["never"], self._open[NEVER_OWNED], newest)
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from detectors.sentences import KINDS
-from schemas.gold import SEVERITIES, STATUSES
+from schemas.gold import OK, SEVERITIES, STATUSES, STOP, WARN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,8 +75,28 @@ def lags(lag_run: int) -> str:
     """Return SQL for how far groups are behind in a run of gold.lag."""
     return f"""
 SELECT group_id, sum(lag) AS total_lag, bool_or(lag_is_bound) AS lag_is_bound,
-  max({index_among("status", STATUSES)}) AS lag_status
-FROM gold.lag WHERE lag_run = {lag_run} GROUP BY group_id"""
+  max(rank) AS lag_status, min(IF(rank IS NULL, NULL, struct(-rank, at))).at AS lag_status_at
+FROM (
+  SELECT *, {index_among("status", STATUSES)} AS rank,
+    unix_millis(IF(status = '{STOP}', coalesce(committed_at, sampled_at), sampled_at)) AS at
+  FROM gold.lag WHERE lag_run = {lag_run}
+)
+GROUP BY group_id"""
+
+
+FORMER = f"""
+SELECT group_id, unix_millis(lag_status_since) AS since FROM gold.group_health
+WHERE lag_status_since IS NOT NULL AND worst_lag_status NOT IN ('{OK}', '{WARN}')"""
+"""SQL for since when groups have been in trouble by their lag, as the last run knew."""
+
+
+def _since(own: Row, former: int | None) -> int | None:
+    """Return since when a group has had its lag's status, or another of those that are trouble."""
+    status, at = own.get("lag_status"), own.get("lag_status_at")
+    if status is None or at is None or STATUSES[status] == OK:
+        return None
+    is_trouble = STATUSES[status] != WARN and former is not None
+    return min(former, at) if is_trouble and former is not None else int(at)
 
 
 def known_anomalies(as_of: int, run: int) -> str:
@@ -103,7 +123,11 @@ def index_among(column: str, values: Iterable[str]) -> str:
 
 
 def group_health(
-    groups: Iterable[Row], sums: Iterable[Iterable[Row]], thresholds: Thresholds, as_of: int
+    groups: Iterable[Row],
+    sums: Iterable[Iterable[Row]],
+    thresholds: Thresholds,
+    as_of: int,
+    former: Iterable[Row] = (),
 ) -> Iterator[Row]:
     """Return the columns of group_health for each group, without the cluster.
 
@@ -112,7 +136,9 @@ def group_health(
         sums: what `rebalances`, `lags` and `known_anomalies` ask for.
         thresholds: the thresholds in force.
         as_of: time of the log; all times are epoch milliseconds.
+        former: what `FORMER` asks for.
     """
+    since = {row["group_id"]: row["since"] for row in former}
     known: dict[str, Row] = defaultdict(dict)
     for row in (row for rows in sums for row in rows):
         known[row["group_id"]] |= row
@@ -134,6 +160,7 @@ def group_health(
             "total_lag": own.get("total_lag"),
             "total_lag_is_bound": own.get("lag_is_bound"),
             "worst_lag_status": None if lag_status is None else STATUSES[lag_status],
+            "lag_status_since": _since(own, since.get(group_id)),
             "last_commit_at": group["last_commit_at"],
             "as_of": as_of,
         }

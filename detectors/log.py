@@ -7,11 +7,12 @@ the new rows, or the hours with new commits; a condition in SQL selects them.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from detectors.members import host_of
 from detectors.model import HOUR_MS, Findings, Hit, Position, partition_name
 from detectors.rows import anomaly_rows
 from schemas.gold import INFO, WARNING
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = 24 * HOUR_MS
-# What a client makes up for a group of its own: a UUID, or a number.
-_GIVEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16,}|\d+", re.IGNORECASE)
+# What a client makes up for a group of its own: a UUID, the end of a pod's name, which Kubernetes
+# makes without vowels, letters mixed with digits, or a number.
+_GIVEN = re.compile(
+    r"[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}|[0-9a-f]{16,}"
+    r"|(?<=-)(?=[a-z]*\d)[bcdf-hj-np-tv-z2-9]{8,10}-[bcdf-hj-np-tv-z2-9]{5}\b"
+    r"|(?<![0-9a-z])(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{8,}(?![0-9a-z])|\d+",
+    re.IGNORECASE,
+)
+# So many groups of a name tell which clients make them.
+_ASKED = 100
 # What a member takes beside its texts and bytes, about.
 _MEMBER_BYTES = 20
 _EMBEDDED = ("subscription_bytes", "assignment_bytes", "member_id", "client_id")
@@ -217,7 +226,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
     Args:
         rows: group_id and record_partition; records, how many there are; at, the time of the last
             in epoch milliseconds; expected_partition; partitions, how many the topic has; and
-            label, if it is coordinated there, too.
+            label, if it is coordinated there, too, and second, the name of that history.
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
@@ -228,7 +237,11 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
             subject=str(partition),
             label=row.get("label"),
             sums={"records": row["records"]},
-            last_values={name: row[name] for name in ("expected_partition", "partitions")},
+            last_values={
+                name: row[name]
+                for name in ("expected_partition", "partitions", "second")
+                if row.get(name) is not None
+            },
         )
         yield Finding(row["group_id"], hit)
 
@@ -421,7 +434,9 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
     whose names differ by a number or an id alone are one finding of the log.
     """
     of_pattern: dict[str, list[tuple[int, Row]]] = defaultdict(list)
-    for row in groups:
+    every = list(groups)
+    made = Counter(_GIVEN.sub("*", row["group_id"]) for row in every)
+    for row in every:
         group, state, last = row["group_id"], row["state"] or {}, row["record"]
         if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
             continue
@@ -431,7 +446,8 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
             of_pattern[_GIVEN.sub("*", group)].append((idle, row))
     for pattern, stale in of_pattern.items():
         if len(stale) >= thresholds.values["stale_group"]["groups_of_a_name"]:
-            yield Finding(None, _stale(stale, now, pattern))
+            hit = _stale(stale, now, pattern)
+            yield Finding(None, hit._replace(maxima={**hit.maxima, "made": made[pattern]}))
         else:
             yield from (Finding(row["group_id"], _stale([(i, row)], now)) for i, row in stale)
 
@@ -457,6 +473,28 @@ def _stale(stale: list[tuple[int, Row]], now: int, pattern: str | None = None) -
         maxima={**hit.maxima, "groups": len(stale)},
         lists={"names": names},
     )
+
+
+def alike(found: Iterable[Finding]) -> list[str]:
+    """Return groups that are one finding with others, as many as tell who makes them."""
+    return [name for f in found for name in f.hit.lists.get("names", ())[:_ASKED]]
+
+
+def sessions_of(is_group: str) -> str:
+    """Return SQL for the members of groups that meet a condition."""
+    return f"""
+SELECT DISTINCT group_id, client_id, client_host FROM gold.member_sessions WHERE {is_group}"""
+
+
+def with_clients(found: Iterable[Finding], sessions: Iterable[Row]) -> Iterator[Finding]:
+    """Name the clients that made the groups of a finding, by what `sessions_of` asks of them."""
+    clients: dict[str, set[str]] = defaultdict(set)
+    for row in sessions:
+        clients[row["group_id"]].add(host_of(row))
+    for group, hit in found:
+        named = sorted({c for name in hit.lists.get("names", ()) for c in clients.get(name, ())})
+        lists = {**hit.lists, "clients": named} if named else hit.lists
+        yield Finding(group, hit._replace(lists=lists))
 
 
 def _of_partition(row: Row) -> tuple[int, int, Position, int, Position]:

@@ -264,7 +264,8 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
             since.append(group.timestamp)
     idle = at - max((t for t in since if t is not None), default=at)
     if idle < least:
-        return None  # deleted by somebody, or with their topic
+        # Deleted by somebody, or with their topic, of which groups with members are told.
+        return _deleted_soon(move, idle) if label == "group_gone" else None
     is_open |= idle < limit["in_use_idle_ms"]
     memory.setdefault("expired", {})[partition_name(move)] = move["previous_offset"]
     return Hit(
@@ -274,6 +275,20 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
         label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},
         maxima={"idle_ms": idle} | ({"perhaps_deleted": 1} if is_open else {}),
+        lists={"offsets": [f"{partition_name(move)}: {move['previous_offset']}"]},
+    )
+
+
+def _deleted_soon(move: Row, idle: int) -> Hit:
+    """Find offsets that went away too soon to have expired."""
+    return Hit(
+        "offsets_expired",
+        INFO,
+        *_span(move, _EPISODE_MS),
+        subject="deleted",
+        label="deleted",
+        sums={"partitions": 1},
+        maxima={"idle_ms": idle},
         lists={"offsets": [f"{partition_name(move)}: {move['previous_offset']}"]},
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import unread
 from detectors.members import SlotChanges, host_of
@@ -16,7 +16,7 @@ from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from detectors.model import Row, Track
     from detectors.thresholds import Values
@@ -37,10 +37,17 @@ _NO_MEMBER = {
 # The second half of a rebalance that is counted already, or a step that moves no partition.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 _CONNECTOR_AND_TASK = 2
+_AT_LEAST_TWO = 2
+_NEARLY = 0.9
+# Who makes a storm has its part in so much of it.
+_PART = 0.5
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
+# A burst that lasts is none: members of a deployment may each make a rebalance, a minute apart.
+_LONGEST_BURST_MS = _TEN_MINUTES_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
 _SESSIONS = 50
+_FEW_CLIENTS = 5
 
 
 class _Rebalance(NamedTuple):
@@ -93,6 +100,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "group_type",
             "rebalance_timeout_ms",
             "stable_at",
+            "leader_client_id",
         )
     }
 
@@ -104,6 +112,8 @@ def examine_state(track: Track, state: Row, now: int) -> None:
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
     allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"))
+    is_newest = last.get("generation") == state.get("generation")
+    leader = last.get("leader_client_id") if is_newest else None
     if now - since > allowed:
         hit = Hit(
             "stuck_rebalance",
@@ -111,7 +121,14 @@ def examine_state(track: Track, state: Row, now: int) -> None:
             *(since, now, Position.of(state)),
             label="still_rebalancing",
             maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
-            last_values={"state": state["state"], "generation": state.get("generation")},
+            last_values={
+                "state": state["state"],
+                "generation": state.get("generation"),
+                # It alone is waited for then.
+                **(
+                    {"leader": leader} if state["state"] == "CompletingRebalance" and leader else {}
+                ),
+            },
         )
         track.findings.add(hit)
 
@@ -161,6 +178,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
             "member_count": generation.get("member_count") or 0,
             "explained": len(explained) - bisect_left(explained, series),
         },
+        last_values=_named(_by_whom(event.get("clients", ()) for event in counted)),
     )
 
 
@@ -187,9 +205,24 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
                 "cause": generation["cause"],
                 "session_timeout_ms": generation.get("session_timeout_ms"),
                 "record": list(seen.span[2]),
+                "clients": _come_and_gone(generation),
             }
         )
     return hour
+
+
+def _come_and_gone(generation: Row) -> list[str]:
+    """Name the clients that came, went or restarted with a generation; of many none stands out."""
+    changes = ("joined", "left", "replaced")
+    clients = {host_of(m) for what in changes for m in generation.get(f"members_{what}") or ()}
+    return sorted(clients) if len(clients) <= _FEW_CLIENTS else []
+
+
+def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
+    """Return who had a part in most of some rebalances, by who came and went in each."""
+    every = [*clients]
+    counted = Counter(client for of_one in every for client in of_one)
+    return sorted(client for client, n in counted.items() if n >= max(2, _PART * len(every)))
 
 
 def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
@@ -202,12 +235,16 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
         return 0
     if cause not in _NO_MEMBER:
         return max([*seen.changes.restarts, seen.changes.group_restart, 0])
-    bursts: dict[str, list[int]] = seen.memory.setdefault("bursts", {})
-    times = [t for t in bursts.get(cause, []) if t >= at - HOUR_MS]
-    is_new = not times or at - times[-1] > _BURST_MS
-    bursts[cause] = [*times, at] if is_new else [*times[:-1], at]
+    bursts: dict[str, list[list[int]]] = seen.memory.setdefault("bursts", {})
+    times = [burst for burst in bursts.get(cause, []) if burst[1] >= at - HOUR_MS]
+    bursts[cause] = times
+    if times and at - times[-1][1] <= _BURST_MS:
+        began, times[-1][1] = times[-1][0], at
+        longest = max(_LONGEST_BURST_MS, MINUTE_MS * (seen.generation.get("member_count") or 0))
+        return 2 if at - began > longest else 0
+    times.append([at, at])
     normal = limit["reconfigurations_an_hour"] if cause == _CONFIGURATION else 1
-    return max(1, len(bursts[cause]) - round(normal) + 1) if is_new else 0
+    return max(1, len(times) - round(normal) + 1)
 
 
 def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None:
@@ -245,11 +282,11 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
         return
     # Members that start together may each restart the first rebalance.
     is_start = generation["cause"] == "group_created"
-    hour: list[list[int]] = seen.memory.setdefault("aborted", [])
+    hour: list[Any] = seen.memory.setdefault("aborted", [])
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
     if not is_start:
-        hour.append([at, aborted])
-    times, severity = sum(n for _, n in hour), INFO
+        hour.append([at, aborted, _come_and_gone(generation)])
+    times, severity = sum(n for _, n, _ in hour), INFO
     if not is_start and times >= limit["warning_an_hour"]:
         severity = CRITICAL if times >= limit["critical_an_hour"] else WARNING
     yield Hit(
@@ -259,7 +296,22 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
         label="first_start" if is_start else None,
         sums={"aborted": aborted, f"causes.{generation['cause']}": 1},
         maxima={"aborted_in_an_hour": times},
+        last_values=_named(_by_whom(clients for _, _, clients in hour) or _ghosts(generation)),
     )
+
+
+def _named(clients: list[str]) -> Row:
+    return {"clients": clients} if clients else {}
+
+
+def _ghosts(generation: Row) -> list[str]:
+    """Return clients with several members that joined at a time.
+
+    Who gives a join up and tries again has a new member id, and the old one stays until its session
+    ends.
+    """
+    joined = Counter(host_of(member) for member in generation.get("members_joined") or ())
+    return sorted(client for client, n in joined.items() if n > 1)
 
 
 def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
@@ -276,14 +328,33 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             label="first_start" if generation["cause"] == "group_created" else None,
             sums={"rebalances": 1},
             maxima={"join_ms": join, "sync_ms": sync},
-            lists=_waited_for(generation),
+            last_values=_leader(generation) if sync > limit["sync_ms"] else {},
+            lists=_waited_for(generation, join),
         )
 
 
-def _waited_for(generation: Row) -> dict[str, list[str]]:
-    """Return evidence of who was waited for, if records tell."""
-    members = generation.get("waited_for")
-    return {"waited_for": [host_of(member) for member in members]} if members else {}
+def _waited_for(generation: Row, join: int = 0) -> dict[str, list[str]]:
+    """Return evidence of who was waited for, if records tell.
+
+    In a classic group a join phase that lasts as long as the coordinator waits ends without those
+    that it waited for (ClassicGroup.removeMember by GroupMetadataManager.completeClassicGroupJoin,
+    or when their sessions end).
+    """
+    if members := generation.get("waited_for"):
+        return {"waited_for": [host_of(member) for member in members]}
+    timeouts = [generation.get(f"{name}_timeout_ms") for name in ("session", "rebalance")]
+    waits = min((t for t in timeouts if t), default=None)
+    left = generation.get("members_left") or ()
+    if not left or waits is None or join < _NEARLY * waits:
+        return {}
+    return {"not_rejoined": sorted({host_of(member) for member in left})}
+
+
+def _leader(generation: Row) -> Row:
+    """Return evidence of who was to assign, in a classic group."""
+    leader = generation.get("leader_client_id")
+    is_classic = generation["group_type"] == "classic"
+    return {"leader": leader} if is_classic and leader else {}
 
 
 def _told_at(seen: _Rebalance) -> int | None:
@@ -294,8 +365,11 @@ def _told_at(seen: _Rebalance) -> int | None:
     """
     generation, last = seen.generation, seen.memory.get("last") or {}
     is_follow_up = generation["cause"] == "cooperative_follow_up"
-    is_whole = generation.get("aborted_evidence") == "complete"
-    if not is_follow_up or not is_whole or generation.get("protocol_type") == "connect":
+    if (
+        not is_follow_up
+        or not _is_whole(generation)
+        or generation.get("protocol_type") == "connect"
+    ):
         return None
     told: int | None = last.get("stable_at")
     return told
@@ -333,9 +407,49 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             *seen.span,
             sums={"rebalances": 1},
             maxima={"rebalance_ms": took, "allowed_ms": allowed, "aborted": aborted},
-            last_values={"generation": generation["generation"]},
-            lists=_waited_for(generation),
+            last_values={
+                "generation": generation["generation"],
+                **(_leader(generation) if 2 * (generation.get("sync_ms") or 0) > took else {}),
+            },
+            lists=_waited_for(generation, _joined_for(generation)),
         )
+
+
+def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
+    """Find groups of the new protocols of which each epoch begins before the last is reached."""
+    generation, memory = seen.generation, seen.memory
+    chain: Row | None = memory.pop("unsettled", None)
+    began, is_known = generation.get("join_started_at"), _is_whole(generation)
+    if generation["group_type"] not in ("consumer", "streams") or began is None:
+        return
+    if not generation.get("member_count"):
+        return
+    if chain is None or not is_known:
+        chain = {"since": began, "epochs": 0, "record": list(seen.span[2])}
+    chain["epochs"] += 1
+    stable = generation.get("stable_at")
+    if stable is None and generation.get("ended_at") and generation.get("rebalance_ms") is None:
+        return  # a streams group that waits for its topics
+    if stable is None:
+        memory["unsettled"] = chain
+    end = stable if stable is not None else generation.get("ended_at")
+    timeouts = generation.get("rebalance_timeout_ms")
+    allowed = max(
+        seen.limits["stuck_rebalance"]["never_stable_ms"], _allowed_ms(seen.limits, timeouts)
+    )
+    if chain["epochs"] < _AT_LEAST_TWO or end is None or end - chain["since"] <= allowed:
+        return
+    took = end - chain["since"]
+    yield Hit(
+        "stuck_rebalance",
+        WARNING,
+        *(chain["since"], end, seen.span[2]),
+        first=Position(*chain["record"]),
+        label="never_stable",
+        maxima={"rebalance_ms": took, "allowed_ms": allowed, "epochs": chain["epochs"]},
+        last_values={"generation": generation["generation"]},
+        lists=_waited_for(generation),
+    )
 
 
 def _tasks_wait(memory: Row, limits: Values, generation: Row, now: int | None) -> Iterator[Hit]:
@@ -389,9 +503,12 @@ def _waited(limits: Values, wait: Row, generation: Row, end: int | None) -> Iter
     )
 
 
+def _is_whole(generation: Row) -> bool:
+    return generation.get("aborted_evidence") == "complete"
+
+
 def _aborted_for_certain(generation: Row) -> int:
-    is_known = generation.get("aborted_evidence") == "complete"
-    return (generation.get("aborted_generations") or 0) if is_known else 0
+    return (generation.get("aborted_generations") or 0) if _is_whole(generation) else 0
 
 
 def _allowed_ms(limits: Values, timeout: int | None) -> int:
@@ -481,7 +598,7 @@ def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
 
 _DETECTORS = (
     *(_rebalance_storm, _aborted_rebalances, _slow_rebalance, _stuck_rebalance, _member_flapping),
-    *(_leader_rejoin_loop, _group_recreated, _protocol_change),
+    *(_never_stable, _leader_rejoin_loop, _group_recreated, _protocol_change),
 )
 
 

@@ -1,4 +1,4 @@
-"""What samples of the log's ends show of a group's offsets: those that lie outside of the log."""
+"""What samples of the log's ends show of a group's offsets: outside of it, or standing still."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from detectors.unread import KIND
 from schemas.gold import INFO, WARNING
 
 if TYPE_CHECKING:
-    from detectors.model import Row, Track
+    from collections.abc import Sequence
 
-BEFORE_START, BEYOND_END = "before_start", "beyond_end"
+    from detectors.model import Row, Track
+    from detectors.thresholds import Values
+
+BEFORE_START, BEYOND_END, STALLED = "before_start", "beyond_end", "stalled"
+# A transaction's marker is beyond the last record, too; a log that stands may have several.
+_LEAST_MORE, _MANY = 2, 1_000
 _DAY_MS = 24 * 60 * MINUTE_MS
 _WEEK_MS = 7 * _DAY_MS
 
@@ -20,9 +25,9 @@ def take_sample(track: Track, sample: Row) -> None:
     """Take a sample of a group's lag: `at`, `committed_at`, its newest commit, and `lagging`.
 
     Of the partitions, which lag or are beyond the end, it has `committed_offset`,
-    `log_start_offset`, and `log_end_offset`.
+    `log_start_offset`, `log_end_offset`, `lag`, and `committed_at`, each one's own.
     """
-    memory, _, findings = track
+    memory, limits, findings = track
     at, partitions = sample["at"], sample.get("lagging") or ()
     if at < memory.get("clock", 0):
         return
@@ -33,17 +38,19 @@ def take_sample(track: Track, sample: Row) -> None:
     newest = sample.get("committed_at")
     severity = INFO if newest is None or at - newest > _DAY_MS else WARNING
     subjects = []
-    for label, found in ((BEFORE_START, lost), (BEYOND_END, ahead)):
+    stalled = _stalled(memory, at, partitions, limits)
+    for label, found in ((BEFORE_START, lost), (BEYOND_END, ahead), (STALLED, stalled)):
         if not found:
             continue
         named = [partition_name(p) for p in found]
         bound = "log_start_offset" if label == BEFORE_START else "log_end_offset"
+        since = min(p["since"] for p in found) if label == STALLED else at
         subjects.append(named[0])
         findings.add(
             Hit(
                 KIND,
                 severity,
-                *(at, at, Position(None, None, at), _WEEK_MS),
+                *(since, at, Position(None, None, at), _WEEK_MS),
                 subject=named[0],
                 label=label,
                 maxima={"partitions": len(named)},
@@ -52,6 +59,35 @@ def take_sample(track: Track, sample: Row) -> None:
             )
         )
     findings.end_others({KIND: subjects})
+
+
+def _stalled(memory: Row, at: int, partitions: Sequence[Row], limits: Values) -> list[Row]:
+    """Return what is committed again and again at one offset while the log goes on.
+
+    Who pauses a partition, or fails at a record, goes on to commit where it is.
+    """
+    former: dict[str, Row] = memory.pop("still", {})
+    still: dict[str, Row] = {}
+    found = []
+    for p in partitions:
+        committed_at = p.get("committed_at")
+        if committed_at is None or not p["lag"] or p["log_end_offset"] is None:
+            continue
+        name = partition_name(p)
+        first = former.get(name)
+        if first is None or first["offset"] != p["committed_offset"]:
+            first = {"since": at, "offset": p["committed_offset"], "end": p["log_end_offset"]}
+            first["committed_at"] = committed_at
+        still[name] = first
+        is_long = at - first["since"] >= limits["no_progress"]["least_ms"]
+        goes_on = committed_at > first["committed_at"]
+        goes_on &= at - committed_at <= limits[KIND]["pause_ms"]
+        is_more = p["log_end_offset"] - first["end"] >= _LEAST_MORE or p["lag"] >= _MANY
+        if is_long and goes_on and is_more and p["lag"] >= _LEAST_MORE:
+            found.append({**p, "since": first["since"]})
+    if still:
+        memory["still"] = still
+    return found
 
 
 def _is_before(offset: int | None, other: int | None) -> bool:

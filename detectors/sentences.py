@@ -22,23 +22,34 @@ _SENTENCES = {
     " [slow_members?members that leave one to three times their max.poll.interval.ms after they"
     " joined, as those that exceed it do ({causes:causes})|crash_loop?members that die and are"
     " replaced ({causes:causes})|short_lived_members?members that leave soon after they joined"
-    " ({causes:causes})|{causes:causes}]. No deployment or scale-out explains these"
-    "[; {explained:# other rebalance} had such a reason].",
+    " ({causes:causes})|{causes:causes}][, most of them of {clients:some}]. No deployment or"
+    " scale-out explains these[; {explained:# other rebalance} had such a reason].",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
-    " ({when}).",
+    " ({when})[, most of them as {clients:some} came and went. Read its logs at those times].",
     "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [all waited up to"
     " {sync_ms:duration} for {waited_for:some} to give up partitions. Look at what it does between"
-    " two polls, and when partitions are taken from it|members took"
+    " two polls, and when partitions are taken from it|all waited {join_ms:duration} at least for"
+    " {not_rejoined:some} to join, and went on without. Look in its log for a poll that took too"
+    " long, or a crash|members took {join_ms:duration} at least to join, and the assignment took up"
+    " to {sync_ms:duration}. Look at what the slowest member does between two polls and its leader,"
+    " {leader:name}|members took"
     " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
     " at what the slowest member does between two polls and its leader|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
+    "the assignment took up to {sync_ms:duration}. Look in the log of the leader, {leader:name}|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
     "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
     " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
-    " [Look at {waited_for:some}, that all waited for|Look for the member that all wait for].",
+    " [Look at {waited_for:some}, that all waited for|Look at {not_rejoined:some}, that all waited"
+    " for and that did not join again|Look at the leader, {leader:name}, that was to assign|Look"
+    " for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
-    " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. Look for the member"
-    " that all wait for.",
+    " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the leader,"
+    " {leader:name}, that is to assign|Look for the member that all wait for].",
+    "stuck_rebalance never_stable": "{of} did not come to rest for {rebalance_ms:duration}"
+    " ({when}): each of {epochs:# epoch} began before all members had got to the one before."
+    " [Look at {waited_for:some}, that were waited for, and at|Look at] what starts one rebalance"
+    " after the other.",
     "stuck_rebalance tasks_wait": "[{waiting:# task} ({tasks:some})|Tasks] of {of}"
     " {waiting:has/have} had no worker for {waited_ms:duration} since one was lost ({when}); the"
     " leader was to hand them out after {delay_ms:duration}, and puts them off again. Restart the"
@@ -87,6 +98,10 @@ _SENTENCES = {
     " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
     " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"
     " or the whole group, so that all is assigned anew.",
+    "unread_partition never_owned": "No member of {of} has ever got {unread:some partitions} of a"
+    " topic of which {member_count:# member} own other partitions ({when}), though {others:some}"
+    " commit {partitions:it/them}: the topic has grown, and the group has not seen it. Restart all"
+    " of its members, the static ones, too, so that {partitions:it is/they are} assigned.",
     "unread_partition no_members": "Nobody has run {of} for {ms_idle:duration} ({when}), and"
     " {waiting:# record} wait in {unread:some partitions}. Start its consumers again, or delete the"
     " group if nobody needs it.",
@@ -96,6 +111,9 @@ _SENTENCES = {
     "unread_partition beyond_end": "{of} is to go on in {unread:some partitions} {records:# offset}"
     " beyond the log's end ({when}): it will reset, or reads nothing until the log is that long."
     " Look whether the topic was made again or lost its end, and set the offsets.",
+    "unread_partition stalled": "{of} commits {unread:some partitions} at the same offset again and"
+    " again ({when}), while the log goes on: {records:# record} wait. Look in the log of its"
+    " consumer for a record that fails, or whether it paused {partitions:it/them}, and restart it.",
     "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
     " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
     " twice. Restart these members, and upgrade their clients or change their assignor.",
@@ -115,11 +133,14 @@ _SENTENCES = {
     "stale_group": "{of} has had no member and no commit for {idle_ms:duration}; it still holds"
     " {partitions:# offset}.",
     "stale_group one_name": "{groups:# group} named {subject:name} have had no member and no commit"
-    " for up to {idle_ms:duration}; they still hold {partitions:# offset}. A client seems to make"
-    " a group whenever it starts: give it one group.id.",
+    " for up to {idle_ms:duration}[, of {made:,} in all]; they still hold {partitions:# offset}. A"
+    " client seems to make a group whenever it starts[, {clients:some}]: give it one group.id.",
     "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
     " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
     " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",
+    "offsets_expired deleted": "{partitions:# offset} of {of} {partitions:was/were} deleted"
+    " {idle_ms:duration} after the last commit ({when}), while it had no members: somebody deleted"
+    " the group, or what it read.",
     "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
     "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"
     " {began_again:some}.",
@@ -133,8 +154,9 @@ _SENTENCES = {
     " while the group's id hashes to partition {expected_partition}.",
     "misplaced_record two_coordinators": "Two coordinators serve {of}: one writes to partition"
     " {subject} of the offsets topic ({when}), which has grown, another to {expected_partition},"
-    " where it belongs. Members of either do not know of the others. Restart the broker that leads"
-    " partition {subject}: it still counts by the old number of partitions.",
+    " where it belongs. Members of either do not know of the others[; what the first does is told"
+    " beside it, as group {second:name}]. Restart the broker that leads partition {subject}: it"
+    " still counts by the old number of partitions.",
     "undecodable_records": "{records:# record} in partition {subject} of the offsets topic cannot"
     " be decoded: {error}",
 }

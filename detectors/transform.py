@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
+_SHOWERS = 20
 _LOG = ("topic", "topic_partition")
 _PARTITION = ("group_id", *_LOG)
 _SHOWN = ("other_topic", "other_partition", "other", "other_offset", "at")
@@ -111,6 +112,7 @@ def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
     owners = owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
     yield _part(owners, group.OWNER, "valid_from")
     yield _part(_owned_twice(sources.owners), group.TWO_OWNERS)
+    yield _part(_never_owned(sources), group.NEVER_OWNED)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
@@ -157,6 +159,59 @@ def _owned_twice(owners: DataFrame) -> DataFrame:
         "owners > 1 AND exists(sequence(1, owners - 1), n -> ownerships[n].valid_from <"
         f" coalesce(ownerships[n - 1].known_until, ownerships[n - 1].valid_to, {_NEVER_MS}))"
     )
+
+
+def _never_owned(sources: Sources) -> DataFrame:
+    """Return topics with partitions that a group has never had, by `NEVER_COLUMNS`.
+
+    Who commits a partition that a group neither owned nor committed is another group. Partitions
+    of which only the first offset is committed may have no record.
+    """
+    at = F.coalesce("record_timestamp", "committed_at")
+    ever = sources.committed.groupBy("group_id", "topic").agg(
+        F.collect_set("topic_partition").alias("committed")
+    )
+    last = sources.committed.where("NOT is_deleted AND committed_offset > 0")
+    recent = F.coalesce(F.get("recent_commits", F.lit(0))["committed_at"], at)
+    shown = last.select(
+        *_LOG, F.col("group_id").alias("other"), "committed_offset", recent.alias("first"), at
+    )
+    if sources.commits is not None:
+        time = F.coalesce("record_timestamp", "commit_timestamp")
+        new = sources.commits.where("NOT is_tombstone AND committed_offset > 0")
+        new = new.groupBy(*_LOG, F.col("group_id").alias("other")).agg(
+            F.max("committed_offset"), F.min(time), F.max(time)
+        )
+        shown = shown.union(new)
+    shown = shown.toDF(*_LOG, "other", "other_offset", "first", "last")
+    of_partition = shown.groupBy(*_LOG).agg(
+        F.unix_millis(F.min("first")).alias("first_at"),
+        F.unix_millis(F.max("last")).alias("last_at"),
+        F.max("other_offset").alias("other_offset"),
+        F.slice(F.sort_array(F.collect_set("other")), 1, _SHOWERS).alias("others"),
+    )
+    partition = ("topic_partition", "first_at", "last_at", "other_offset", "others")
+    read = (
+        of_partition.where("last_at > first_at")
+        .groupBy("topic")
+        .agg(F.sort_array(F.collect_list(F.struct(*partition))).alias("partitions"))
+    )
+    owned = (
+        sources.owners.where("valid_from IS NOT NULL AND topic IS NOT NULL")
+        .groupBy("group_id", "topic")
+        .agg(
+            F.collect_set("topic_partition").alias("owned"),
+            F.unix_millis(F.min("valid_from")).alias("owned_since"),
+            F.bool_or(F.col("valid_to").isNull()).alias("is_owned"),
+        )
+        .where("is_owned")
+        .join(read, "topic")
+        .join(ever, ["group_id", "topic"], "left")
+    )
+    had = F.concat("owned", F.coalesce("committed", F.array().cast("array<int>")))
+    never = F.filter("partitions", lambda p: ~F.array_contains(had, p["topic_partition"]))
+    every = owned.withColumn("never", never)
+    return every.where(F.size("never") > 0).select("group_id", "topic", "owned_since", "never")
 
 
 def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
@@ -327,7 +382,8 @@ def _lags(lag: DataFrame) -> DataFrame:
         F.bool_or("is_bound").alias("is_bound"),
         F.max("sampled_at").alias("sampled_at"),
     )
-    odd = F.struct(*_LOG, "committed_offset", "log_start_offset", "log_end_offset", "lag")
+    own = F.unix_millis("committed_at").alias("committed_at")
+    odd = F.struct(*_LOG, "committed_offset", "log_start_offset", "log_end_offset", "lag", own)
     is_odd = ~F.col("is_bound") & F.expr("lag > 0 OR committed_offset > log_end_offset")
     of_topics = lag.withColumn("is_bound", is_bound).groupBy("group_id", "lag_run", "topic")
     of_topic = F.struct("topic", F.when(~F.col("is_bound"), F.col("lag")).alias("lag"))

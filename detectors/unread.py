@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KIND = "unread_partition"
 TWO_OWNERS, NO_OWNER, NO_MEMBERS = "two_owners", "no_owner", "no_members"
+NEVER_OWNED = "never_owned"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),
@@ -37,10 +38,16 @@ OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
 """What is asked of a partition that had two owners at a time: its rows of partition_owners, those
 that a run ends, and those that are open, in order of `valid_from`."""
 
+NEVER_COLUMNS = ("topic", "owned_since", "never")
+"""What is asked of a topic of which a group owns partitions, since `owned_since`: those that it has
+never owned nor committed, though other groups commit them: `topic_partition`, the first and the
+last commit that is known, `first_at` and `last_at`, `other_offset`, and `others`."""
+
 # One transaction's marker is beyond the last record, too.
 _LEAST_RECORDS, _MANY_RECORDS = 2, 1_000
 _LISTED = 20
 _INTERVALS = 100
+_DAY_MS = 24 * HOUR_MS
 
 
 def take_minute(track: Track, part: Row) -> None:
@@ -52,6 +59,69 @@ def take_minute(track: Track, part: Row) -> None:
     else:
         going.append([first, last])
         del going[:-_INTERVALS]
+
+
+def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
+    """Take which partitions of its topics nobody in the group has ever got, by `NEVER_COLUMNS`.
+
+    Args:
+        track: what is kept of the partitions before.
+        new: the rows, all there are.
+        now: the generation that is in force; None without one.
+    """
+    former: dict[str, int] = track.memory.pop("never", {})
+    known: dict[str, int] = {}
+    found: list[tuple[str, int, Row]] = []
+    for row in new if now is not None and _can_tell(now) else ():
+        for never in row["never"]:
+            name = partition_name({**row, **never})
+            # A run knows of commits that are new, and of the last ones of each group.
+            known[name] = min(
+                former.get(name, never["last_at"]), max(never["first_at"], row["owned_since"])
+            )
+            if never["last_at"] - known[name] >= track.limits[KIND]["pause_ms"]:
+                found.append((name, known[name], never))
+    if known:
+        track.memory["never"] = known
+    if found and now is not None:
+        found.sort(key=lambda f: (f[1], f[0]))
+        end = max(never["last_at"] for _, _, never in found)
+        named = [name for name, _, _ in found]
+        track.memory["clock"] = max(end, track.memory.get("clock", end))
+        track.findings.add(
+            Hit(
+                KIND,
+                WARNING,
+                *(found[0][1], end, Position.of(now), _DAY_MS),
+                subject=named[0],
+                label=NEVER_OWNED,
+                maxima={"partitions": len(named), "member_count": now["member_count"]},
+                last_values={
+                    "by_partition": [
+                        {
+                            "partition": name,
+                            "since": since,
+                            "other_offset": never["other_offset"],
+                            "shown_by": never["others"],
+                        }
+                        for name, since, never in found[:_LISTED]
+                    ]
+                },
+                lists={
+                    "unread": named,
+                    "others": sorted({g for _, _, never in found for g in never["others"]}),
+                },
+            )
+        )
+    track.findings.end_others({KIND: [found[0][0]] if found else []})
+
+
+def _can_tell(generation: Row) -> bool:
+    """Return whether the log holds all that the members of a generation own."""
+    is_classic = generation["group_type"] == "classic"
+    return bool(generation.get("member_count")) and (
+        not is_classic or generation.get("unowned_partitions") is not None
+    )
 
 
 def settle_owners(track: Track, new: Sequence[Row]) -> None:

@@ -472,6 +472,21 @@
     return linkTo({ group: id }, nameOf(id));
   }
 
+  // What nobody reads though records come, or may: by the open anomalies of these kinds.
+  const UNREAD = new Set(["unread_partition", "commit_stall", "no_progress", "orphan_topic"]);
+  function tellReading(place) {
+    const isUnread = (a) => UNREAD.has(a.kind) && a.label !== "two_owners" && a.severity !== "info";
+    const ids = [...new Set(anomalies.filter((a) => a.is_open && isUnread(a)).map((a) => a.group_id))];
+    place.append(make("b", "Is every partition read?"), " ");
+    if (!ids.length) {
+      place.append("As far as the log tells, yes.");
+      return;
+    }
+    place.append(`No, ${many(ids.length, "group")} left some: `);
+    ids.slice(0, 5).forEach((id, at) => place.append(at ? ", " : "", groupLink(id)));
+    place.append(ids.length > 5 ? ` and ${number(ids.length - 5)} more.` : ".");
+  }
+
   function tellFront() {
     const byHealth = Object.fromEntries(HEALTH.map((h) => [h, groups.filter((g) => g.health === h).length]));
     const sum = (name) => groups.reduce((total, g) => total + (g[name] || 0), 0);
@@ -492,6 +507,7 @@
       if (worst.health !== "ok" && why)
         headline.append("The worst is ", groupLink(worst.group_id), `: ${printable(why.summary).replace(/\.?$/, ".")}`);
     }
+    if (groups.length) tellReading(byId("reading"));
     const q = data.quality;
     const missing = Object.values(q.holes).reduce((a, b) => a + b, 0);
     const failed = q.findings.length;

@@ -102,7 +102,12 @@ GROUP_GENERATIONS = (
     column("ended_at", "timestamp", "When the next generation began; null for the newest."),
     column("join_ms", "bigint", "From the start of the rebalance until all had joined."),
     column("sync_ms", "bigint", "From there until Stable."),
-    column("rebalance_ms", "bigint", "From the start of the rebalance until its end."),
+    column(
+        "rebalance_ms",
+        "bigint",
+        "From the start of the rebalance until its end; in the new protocols until the next epoch,"
+        " if that began before all members had got there.",
+    ),
     column(
         "clock_skew_ms",
         "bigint",
@@ -524,6 +529,12 @@ GROUP_HEALTH = (
     ),
     column(
         "worst_lag_status", "string", "Worst status of a partition's lag; null if never sampled."
+    ),
+    column(
+        "lag_status_since",
+        "timestamp",
+        "Since when it has been that, or another of STALL, REWIND and STOP: the first sample that"
+        " shows it, or the last commit before a STOP. Null if it is OK.",
     ),
     column("last_commit_at", "timestamp", "Time of the last commit; null without any."),
     column("as_of", "timestamp", "Time of the log that all of this is as of."),

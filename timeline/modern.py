@@ -67,6 +67,7 @@ _OWNED = (
 )
 _FIRST_EPOCH = 2
 _OVER = "over before it was assigned"
+_MOST_LATE = 20
 
 
 def family(kind: str) -> str | None:
@@ -708,6 +709,8 @@ def _bump(
     if last is not None and is_complete and _awaits_assignment(last):
         # The coordinator may assign once for several epochs (KIP-1263).
         last["cause_detail"] = f"{last['cause_detail']}; {_OVER}"
+    if last is not None and is_complete:
+        _overtaken(state, last, when.at, {m.member_id for m in changes.joined})
     missing = None if known is None or number is None else max(0, number - known - 1)
     row = generations.begin(
         state,
@@ -724,6 +727,29 @@ def _bump(
     row["rebalance_protocol"] = "incremental"
     row["cause"], row["cause_detail"] = why
     generations.fill_members(row, changes, state.members)
+
+
+def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) -> None:
+    """Put down how long an epoch took that the next one came before, and who had not got there."""
+    is_over = row["stable_at"] is not None or not row["member_count"]
+    # A streams group waits for its topics, and not for its members, while it is not ready.
+    if is_over or state.group_type == "share" or state.gap.is_partial:
+        return
+    if current(state) == NOT_READY:
+        return
+    row["rebalance_ms"] = elapsed(row["join_started_at"], at)
+    # Who has partitions yet that others are to get, or was the last to give some up.
+    held = [
+        client(member)
+        for name, member in state.members.items()
+        if name not in joined
+        and not set(member.partitions).issubset(
+            partition_key(topic, partition)
+            for topic, partitions in state.epochs.target.get(name, {}).items()
+            for partition in partitions
+        )
+    ]
+    row["waited_for"] = held[:_MOST_LATE] or row.get("waited_for")
 
 
 def _awaits_assignment(row: Row) -> bool:

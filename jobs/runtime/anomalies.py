@@ -21,8 +21,9 @@ from detectors.model import HOUR_MS
 from detectors.transform import Sources, detect
 from jobs.runtime import ingest
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED, WENT_BACK
+from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED, SECOND, WENT_BACK
 from jobs.runtime.history import STAGE as HISTORY
+from jobs.runtime.homes import by_coordinator
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from lakehouse.queries import answers
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from detectors.log import Finding
     from detectors.model import Row
     from detectors.thresholds import Thresholds
+    from jobs.runtime.homes import Second
     from jobs.runtime.run import Run
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
@@ -101,6 +103,7 @@ class Changes(NamedTuple):
         rows: number of new rows by silver table.
         replayed: groups whose history was rebuilt.
         misplaced: records that are not where their group belongs.
+        second: the second coordinators of groups that have two.
         has_moved: some groups have records in two partitions of the log.
         have_gone_back: some groups may have gone back to where they had been before.
         is_backfill: some of the hours with new commits lie before those that were looked at.
@@ -113,6 +116,7 @@ class Changes(NamedTuple):
     rows: Counter[str]
     replayed: list[str]
     misplaced: list[Row]
+    second: list[Second]
     has_moved: bool
     have_gone_back: bool
     since: int | None
@@ -248,8 +252,11 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     if lag_run >= 0:
         asked.append(health.lags(lag_run))
         given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+    former: list[Row] = []
+    if lag_run >= 0 and lakehouse.exists(GROUP_HEALTH):
+        former = answers(lakehouse, [health.FORMER])[0]
     known, *sums = answers(lakehouse, asked, given)
-    rows = list(group_health(kept.groups, [known, *sums], limits, now))
+    rows = list(group_health(kept.groups, [known, *sums], limits, now, former))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
     lakehouse.keep(GROUP_HEALTH, table)
@@ -307,6 +314,7 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
     commits, lag, checkpoints = None, None, None
     if changes.rows[log.COMMITS] or changes.replayed:
         commits = _of_runs(lakehouse, COMMITS, changes.decode_runs, changes.replayed)
+        commits = by_coordinator(commits, changes.second)
     if (lag_run := lakehouse.runs.last_number(LAG_RUNS)) >= 0:
         seen = stage.former.get(LAG_RUN, lag_run)
         lag = lakehouse.of_runs(LAG, min(seen, lag_run - 1), lag_run)
@@ -390,6 +398,9 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         rows=sum((Counter(row.rows) for row in decode), Counter()),
         replayed=replayed,
         misplaced=[row for run in current for row in run.details.get(MISPLACED, ())],
+        second=[
+            (r[0], r[1], r[2]) for r in (history[-1].details.get(SECOND, ()) if history else ())
+        ],
         has_moved=any(run.details.get(HAS_MOVED) for run in current),
         have_gone_back=any(run.details.get(WENT_BACK, True) for run in history),
         since=since,
@@ -459,7 +470,11 @@ def _log_findings(
         (rows,) = answers(lakehouse, [question.sql], hours)
         yield from question.found(rows)
     yield from log.misplaced(changes.misplaced)
-    yield from log.stale_groups(kept.groups, limits, now)
+    stale = list(log.stale_groups(kept.groups, limits, now))
+    names = log.alike(stale)
+    asked = [log.sessions_of(of_groups(names))] if names else []
+    sessions = [row for rows in answers(lakehouse, asked) for row in rows]
+    yield from log.with_clients(stale, sessions)
 
 
 def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str, DataFrame]:

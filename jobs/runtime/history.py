@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.homes import at_home, locate
+from jobs.runtime.homes import at_home, locate, with_second
 from lakehouse.runs import PLANNED, VERSIONS
 from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups, rows_of
 from offsets.progress import HOURS, LATEST, MOVES
@@ -50,6 +50,8 @@ PLACED_BY = "placed_by"
 PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
+SECOND = "second"
+"""Details of a run: the second coordinators that were found up to it (`jobs.runtime.homes`)."""
 BEGUN_SINCE = "begun_since"
 """Details of a run: when the first state or ownership of its own records began, in epoch
 milliseconds; None if none has begun. With late records, the first of all that it wrote."""
@@ -57,7 +59,7 @@ WENT_BACK = "went_back"
 """Details of a run: the number of moves to where a group had been before."""
 _REVISION = "revision"
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
-_RULES = 7
+_RULES = 8
 _TABLES_AT_ONCE = 4
 _SPECS = {
     table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, CHECKPOINTS)
@@ -278,6 +280,7 @@ def _update(run: Run, stage: StageRun) -> None:
         PARTITIONS: given.locations.counts,
         PLACED_BY: given.locations.by,
         MISPLACED: given.locations.misplaced,
+        SECOND: given.locations.second,
         HAS_MOVED: bool(given.locations.elsewhere),
         "last_holes": {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         "written": written | of_run,
@@ -321,9 +324,12 @@ def _given(
     }
     is_new = between("decode_run", stage.after, stage.to)
     checkpoints, committed, replayed = None, None, list[str]()
-    if stage.former and not stage.is_refresh:
+    former = {} if stage.is_refresh else stage.former
+    second = [(row[0], row[1], row[2]) for row in former.get(SECOND, ())]
+    if former:
         checkpoints, committed = (lakehouse.read(_SPECS[table]) for table in (CHECKPOINTS, LATEST))
         replayed = _replayed(silver, checkpoints, changes) if changes.is_late else []
+        replayed = with_second(replayed, second)
     if replayed:
         known = between("decode_run", -1, stage.to)
         names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
@@ -338,9 +344,10 @@ def _given(
         checkpoints, committed = (
             None if rows is None else _without(rows, names) for rows in (checkpoints, committed)
         )
-    likeliest = placement or ({} if stage.is_refresh else stage.former).get(PLACED_BY, KAFKA)
+    likeliest = placement or former.get(PLACED_BY, KAFKA)
     others = [each for each in (KAFKA, REDPANDA) if each != likeliest and placement is None]
-    locations = locate(silver, checkpoints, changes.counts, is_new, [likeliest, *others])
+    by = [likeliest, *others]
+    locations = locate(silver, checkpoints, changes.counts, is_new, by, second=second)
     return _Given(at_home(silver, locations), checkpoints, committed, replayed, locations)
 
 

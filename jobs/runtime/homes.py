@@ -3,13 +3,15 @@
 A group's records are in the partition that its id hashes to (`schemas.placement`).
 When the topic grows, half of the groups or more get another partition, where the coordinator
 knows nothing of them: what is in the old one is an earlier life of the group, and what is written
-there afterwards, such as the expiry of its offsets, is no part of its history.
+there afterwards, such as the expiry of its offsets, is no part of its history. If a coordinator
+goes on there, the group has two histories: that of the old partition is told under a name of its
+own, `name_of_second`.
 """
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -56,6 +58,10 @@ class Found(NamedTuple):
     last_commit: int | None = None
 
 
+Second: TypeAlias = tuple[str, int, int]
+"""Group and partition of a second coordinator, and since when, in epoch milliseconds."""
+
+
 class Locations(NamedTuple):
     """Where the records of some groups are.
 
@@ -66,12 +72,15 @@ class Locations(NamedTuple):
         misplaced: the same where no growth of the topic explains it, or where the coordinator there
             goes on although another one does, too; as `detectors.log.misplaced` takes them.
         by: who has placed the groups, as `schemas.placement` has it.
+        second: group and partition of those that two coordinators serve, with the time from which
+            on what is there is a history of its own.
     """
 
     counts: list[int]
     elsewhere: list[tuple[str, int, int | None]]
     misplaced: list[dict[str, Any]]
     by: str = KAFKA
+    second: Sequence[Second] = ()
 
     @property
     def placement(self) -> Placement | None:
@@ -85,6 +94,8 @@ def locate(
     counts: Sequence[int],
     is_new: str,
     by: Sequence[str] = (KAFKA, REDPANDA),
+    *,
+    second: Sequence[Second] = (),
 ) -> Locations:
     """Look where the records of some groups are.
 
@@ -94,6 +105,7 @@ def locate(
         counts: how many partitions the topic has had, as far as is known.
         is_new: the condition of rows that no run has looked at before.
         by: who may have placed the groups, the likeliest first.
+        second: the second coordinators that earlier runs have found.
     """
     at = F.unix_millis("record_timestamp")
     every = (
@@ -128,7 +140,7 @@ def locate(
         # Files do not say it; the groups do, since nearly all of them are where they belong.
         placement = inferred(all_located(), by)
         if placement is None:
-            return Locations([], [], [], by[0])
+            return Locations([], [], [], by[0], second)
         counts = [*counts, placement.partitions]
     else:
         placement = _likeliest(located, counts[-1], by)
@@ -136,11 +148,11 @@ def locate(
             placement = _likeliest(all_located(), counts[-1], by)
     astray = {group for group, partition in located if partition != placement.of(group)}
     if not astray:
-        return Locations(list(counts), [], [], placement.by)
+        return Locations(list(counts), [], [], placement.by, second)
     if checkpoints is not None:
         of_them = checkpoints.where(of_groups(sorted(astray))).select(*_KEY).collect()
         known = {row.group_id: row.record_partition for row in of_them}
-    return sorted_out(found, known, counts, placement.by)
+    return sorted_out(found, known, counts, placement.by, second)
 
 
 def _likeliest(located: Sequence[tuple[str, int]], partitions: int, by: Sequence[str]) -> Placement:
@@ -152,7 +164,11 @@ def _likeliest(located: Sequence[tuple[str, int]], partitions: int, by: Sequence
 
 
 def sorted_out(
-    found: Sequence[Found], known: Mapping[str, int], counts: Sequence[int], by: str = KAFKA
+    found: Sequence[Found],
+    known: Mapping[str, int],
+    counts: Sequence[int],
+    by: str = KAFKA,
+    second: Sequence[Second] = (),
 ) -> Locations:
     """Return which records are not where their group belongs, and whether the topic grew.
 
@@ -161,6 +177,7 @@ def sorted_out(
         known: the partition that a group's history has come to before.
         counts: how many partitions the topic has had; the last is that of now.
         by: who has placed the groups.
+        second: the second coordinators that earlier runs have found.
     """
     now = Placement(counts[-1], by)
     homes = {row.group: now.of(row.group) for row in found}
@@ -170,7 +187,20 @@ def sorted_out(
     since = begun | dict.fromkeys(before, 0)
     counts = _with_former(strays, counts, by)
     is_explained = {row: _is_explained(row, counts, by) for row in strays}
-    elsewhere = [(row.group, row.partition, since.get(row.group)) for row in strays]
+    both = {(group, partition): at for group, partition, at in second}
+    goes_on = {
+        row
+        for row in strays
+        if is_explained[row]
+        and ((row.group, row.partition) in both or _goes_on(row, begun.get(row.group)))
+    }
+    for row in goes_on:
+        both.setdefault((row.group, row.partition), begun.get(row.group) or 0)
+    # What earlier runs have found goes on from then, also where all is read again.
+    elsewhere = [
+        (row.group, row.partition, both.get((row.group, row.partition), since.get(row.group)))
+        for row in strays
+    ]
     misplaced = [
         {
             "group_id": row.group,
@@ -180,14 +210,16 @@ def sorted_out(
             "expected_partition": homes[row.group],
             "partitions": counts[-1],
             "label": "two_coordinators" if is_explained[row] else None,
+            "second": name_of_second(row.group, row.partition) if is_explained[row] else None,
         }
         for row in strays
         if row.records
         and row.last is not None
-        and (not is_explained[row] or _goes_on(row, begun.get(row.group)))
+        and (not is_explained[row] or (row in goes_on and row.last_commit is not None))
         and row.last >= (since.get(row.group) or 0)
     ]
-    return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED], by)
+    of_second = [(group, partition, at) for (group, partition), at in sorted(both.items())]
+    return Locations(list(counts), elsewhere, misplaced[:_MOST_LISTED], by, of_second)
 
 
 def _goes_on(row: Found, since: int | None) -> bool:
@@ -215,6 +247,32 @@ def _is_explained(row: Found, counts: Sequence[int], by: str) -> bool:
     return any(Placement(n, by).of(row.group) == row.partition for n in counts)
 
 
+def name_of_second(group: str, partition: int) -> str:
+    """Return the name under which the history is told that a second coordinator makes."""
+    return f"{group} (partition {partition})"
+
+
+def with_second(groups: Sequence[str], second: Sequence[Second]) -> list[str]:
+    """Return some groups with the other history of those that have two."""
+    names = {*groups}
+    for group, partition, _ in second:
+        both = {group, name_of_second(group, partition)}
+        names |= both if both & names else set()
+    return sorted(names)
+
+
+def by_coordinator(rows: DataFrame, second: Sequence[Second]) -> DataFrame:
+    """Give rows of silver that a second coordinator has written the name of its history."""
+    if not second:
+        return rows
+    named = [(*row, name_of_second(row[0], row[1])) for row in second]
+    given = rows.sparkSession.createDataFrame(named, f"{_STRAYS}, second STRING")
+    joined = rows.join(F.broadcast(given), list(_KEY), how="left")
+    is_second = F.unix_millis("record_timestamp") >= F.col("until")
+    name = F.when(is_second, F.col("second")).otherwise(F.col("group_id"))
+    return joined.withColumn("group_id", name).select(*rows.columns)
+
+
 def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, DataFrame]:
     """Leave out the records that are no part of their groups' history.
 
@@ -223,7 +281,8 @@ def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, Dat
         locations: where the records of their groups are.
 
     Returns:
-        The others, with a column `placement.HOME` if some are not where they belong.
+        The others, with a column `placement.HOME` if some are not where they belong; what a second
+        coordinator has written is of its own history.
     """
     if not locations.elsewhere or not silver:
         return silver
@@ -234,7 +293,8 @@ def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, Dat
     at = F.unix_millis("record_timestamp")
     counts = F.col(HOME).isNull() | F.col("until").isNull() | (at < F.col("until"))
     return {
-        table: rows.join(strays, list(_KEY), how="left")
+        table: by_coordinator(rows, locations.second)
+        .join(strays, list(_KEY), how="left")
         .where(counts)
         .select(*rows.columns, F.col(HOME).isNull().alias(HOME))
         for table, rows in silver.items()

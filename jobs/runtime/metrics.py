@@ -114,6 +114,11 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
         for named, row in groups
         if row["worst_lag_status"] is not None
     ]
+    in_trouble = [
+        ({**named, "status": row["worst_lag_status"]}, (row["as_of"] - since) / 1000)
+        for named, row in groups
+        if (since := row.get("lag_status_since")) is not None
+    ]
     causes = [
         ({**of, "group": row["group_id"], "cause": row["cause"]}, row["rebalances"])
         for row in facts.causes
@@ -148,6 +153,11 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
         ),
         _gauge(_OURS + "group_lag_seconds", "age of what a group reads next", *seconds),
         _gauge(_OURS + "group_lag_status", "worst status of a partition's lag: 1", *statuses),
+        _gauge(
+            _OURS + "group_lag_status_seconds",
+            "for how long a group's lag has had a status that is not OK",
+            *in_trouble,
+        ),
         _gauge(
             _OURS + "group_health",
             "0 ok, 1 info, 2 warning, 3 critical: the worst open anomaly of a group",

@@ -67,6 +67,42 @@ def test_a_group_goes_on_where_it_belongs_now(tmp_path: Path, runs: int) -> None
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_group_with_two_coordinators_has_both_histories(tmp_path: Path, runs: int) -> None:
+    root, topic = tmp_path / "lakehouse", Topic()
+    split, moved, *_ = sorted(MOVED)
+    old, other = partition_for(split, 25), f"{split} (partition {partition_for(split, 25)})"
+    for n, group in enumerate(GROUPS):
+        topic.lives(group, partition_for(group, 25), START + n, 10, minutes=5)
+    for n, group in enumerate(GROUPS):
+        topic.lives(group, partition_for(group, 50), START + 10 * MINUTE + n, 20, minutes=50)
+    for run in range(runs):
+        # One broker counts by the old number of partitions.
+        topic.lives(split, old, START + (12 + 20 * run) * MINUTE, 30 + run, minutes=20)
+        path = topic.write(tmp_path / f"{run}.parquet")
+        summary = succeed(
+            "pipeline", "--records", path, "--lakehouse", root, "--strict", "--skip", "report"
+        )
+        assert summary["expectations_failed"] == 0
+    committed = query(root, "SELECT group_id, committed_offset FROM gold.committed_offsets")
+    offsets = {r["group_id"]: r["committed_offset"] for r in committed}
+    assert offsets == {**dict.fromkeys(GROUPS, 20), other: 29 + runs}
+    (found,) = query(root, "SELECT * FROM gold.anomalies WHERE kind = 'misplaced_record'")
+    assert (found["group_id"], found["label"]) == (split, "two_coordinators")
+    assert other in found["summary"]
+    where = "record_partition, count(*) AS number FROM gold.group_generations"
+    of_both = query(root, f"SELECT group_id, {where} GROUP BY ALL ORDER BY ALL")
+    told = {(r["group_id"], r["record_partition"]): r["number"] for r in of_both}
+    assert told[other, old] == runs
+    assert told[moved, partition_for(moved, 50)] == 1
+    # Neither skips nor goes back because of the other.
+    kinds = "kind IN ('offset_rewind', 'offset_jump', 'commit_stall')"
+    assert not query(
+        root, f"SELECT * FROM gold.anomalies WHERE {kinds} AND group_id LIKE '{split}%'"
+    )
+
+
+@pytest.mark.usefixtures("spark")
 def test_records_that_are_astray_or_refused_count_once(tmp_path: Path) -> None:
     root, topic = tmp_path / "lakehouse", Topic()
 

@@ -21,7 +21,7 @@ from detectors.group import (
     TOPIC,
     GroupDetector,
 )
-from detectors.log import LogFindings, misplaced, stale_groups
+from detectors.log import LogFindings, alike, misplaced, stale_groups, with_clients
 from detectors.members import SlotChanges
 from detectors.model import anomaly_id
 from detectors.rows import anomaly_row
@@ -282,6 +282,96 @@ def test_a_place_that_restarts_again_and_again_is_a_storm_that_ends() -> None:
     assert (storm["started_at"], storm["ended_at"]) == (90 * SECOND, (6 * 90 + 1) * SECOND)
     assert storm["severity"] == "critical"  # five in ten minutes
     assert not storm["is_open"]
+
+
+@pytest.mark.parametrize("cause", ["partitions_changed", "subscription_changed", "unknown"])
+@pytest.mark.parametrize("pause", [20, 50])
+def test_rebalances_without_a_pause_that_last_are_a_storm(cause: str, pause: float) -> None:
+    story = started()
+    for _ in range(round(15 * 60 / pause)):
+        story.then(pause, cause)
+    assert "rebalance_storm" in kinds(story.found())
+
+
+@pytest.mark.parametrize(("members", "minutes"), [(3, 9), (40, 35)])
+def test_a_burst_of_changes_that_is_over_soon_is_no_storm(members: int, minutes: int) -> None:
+    # Topics that a script makes, and static members that are deployed with another subscription.
+    story = started(*(f"m{n}" for n in range(members)))
+    for _ in range(minutes):
+        story.then(60, "subscription_changed")
+    assert not kinds(story.found())
+    for _ in range(minutes):
+        story.then(60, "partitions_changed")
+    assert not kinds(story.found())
+
+
+def test_a_storm_names_who_makes_it_unless_all_do() -> None:
+    story = started("a", "b", "c")
+    for _ in range(4):
+        story.then(60, "member_restarted", restarted=["c"])
+    (storm,) = [r for r in story.found() if r["kind"] == "rebalance_storm"]
+    assert json.loads(storm["evidence"])["clients"] == ["c@/10.0.0.1"]
+    assert "most of them of c@/10.0.0.1" in storm["summary"]
+    every = started("a", "b", "c")
+    for _ in range(2):
+        for name in "abc":
+            every.then(60, "member_restarted", restarted=[name])
+    for row in every.found():
+        assert "clients" not in json.loads(row["evidence"])
+
+
+def test_aborted_rebalances_name_who_gives_joins_up() -> None:
+    story = started("a")
+    for n in range(3):
+        story.then(300, "new_member", joined=[f"g#{n}", f"g#{n}+"], aborted_generations=2)
+    (row,) = [r for r in story.found() if r["kind"] == "aborted_rebalances"]
+    assert "as g@/10.0.0.1 came and went" in row["summary"]
+    once = started("a").then(300, "new_member", joined=["x", "y"], aborted_generations=3)
+    (row,) = [r for r in once.found() if r["kind"] == "aborted_rebalances"]
+    assert "came and went" not in row["summary"]
+
+
+def slow(**given: object) -> str:
+    """Return what is said of a slow rebalance of a classic group."""
+    story = started("a", "b", "c").then(600, "member_left", left=["c"], **given)
+    return next(r["summary"] for r in story.found() if r["kind"] == "slow_rebalance")
+
+
+def test_a_slow_rebalance_names_who_was_waited_for() -> None:
+    late = {"join_completed_at": 646 * SECOND, "join_completed_at_min": 646 * SECOND}
+    late |= {"stable_at": 647 * SECOND}
+    assert "46.0 s at least for c@/10.0.0.1 to join, and went on without" in slow(**late)
+    # It left itself: the others were slow.
+    soon = {"join_completed_at": 635 * SECOND, "join_completed_at_min": 635 * SECOND}
+    assert "Look at what the slowest member does" in slow(**soon, stable_at=636 * SECOND)
+    assigned = slow(sync_ms=20_000, leader_client_id="lead")
+    assert "its leader, lead" in assigned
+    assert "lead" not in slow(**late, leader_client_id="lead")
+
+
+def epochs(*ends: float, reached: bool = False, is_timed: bool = True) -> list[Row]:
+    """Return what is found of a consumer group whose epochs last so many minutes each."""
+    story = started()
+    for row in story.generations:
+        row["group_type"] = "consumer"
+    for minutes in ends:
+        stable = {"stable_at": story.generations[-1]["join_started_at"]} if reached else {}
+        stable |= {} if is_timed else {"rebalance_ms": None}
+        story.then(minutes * 60, "new_member", joined=[f"n{len(story.generations)}"])
+        story.generations[-1].update({"group_type": "consumer", "stable_at": None} | stable)
+        story.generations[-1]["waited_for"] = [{"client_id": "slow", "client_host": "/h"}]
+    return [row for row in story.found() if row["kind"] == "stuck_rebalance"]
+
+
+def test_a_group_that_never_gets_to_an_epoch_is_found() -> None:
+    (row,) = epochs(*[4] * 15)
+    assert (row["severity"], row["label"]) == ("warning", "never_stable")
+    assert "slow@/h, that were waited for" in row["summary"]
+    # Members that come one by one, and a group that gets to each of its epochs.
+    assert not epochs(*[2] * 12)
+    assert not epochs(*[4] * 15, reached=True)
+    # A streams group that waits for its topics.
+    assert not epochs(*[4] * 15, is_timed=False)
 
 
 def test_an_hour_later_it_is_another_storm() -> None:
@@ -1182,10 +1272,38 @@ def test_many_stale_groups_of_one_name_are_one_finding() -> None:
         ("left-behind", ""),
         (None, "console-*"),
     ]
-    assert found[1].hit.maxima == {"idle_ms": 10 * 24 * HOUR, "partitions": 24, "groups": 12}
+    numbers = {"idle_ms": 10 * 24 * HOUR, "partitions": 24, "groups": 12, "made": 13}
+    assert found[1].hit.maxima == numbers
+    assert alike(found) == sorted(row["group_id"] for row in many)
+    who = {"group_id": many[3]["group_id"], "client_id": "reader", "client_host": "/10.0.0.7"}
     of_log = LogFindings(None, is_backfill=False)
-    for group, hit in found:
+    for group, hit in with_clients(found, [who]):
         of_log.add(group, hit)
     told = [r["summary"] for r in of_log.rows("c", LIMITS, 20 * 24 * HOUR) if "summary" in r]
     assert any("12 groups named console-* have had no member" in text for text in told)
-    assert len(list(stale_groups(many[:9], LIMITS, 20 * 24 * HOUR))) == 9
+    assert any("whenever it starts, reader@/10.0.0.7: give it" in text for text in told)
+    assert any("10 days, of 13 in all;" in text for text in told)
+    few = list(stale_groups(many[:9], LIMITS, 20 * 24 * HOUR))
+    assert len(few) == 9
+    assert not alike(few)
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        ([f"app-6d4cf56db6-x7k2{c}" for c in "bcdfghjklm"], "app-*"),
+        ([f"probe_{n:08x}q" for n in range(0xA1B2C3, 0xA1B2CD)], "probe_*"),
+        ([f"job-2025-09-{n}" for n in range(10, 20)], "job-*-*-*"),
+        ([f"t.{uuid.UUID(int=n).hex}.dlq" for n in range(10)], "t.*.dlq"),
+        # Names that people gave.
+        ([f"{name}-billing" for name in "abcdefghij"], None),
+    ],
+)
+def test_what_is_made_up_in_the_name_of_a_group(names: list[str], pattern: str | None) -> None:
+    record = {"record_partition": 0, "record_offset": 9, "at": 0}
+    rows = [
+        {"group_id": name, "state": None, "kept_at": 0, "record": record, "partitions": 1}
+        for name in names
+    ]
+    found = list(stale_groups(rows, LIMITS, 20 * 24 * HOUR))
+    assert [f.hit.subject for f in found] == ([""] * len(names) if pattern is None else [pattern])

@@ -223,6 +223,26 @@ def test_epochs_that_are_assigned_together_say_so() -> None:
     ]
 
 
+def test_an_epoch_that_is_over_before_all_got_there_has_its_time_and_who_held_it_up() -> None:
+    group = consumers().joins("b").begins()
+    for name, owned in (("a", partitions(0)), ("b", partitions(1))):
+        group.of("target_assignment_member", owned, name)
+    group.of("target_assignment_metadata", {"assignment_epoch": group.number})
+    group.later(3 * MINUTE).joins("c").begins().later(SECOND)
+    group.assigned(a=partitions(0), b=partitions(1), c=partitions())
+    first, over, last = generations(whole_and_cut(group.log()))
+    assert (over["stable_at"], over["rebalance_ms"]) == (None, 3 * MINUTE)
+    assert [member["client_id"] for member in over["waited_for"]] == ["client-a"]
+    assert [row["rebalance_ms"] for row in (first, last)] == [0, SECOND]
+
+
+def test_an_epoch_in_which_a_streams_group_waits_for_its_topics_has_no_time() -> None:
+    group = streams("t").begins(validated_topology_epoch=-1).later()
+    group.begins(validated_topology_epoch=0).assigned(a=tasks((0, 1)))
+    _, waiting, _ = generations(whole_and_cut(group.log()))
+    assert waiting["rebalance_ms"] is None
+
+
 # -- regular expressions ---------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.runtime.homes import Found, sorted_out
+from jobs.runtime.homes import Found, name_of_second, sorted_out, with_second
 from schemas.placement import (
     KAFKA,
     REDPANDA,
@@ -33,7 +33,7 @@ def test_groups_tell_how_many_partitions_there_are() -> None:
 
 def test_a_record_in_a_wrong_partition_is_reported() -> None:
     wrong = found("astray", (partition_for("astray", 12) + 1) % 12)
-    assert sorted_out(at_home(12), {}, [12]) == ([12], [], [], KAFKA)
+    assert sorted_out(at_home(12), {}, [12]) == ([12], [], [], KAFKA, [])
     locations = sorted_out([*at_home(12), wrong], {}, [12])
     assert locations.elsewhere == [("astray", wrong.partition, None)]
     (row,) = locations.misplaced
@@ -87,7 +87,7 @@ def test_groups_that_nobody_has_placed_tell_nothing() -> None:
 def test_a_group_of_redpanda_that_is_astray_is_reported() -> None:
     now = Placement(16, REDPANDA)
     rows = [found(g, now.of(g)) for g in GROUPS]
-    assert sorted_out(rows, {}, [16], REDPANDA) == ([16], [], [], REDPANDA)
+    assert sorted_out(rows, {}, [16], REDPANDA) == ([16], [], [], REDPANDA, [])
     wrong = found("astray", (now.of("astray") + 1) % 16)
     (row,) = sorted_out([*rows, wrong], {}, [16], REDPANDA).misplaced
     assert (row["expected_partition"], row["partitions"]) == (now.of("astray"), 16)
@@ -112,3 +112,34 @@ def test_a_group_that_is_coordinated_in_both_partitions_is_told() -> None:
     (row,) = sorted_out([*home, split, *old[1:]], {}, [25, 50], KAFKA).misplaced
     assert (row["group_id"], row["label"]) == (split.group, "two_coordinators")
     assert (row["record_partition"], row["at"]) == (split.partition, late)
+
+
+def test_what_a_second_coordinator_writes_is_a_history_of_its_own() -> None:
+    since, late = 1_800_000, 9_000_000
+    group, *_ = MOVED
+    old, home = partition_for(group, 25), partition_for(group, 50)
+    before = [row for row in at_home(50) if row.group != group]
+    split = Found(group, old, 2, 1_000, late, late)
+    first = sorted_out([*before, found(group, home, first=since), split], {}, [25, 50])
+    assert first.second == [(group, old, since)]
+    # A later run goes on with it, also when its own rows alone would not show it.
+    soon = split._replace(first=late, last=late + 1, last_commit=late + 1)
+    then = sorted_out(
+        [soon, found(group, home, first=late)], {group: home}, [25, 50], second=first.second
+    )
+    assert then.second == first.second
+    assert then.elsewhere == [(group, old, since)]
+    assert [row["label"] for row in then.misplaced] == ["two_coordinators"]
+    # Nor is what expires there later a coordinator that serves members.
+    expired = soon._replace(last_commit=None)
+    assert not sorted_out([expired], {group: home}, [25, 50], second=first.second).misplaced
+    # Whose broker was restarted has one history.
+    over = split._replace(last=since + 1, last_commit=since + 1)
+    assert not sorted_out([*before, found(group, home, first=since), over], {}, [25, 50]).second
+
+
+def test_both_histories_of_a_group_are_rebuilt_together() -> None:
+    second = [("g", 3, 1_000)]
+    both = ["g", name_of_second("g", 3)]
+    assert with_second(["g"], second) == with_second([both[1]], second) == both
+    assert with_second(["other"], second) == ["other"]

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detectors.group import LAG, OPEN_GENERATION, TWO_OWNERS, GroupDetector
+from detectors.detection import COLUMNS
+from detectors.group import LAG, NEVER_OWNED, OPEN_GENERATION, TWO_OWNERS, GroupDetector
 from detectors.group import MINUTE as MINUTE_ROW
+from detectors.health import group_health
 from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
 from tests.support.members import record_of
@@ -94,6 +96,56 @@ def test_two_owners_whatever_the_runs() -> None:
 def test_an_owner_that_follows_another_is_no_second_one() -> None:
     assert owned([ownership("a", 0, 200), ownership("b", 200, None)]) == []
     assert owned([ownership("a", 0, 500, known_until=100), ownership("b", 200, None)]) == []
+
+
+def never_owned(
+    *runs: tuple[float, float], since: float = 0, is_there: bool = True, **given: object
+) -> list[tuple[Any, ...]]:
+    """Return what is told of t/3, which another group commits between the times of each run."""
+    generation = dict.fromkeys(COLUMNS[OPEN_GENERATION]) | {
+        "group_type": "classic",
+        "generation": 7,
+        "member_count": 2,
+        "cause": "new_member",
+        "unowned_partitions": [],
+        "record_partition": 0,
+        "record_offset": 9,
+        "stable_at": 0,
+        "record_timestamp": 0,
+        "join_started_at": 0,
+    }
+    checkpoint, told = None, []
+    for n, (first, last) in enumerate(runs):
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        times = {"first_at": round(first * 1_000), "last_at": round(last * 1_000)}
+        never = {"topic_partition": 3, **times, "other_offset": 700, "others": ["audit"]}
+        detector.take(OPEN_GENERATION, generation | given)
+        if is_there or n < len(runs) - 1:
+            row = {"topic": "t", "owned_since": since * 1_000, "never": [never]}
+            detector.take(NEVER_OWNED, row)
+        told += [(e, False) for e in detector.settled()]
+        if n == len(runs) - 1:
+            told += [(e, True) for e in detector.still_open(2_000_000)]
+        checkpoint = detector.to_json()
+    return [(e.label, e.started_at, e.ended_at, is_open) for e, is_open in told if e.kind == KIND]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "streams", "share"])
+def test_a_partition_that_no_member_ever_got_is_told(protocol: str) -> None:
+    told = [("never_owned", 100_000, 1_000_000, True)]
+    assert never_owned((100, 1_000), group_type=protocol) == told
+    # What a run knows of the other group begins with its last commits.
+    assert never_owned((100, 300), (290, 1_000), group_type=protocol) == told
+    # It has got an owner.
+    over = [("never_owned", 100_000, 1_000_000, False)]
+    assert never_owned((100, 1_000), (990, 1_100), is_there=False, group_type=protocol) == over
+
+
+def test_a_partition_that_is_new_or_cannot_be_read_of_is_not_told() -> None:
+    assert never_owned((100, 690)) == []  # the members' metadata are five minutes old at most
+    assert never_owned((100, 1_000), since=500) == []  # the group has just begun to read the topic
+    assert never_owned((100, 1_000), unowned_partitions=None) == []  # an assignment is no text
+    assert never_owned((100, 1_000), member_count=0) == []
 
 
 class Group:
@@ -380,8 +432,10 @@ def test_what_looks_like_it_is_left_alone(life: Life) -> None:
 # -- samples ---------------------------------------------------------------------------------------
 
 
-def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tuple[str, Row]:
-    """Return what the lag shows of one partition at a time in seconds."""
+def sample(
+    at: float, *, lag: int, committed: int = 500, start: int = 0, last: float = 0
+) -> tuple[str, Row]:
+    """Return what the lag shows of one partition, last committed then, at a time in seconds."""
     partition = {
         "topic": "t",
         "topic_partition": 7,
@@ -389,6 +443,7 @@ def sample(at: float, *, lag: int, committed: int = 500, start: int = 0) -> tupl
         "log_start_offset": start,
         "log_end_offset": 500 + lag,
         "lag": lag,
+        "committed_at": round(last * 1_000),
     }
     is_odd = lag or committed > 500 + lag
     row = {"at": round(at * 1_000), "lag": lag, "committed_at": 0, "topics": []}
@@ -483,3 +538,40 @@ def test_offsets_outside_of_the_log(runs: int) -> None:
     assert sampled(sample(600, lag=900), sample(1_200, lag=0), now=21, runs=1) == []
     # Who has not come for a day may never come back.
     assert sampled(sample(90_000, lag=900, start=700), now=1_501)[0][2] == "info"
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_an_offset_that_is_committed_again_and_again_while_the_log_goes_on(runs: int) -> None:
+    def still(*lags: int, **given: Any) -> Any:  # noqa: ANN401
+        rows = [
+            sample(n * 600, lag=lag, last=given.get("last", n * 600 - 5))
+            for n, lag in enumerate(lags, 1)
+        ]
+        return sampled(*rows, now=51, runs=runs)
+
+    assert still(50, 900, 1_700) == [(KIND, "stalled", "warning", 10, True)]
+    assert still(50, 900, 1_700, 0) == [(KIND, "stalled", "warning", 10, False)]
+    # Markers of transactions; who commits no more; and who has just come to stand still.
+    assert still(1, 1, 1) == still(50, 900, 1_700, last=600) == still(50, 900) == []
+    moves = [sample(n * 600, lag=900, committed=500 + n, last=n * 600) for n in (1, 2, 3, 4)]
+    assert sampled(*moves, now=41, runs=runs) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "former", "since"),
+    [
+        ({"lag_status": 4, "lag_status_at": 900}, None, 900),
+        ({"lag_status": 4, "lag_status_at": 900}, 400, 400),
+        ({"lag_status": 1, "lag_status_at": 900}, 400, 900),  # WARN: it goes on
+        ({"lag_status": 0, "lag_status_at": 900}, 400, None),
+        ({}, 400, None),
+    ],
+)
+def test_health_tells_since_when_the_lag_is_trouble(
+    now: Row, former: int | None, since: int | None
+) -> None:
+    state = {"name": "Stable", "since": 0, "members": 1, "group_type": "classic"}
+    group = {"group_id": "g", "state": state, "last_commit_at": 0}
+    before = [] if former is None else [{"group_id": "g", "since": former}]
+    (row,) = group_health([group], [[{"group_id": "g", **now}]], LIMITS, 1_000, before)
+    assert row["lag_status_since"] == since
