@@ -35,8 +35,17 @@ if TYPE_CHECKING:
     from timeline.model import GroupState, Record, Row
 
 
-def read(state: GroupState, record: Record, *, is_complete: bool) -> None:
-    """Take a GroupMetadata record that is no part of a conversion."""
+def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) -> None:
+    """Take a GroupMetadata record that is no part of a conversion, as far as is known.
+
+    Args:
+        state: the group before, changed to what it is after.
+        record: the record.
+        is_complete: whether no offset is missing between the group's record before and it.
+        is_cut: whether others of its batch may be missing.
+    """
+    if record.payload is None and state.group_type is None and is_cut:
+        return  # it may be of a conversion: the rest of its batch would tell
     if record.payload is None:
         lives.end_by_tombstone(state, record, "classic", is_complete=is_complete)
     else:
@@ -215,7 +224,7 @@ def _step(
     was = current(state)
     known = state.interval["generation"] if state.interval is not None else None
     when = lives.moment(state, record)
-    completed = _join_completed(state, record, members, when)
+    completed = _join_completed(state, record, members, when, is_complete=is_complete)
     is_own = claimed == record.timestamp
     is_static = any(m.group_instance_id for m in members.values())
     is_first = is_complete or not members or not (is_own or is_static)
@@ -511,7 +520,12 @@ def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member])
 
 
 def _join_completed(
-    state: GroupState, record: Record, members: dict[str, Member], when: Moment
+    state: GroupState,
+    record: Record,
+    members: dict[str, Member],
+    when: Moment,
+    *,
+    is_complete: bool,
 ) -> Moment:
     """Return when the join phase ended: the record has that time, from value version 2 on."""
     at, own = when.at, record.timestamp
@@ -528,8 +542,10 @@ def _join_completed(
         earliest = claimed if is_bound else state.clock
         return Moment(ended, None if earliest is None else min(ended, earliest), at)
     since = state.interval["started_at"] if state.interval is not None else None
-    # Commits are refused while the leader assigns, so the phase began after the last of them.
-    known = [t for t in (since, state.commits.last) if t is not None and t <= at]
+    # Commits are refused while the leader assigns, so the phase began after the last of them; but
+    # for those of transactions, whose markers take offsets (ClassicGroup.validateOffsetCommit).
+    last = state.commits.last if is_complete else None
+    known = [t for t in (since, last) if t is not None and t <= at]
     return Moment(at, max(known, default=None), at)
 
 

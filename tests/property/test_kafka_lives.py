@@ -17,7 +17,6 @@ SEED = 1
 KNOWN = {
     ("downgrade", "cause"),
     ("downgrade", "moved partitions"),
-    ("offline_upgrade", "cause"),
 }
 # So much of a life may be told as another state: what the estimate of a join phase is off by.
 STATE_WRONG = 0.02

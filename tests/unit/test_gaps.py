@@ -191,6 +191,16 @@ def test_a_conversion_that_nobody_saw_ends_no_life() -> None:
     assert sessions(tables)["a"]["known_until"] is not None
 
 
+@pytest.mark.parametrize(("is_cut", "before"), [(True, []), (False, [("classic", "Dead")])])
+def test_a_tombstone_of_which_the_rest_is_missing_may_be_of_a_conversion(
+    is_cut: bool,  # noqa: FBT001
+    before: list[tuple[str, str]],
+) -> None:
+    log = Records().wait(0, hole=True).deleted().wait(DAY, hole=is_cut)
+    log.wait(MINUTE, hole=True).member("b").epoch(9).target(9, b=[0]).current("b", 9, [0])
+    assert states(whole_and_cut(log.log())) == [*before, ("consumer", "Stable")]
+
+
 def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:
     log = two_members().member("c").epoch(58).wait(0).wait(3 * DAY, hole=True)
     log.member("d").epoch(70).target(70, d=[0]).current("d", 70, [0])

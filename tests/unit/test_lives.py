@@ -248,6 +248,36 @@ def test_a_group_of_which_no_state_was_known_leaves_nothing_to_the_next() -> Non
     assert all(r["started_at"] is not None for r in tables[STATES])
 
 
+@pytest.mark.parametrize(("later", "is_bounded"), [(0, False), (10 * MINUTE, True)])
+def test_a_group_that_commits_outlives_an_offset_that_was_deleted(
+    later: int,
+    is_bounded: bool,  # noqa: FBT001
+) -> None:
+    # OffsetMetadataManager.deleteOffsets, GroupCoordinatorShard.cleanupGroupMetadata
+    log = Records().commit().wait(HOUR).commit(deletes=True)
+    gone = log.clock
+    if later:
+        log.wait(later)
+    log.deleted()
+    *_, dead = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert dead["state"] == "Dead"
+    assert dead["evidence"] == ("bounded" if is_bounded else "exact")
+    assert (dead["started_at_min"], dead["started_at_max"]) == (gone, gone + later)
+
+
+@pytest.mark.parametrize("has_markers", [True, False])
+def test_commits_of_transactions_do_not_bound_a_join_phase(has_markers: bool) -> None:  # noqa: FBT001
+    # Records before Kafka 2.1 do not tell when it ended.
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE)
+    began = log.clock - MINUTE
+    log.commit().wait(0, hole=has_markers).wait(SECOND).classic(2, {"a": [0], "b": [1]})
+    payload = log.events[-1].payload
+    assert payload is not None
+    del payload["current_state_timestamp"]
+    *_, row = generations(whole_and_cut(log.log()))
+    assert row["join_completed_at_min"] == (began if has_markers else began + MINUTE)
+
+
 def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
     log = Records().wait(SECOND, hole=True).commit().wait(SECOND).commit(deletes=True)
     log.wait(SECOND).commit().wait(HOUR, hole=True).classic(7, {"a": [0]})
