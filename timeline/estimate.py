@@ -217,7 +217,7 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
         return end - since - (first - since) // _BEGAN if is_known else 0
     if not quiet:
-        return 0
+        return _since_one_left(state, end, members)[0]
     first, usual = min(quiet)
     if not members:
         # One session ended after the other.
@@ -227,7 +227,31 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     # Who has committed nothing at all may have had nothing to commit.
     first, usual = min((q for q in quiet if q[0] > since), default=(end, 0))
     goes_on = max(last for last, *_ in rhythms.values()) - first > _unusual(usual)
-    return end - first if goes_on else 0
+    return max(end - first if goes_on else 0, _since_one_left(state, end, members)[0])
+
+
+def _since_one_left(
+    state: GroupState, end: int, members: dict[str, Member]
+) -> tuple[int, str | None, int]:
+    """Return how long all waited since a member left, which one, and by when Kafka knew; or 0.
+
+    It had committed again and again, and then no more, while one that is there committed nothing
+    either before it re-joined: it was busy, and waited for.
+    """
+    rhythms = state.commits.by_member
+    stay = [r for m, r in rhythms.items() if m in state.members and m in members]
+    found: tuple[int, str | None, int] = (0, None, end)
+    for member_id, member in state.members.items():
+        last, moments, usual = rhythms.get(member_id, [end, 0, 0])
+        # Who does not poll leaves when its time to do so is over; who dies, with its session.
+        timeouts = member.rebalance_timeout_ms or 0, member.session_timeout_ms or 0
+        noticed = last + round(_unusual(usual)) + timeouts[1]
+        if member_id in members or moments <= _PAUSES or not noticed < end <= last + timeouts[0]:
+            continue
+        is_awaited = any(at - last > _unusual(usual) and pause >= at - last for at, _, pause in stay)
+        if is_awaited and end - last > found[0]:
+            found = end - last, member_id, noticed
+    return found
 
 
 def _quiet(
@@ -260,11 +284,10 @@ def would_show(state: GroupState, end: int, members: dict[str, Member], missing:
         return _given_up(state, end, rhythms)
     stay = {m: r for m, r in rhythms.items() if m in members}
     quiet = list(_quiet(state, end, {m: r for m, r in stay.items() if r[1] > _PAUSES}))
-    if not quiet:
-        return None
-    _, first, usual = min(quiet, key=lambda q: q[1])
-    if max(last for last, *_ in stay.values()) - first <= _unusual(usual):
-        return None
+    _, first, usual = min(quiet, key=lambda q: q[1], default=("", end, 0))
+    if not quiet or max(last for last, *_ in stay.values()) - first <= _unusual(usual):
+        _, gone, by = _since_one_left(state, end, members)
+        return None if gone is None else _shown(state, [gone], by, rhythms[gone][2])
     by = min(last + usual for _, last, usual in quiet)
     return _shown(state, [m for m, *_ in quiet], min(by, end), max(usual for *_, usual in quiet))
 
