@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from timeline import cause, connect, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
-from timeline.model import Commits, Epochs, Member
+from timeline.model import Commits, Epochs, Member, partition_key
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -260,6 +260,8 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     # no owner for longer is gone, or nobody wants it.
     protocol = cause.rebalance_protocol((step.record.payload or {}).get("protocol"), step.members)
     before = state.generation
+    if step.previous_state == PREPARING:
+        return state.last_owners  # of the member whose leave took the group back; see `downgrade`
     if protocol != cause.COOPERATIVE or before is None:
         return {}
     lasted = elapsed(before["stable_at"], step.completed.at)
@@ -366,6 +368,8 @@ def _cause(
         count = len(step.members)
         first = f"{count} members" if count > 1 else "member"
         return cause.GROUP_CREATED, f"the first {first} of a new group"
+    if step.previous_state == PREPARING and step.follows and not any(changes):
+        return cause.CONVERSION, "the rebalance that the return to the classic protocol began"
     is_connect = _is_connect(payload)
     evidence = cause.Evidence(
         before=state.members,
@@ -466,6 +470,13 @@ def _converted_back(
     follow(state, members, record, own, generation=number, end_cause=LEFT, replaced=replaced)
     name = PREPARING if rebalances else STABLE
     enter(state, name, when, record, generation=number, member_count=len(members))
+    state.last_owners = {
+        partition_key(state.topic_names[topic], partition): gone.identity
+        for gone in changes.left
+        for topic, partitions in (gone.assigned or {}).items()
+        if topic in state.topic_names
+        for partition in partitions
+    }
     if not rebalances:
         state.classic_since = None
     state.members = members

@@ -355,8 +355,13 @@ class Truth:
                 is_first = not found or found[-1].number == 0 or is_back
                 old = {} if is_first else found[-1].members
                 since = found[-1].at if found else 0
-                # A coordinator says why before the group is seen to be so.
-                said = "\n".join(text for at, text in self.said if since < at <= step.at)
+                # A coordinator says why before the group is seen to be so; the rebalance behind a
+                # conversion is one with it.
+                said = "\n".join(
+                    text
+                    for at, text in self.said
+                    if since < at <= step.at or (at == since and "Converted" in text)
+                )
                 now = step.members
                 owners = {p: m for m, owned in step.owners.items() for p in owned}
                 last = found[-1].owners if found else {}

@@ -134,6 +134,20 @@ def test_an_online_migration_back_rebalances_at_once() -> None:
     assert generations(tables)[-1]["cause"] == "conversion"
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_the_rebalance_that_a_conversion_back_begins_is_one_with_it(joins: bool) -> None:  # noqa: FBT001
+    log = Records().joins_empty("a").wait(MINUTE).member("b").epoch(2).target(2, a=[0], b=[1])
+    log.current("a", 2, [0]).current("b", 2, [1]).wait(MINUTE)
+    # The last member of the new protocol leaves: what it had goes to the other one.
+    log.current("b", None).member("b", gone=True).current("a", None).target(None)
+    log.member("a", gone=True).epoch(None).classic(2, {"a": [0]}).wait(2 * SECOND)
+    log.classic(3, {"a": [0, 1], "c": []} if joins else {"a": [0, 1]})
+    *_, back, row = generations(whole_and_cut(log.log()._replace(names={"id-of-t": "t"})))
+    assert (back["cause"], [m["member_id"] for m in back["members_left"]]) == ("conversion", ["b"])
+    assert row["cause"] == ("new_member" if joins else "conversion")
+    assert (row["moved_partitions"], row["stickiness"]) == (1, 0.5)
+
+
 def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalance() -> None:
     # GroupMetadataManager.convertToClassicGroup with a joining member
     log = Records().joins_empty("a").wait(MINUTE).current("a", None).member("a", gone=True)
