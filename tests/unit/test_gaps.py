@@ -75,6 +75,18 @@ def test_a_member_that_left_unseen_is_not_waited_for() -> None:
     assert owners(tables) == AROUND_A_GAP
 
 
+def test_a_member_that_was_set_aside_and_fenced_owns_nothing_after_another_gap() -> None:
+    log = two_members()
+    for name, epoch in (("c", 60), ("d", 65)):
+        log.wait(DAY, hole=True).member(name).epoch(epoch).target(epoch, **{name: [0]})
+        log.current(name, epoch, [0]).wait(HOUR).epoch(epoch + 1).target(epoch + 1)
+        log.current(name, epoch + 1, [0])
+    tables = whole_and_cut(log.log())
+    assert {m for m, row in sessions(tables).items() if row["left_at"] is None} == {"d"}
+    assert {m for _, m, is_open, _ in owners(tables) if is_open} == {"d"}
+    assert len([m for _, m, *_ in owners(tables) if m in "ab"]) == len("ab")
+
+
 def test_a_member_that_all_wait_for_is_waited_for_behind_a_hole() -> None:
     log = two_members().wait(HOUR, hole=True).epoch(58).target(58, a=[0], b=[1])
     log.current("b", 58, [1]).wait(SECOND).current("a", 57, [0], 1).wait(20 * MINUTE)
