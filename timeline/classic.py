@@ -165,8 +165,9 @@ def _generation(
     if not is_complete and step.missing:
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
-    moved = generations.moves(state.members, members, _released(state, step))
-    started, before = _started(state, step, changes, moved), state.generation
+    released = _released(state, step)
+    moved = generations.moves(state.members, members, released)
+    started, before = _started(state, step, changes, released), state.generation
     _prepare(state, step, started)
     row = _row(state, step, changes, started)
     row["clock_skew_ms"] = skew
@@ -246,6 +247,7 @@ def _step(
 def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     """Remember what has no owner now, and put down which tasks of Connect wait for one."""
     state.last_owners = moved.released if step.members else {}
+    state.revoking = sorted({moved.released[p] for p in moved.vanished}) if step.members else []
     waited = state.waiting if state.members and step.follows else {}
     state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
     row = state.generation or {}
@@ -280,7 +282,7 @@ def _was_recreated(state: GroupState, record: Record, number: int, *, has_member
     return number > 0
 
 
-def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
+def _started(state: GroupState, step: _Step, changes: Changes, released: dict[str, str]) -> Moment:
     """Estimate when the rebalance began."""
     end, state.quiet = step.completed.at, None
     if end is None:
@@ -297,17 +299,18 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
             lasted = end - started.at
             state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
         return started
-    # Members that had to revoke partitions re-join at once.
-    follows = (
-        bool(moved.returned)
-        and not any(changes)
-        and not connect.delay_ms(state.members)
-        and not cause.resubscribed(state.members, step.members)
-    )
+    # Members that had to revoke partitions re-join at once, whoever comes or goes meanwhile.
+    revoking = [
+        k
+        for k, m in step.members.items()
+        if released and k in state.members and m.identity in state.revoking
+    ]
+    if connect.delay_ms(state.members) or cause.resubscribed(state.members, step.members):
+        revoking = []
     started = estimate.rejoin(
-        state, end, step.members, step.aborted, is_complete=step.is_complete, is_follow_up=follows
+        state, end, step.members, step.aborted, is_complete=step.is_complete, revoking=revoking
     )
-    if not (follows or any(changes) or step.aborted) and connect.wake(state.members, step.members):
+    if not (revoking or any(changes) or step.aborted) and connect.wake(state.members, step.members):
         started = estimate.at_once(started, end)
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
@@ -470,6 +473,7 @@ def _converted_back(
     follow(state, members, record, own, generation=number, end_cause=LEFT, replaced=replaced)
     name = PREPARING if rebalances else STABLE
     enter(state, name, when, record, generation=number, member_count=len(members))
+    state.revoking = []
     state.last_owners = {
         partition_key(state.topic_names[topic], partition): gone.identity
         for gone in changes.left

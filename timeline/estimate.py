@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from timeline.timeline import Moment, earliest_exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from timeline.model import GroupState, Member, Row
 
@@ -76,7 +76,7 @@ def rejoin(
     missing: int,
     *,
     is_complete: bool,
-    is_follow_up: bool,
+    revoking: Sequence[str] = (),
 ) -> Moment:
     """Estimate when the members of a working group began to re-join.
 
@@ -87,7 +87,7 @@ def rejoin(
         missing: generations in between that were aborted.
         is_complete: whether no record is missing in between; else neither those who were members
             are known, nor what they committed.
-        is_follow_up: whether the members re-joined because the last generation revoked partitions.
+        revoking: members that re-joined because the last generation revoked partitions of theirs.
     """
     since = state.interval["started_at"] if state.interval is not None else None
     earliest = earliest_exit(state.interval)
@@ -96,8 +96,11 @@ def rejoin(
         timeout = _longest_timeout([*state.members.values(), *members.values()])
         if timeout is not None and (earliest is None or end - timeout > earliest):
             earliest = end - timeout
-    if is_follow_up:
-        return _within(state, since, earliest, end)
+    if revoking and since is not None:
+        # They commit as they give them up, and then re-join.
+        rhythms = state.commits.by_member
+        first = min(rhythms[m][0] if m in rhythms else since for m in revoking)
+        return _within(state, first, earliest, end)
     remaining = len(state.members.keys() & members.keys())
     joined = len(members.keys() - state.members.keys())
     if not missing and len(state.members) == 1 and not joined:
@@ -248,8 +251,8 @@ def _since_one_left(
         noticed = last + round(_unusual(usual)) + timeouts[1]
         if member_id in members or moments <= _PAUSES or not noticed < end <= last + timeouts[0]:
             continue
-        is_awaited = any(at - last > _unusual(usual) and pause >= at - last for at, _, pause in stay)
-        if is_awaited and end - last > found[0]:
+        behind = [(at - last, pause) for at, _, pause in stay if at - last > _unusual(usual)]
+        if any(pause >= ms for ms, pause in behind) and end - last > found[0]:
             found = end - last, member_id, noticed
     return found
 

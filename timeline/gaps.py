@@ -96,9 +96,7 @@ def awaited(state: GroupState, at: int | None) -> dict[str, Member]:
         return absent
     waited = at - state.gap.absent_since
     return {
-        k: m
-        for k, m in absent.items()
-        if waited <= (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS)
+        k: m for k, m in absent.items() if waited <= (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS)
     }
 
 

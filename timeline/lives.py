@@ -146,5 +146,5 @@ def _end(state: GroupState, record: Record, when: Moment) -> None:
     enter(state, DEAD, when, record, generation=None, member_count=0)
     state.group_type, state.members, state.last_owners = None, {}, {}
     state.epochs, state.commits, state.live = Epochs(), Commits(), []
-    state.cycles, state.overdue, state.usual_pause = [], [], None
+    state.cycles, state.overdue, state.usual_pause, state.revoking = [], [], None, []
     state.initial_delay_ms = state.classic_since = None

@@ -170,6 +170,21 @@ def test_what_a_member_gave_up_and_another_gets_late_is_told(
     assert ("slow_rebalance" in alarms(tables, log.clock)) == told
 
 
+@pytest.mark.parametrize("is_next", [True, False])
+def test_who_had_to_give_up_partitions_re_joins_at_once(is_next: bool) -> None:  # noqa: FBT001
+    """Also if Kafka then waits for the new member, and drops it."""
+    step = {"protocol": "cooperative-sticky"}
+    log = working(Records().created().classic(1, {"a": [0, 1], "b": [2]}, **step), 10 * MINUTE, 0)
+    log.classic(2, {"a": [0], "b": [2], "c": []}, **step).wait(4 * SECOND)
+    log.commit(partition=0).commit(partition=2)
+    began = log.clock
+    if not is_next:
+        log.classic(3, {"a": [0], "b": [2], "c": []}, **step)
+    log.wait(2 * MINUTE).classic(4 - is_next, {"a": [0, 1], "b": [2]}, **step)
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert row["join_started_at"] == began if is_next else row["join_ms"] < 10 * SECOND
+
+
 def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"m0": [0], "n0": [1]})
     for number in range(1, 10):
