@@ -704,8 +704,10 @@ def _conditions_of(
             lists={"members": list(idle)},
         )
     limit = limits["assignment_skew"]
-    if most and total and members > 1 and (is_connect or not awaits_tasks):
-        mean = total / members
+    # What waits is handed out to workers that came back, and so have nothing yet.
+    waiting = generation.get("waiting_tasks") or []
+    if most and total and members > 1 and (waiting or not awaits_tasks):
+        mean = (total + len(waiting)) / members
         if most > limit["times_the_mean"] * mean and most - mean >= limit["least_difference"]:
             yield Hit(
                 "assignment_skew",

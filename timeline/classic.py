@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from timeline import cause, connect, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
-from timeline.model import Commits, Epochs, Member
+from timeline.model import Commits, Epochs, Member, partition_key
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -35,8 +35,17 @@ if TYPE_CHECKING:
     from timeline.model import GroupState, Record, Row
 
 
-def read(state: GroupState, record: Record, *, is_complete: bool) -> None:
-    """Take a GroupMetadata record that is no part of a conversion."""
+def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) -> None:
+    """Take a GroupMetadata record that is no part of a conversion, as far as is known.
+
+    Args:
+        state: the group before, changed to what it is after.
+        record: the record.
+        is_complete: whether no offset is missing between the group's record before and it.
+        is_cut: whether others of its batch may be missing.
+    """
+    if record.payload is None and state.group_type is None and is_cut:
+        return  # it may be of a conversion: the rest of its batch would tell
     if record.payload is None:
         lives.end_by_tombstone(state, record, "classic", is_complete=is_complete)
     else:
@@ -156,8 +165,9 @@ def _generation(
     if not is_complete and step.missing:
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
-    moved = generations.moves(state.members, members, _released(state, step))
-    started, before = _started(state, step, changes, moved), state.generation
+    released = _released(state, step)
+    moved = generations.moves(state.members, members, released)
+    started, before = _started(state, step, changes, released), state.generation
     _prepare(state, step, started)
     row = _row(state, step, changes, started)
     row["clock_skew_ms"] = skew
@@ -215,7 +225,7 @@ def _step(
     was = current(state)
     known = state.interval["generation"] if state.interval is not None else None
     when = lives.moment(state, record)
-    completed = _join_completed(state, record, members, when)
+    completed = _join_completed(state, record, members, when, is_complete=is_complete)
     is_own = claimed == record.timestamp
     is_static = any(m.group_instance_id for m in members.values())
     is_first = is_complete or not members or not (is_own or is_static)
@@ -237,6 +247,7 @@ def _step(
 def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     """Remember what has no owner now, and put down which tasks of Connect wait for one."""
     state.last_owners = moved.released if step.members else {}
+    state.revoking = sorted({moved.released[p] for p in moved.vanished}) if step.members else []
     waited = state.waiting if state.members and step.follows else {}
     state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
     row = state.generation or {}
@@ -251,6 +262,8 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     # no owner for longer is gone, or nobody wants it.
     protocol = cause.rebalance_protocol((step.record.payload or {}).get("protocol"), step.members)
     before = state.generation
+    if step.previous_state == PREPARING:
+        return state.last_owners  # of the member whose leave took the group back; see `downgrade`
     if protocol != cause.COOPERATIVE or before is None:
         return {}
     lasted = elapsed(before["stable_at"], step.completed.at)
@@ -269,7 +282,7 @@ def _was_recreated(state: GroupState, record: Record, number: int, *, has_member
     return number > 0
 
 
-def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
+def _started(state: GroupState, step: _Step, changes: Changes, released: dict[str, str]) -> Moment:
     """Estimate when the rebalance began."""
     end, state.quiet = step.completed.at, None
     if end is None:
@@ -286,17 +299,18 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
             lasted = end - started.at
             state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
         return started
-    # Members that had to revoke partitions re-join at once.
-    follows = (
-        bool(moved.returned)
-        and not any(changes)
-        and not connect.delay_ms(state.members)
-        and not cause.resubscribed(state.members, step.members)
-    )
+    # Members that had to revoke partitions re-join at once, whoever comes or goes meanwhile.
+    revoking = [
+        k
+        for k, m in step.members.items()
+        if released and k in state.members and m.identity in state.revoking
+    ]
+    if connect.delay_ms(state.members) or cause.resubscribed(state.members, step.members):
+        revoking = []
     started = estimate.rejoin(
-        state, end, step.members, step.aborted, is_complete=step.is_complete, is_follow_up=follows
+        state, end, step.members, step.aborted, is_complete=step.is_complete, revoking=revoking
     )
-    if not (follows or any(changes) or step.aborted) and connect.wake(state.members, step.members):
+    if not (revoking or any(changes) or step.aborted) and connect.wake(state.members, step.members):
         started = estimate.at_once(started, end)
     started = _separated(started, began["started_at"] if began is not None else None, end)
     if not step.is_first:
@@ -357,6 +371,8 @@ def _cause(
         count = len(step.members)
         first = f"{count} members" if count > 1 else "member"
         return cause.GROUP_CREATED, f"the first {first} of a new group"
+    if step.previous_state == PREPARING and step.follows and not any(changes):
+        return cause.CONVERSION, "the rebalance that the return to the classic protocol began"
     is_connect = _is_connect(payload)
     evidence = cause.Evidence(
         before=state.members,
@@ -457,6 +473,14 @@ def _converted_back(
     follow(state, members, record, own, generation=number, end_cause=LEFT, replaced=replaced)
     name = PREPARING if rebalances else STABLE
     enter(state, name, when, record, generation=number, member_count=len(members))
+    state.revoking = []
+    state.last_owners = {
+        partition_key(state.topic_names[topic], partition): gone.identity
+        for gone in changes.left
+        for topic, partitions in (gone.assigned or {}).items()
+        if topic in state.topic_names
+        for partition in partitions
+    }
     if not rebalances:
         state.classic_since = None
     state.members = members
@@ -511,7 +535,12 @@ def _is_replacement(state: GroupState, payload: Row, members: dict[str, Member])
 
 
 def _join_completed(
-    state: GroupState, record: Record, members: dict[str, Member], when: Moment
+    state: GroupState,
+    record: Record,
+    members: dict[str, Member],
+    when: Moment,
+    *,
+    is_complete: bool,
 ) -> Moment:
     """Return when the join phase ended: the record has that time, from value version 2 on."""
     at, own = when.at, record.timestamp
@@ -528,8 +557,10 @@ def _join_completed(
         earliest = claimed if is_bound else state.clock
         return Moment(ended, None if earliest is None else min(ended, earliest), at)
     since = state.interval["started_at"] if state.interval is not None else None
-    # Commits are refused while the leader assigns, so the phase began after the last of them.
-    known = [t for t in (since, state.commits.last) if t is not None and t <= at]
+    # Commits are refused while the leader assigns, so the phase began after the last of them; but
+    # for those of transactions, whose markers take offsets (ClassicGroup.validateOffsetCommit).
+    last = state.commits.last if is_complete else None
+    known = [t for t in (since, last) if t is not None and t <= at]
     return Moment(at, max(known, default=None), at)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from timeline.timeline import Moment, earliest_exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from timeline.model import GroupState, Member, Row
 
@@ -76,7 +76,7 @@ def rejoin(
     missing: int,
     *,
     is_complete: bool,
-    is_follow_up: bool,
+    revoking: Sequence[str] = (),
 ) -> Moment:
     """Estimate when the members of a working group began to re-join.
 
@@ -87,7 +87,7 @@ def rejoin(
         missing: generations in between that were aborted.
         is_complete: whether no record is missing in between; else neither those who were members
             are known, nor what they committed.
-        is_follow_up: whether the members re-joined because the last generation revoked partitions.
+        revoking: members that re-joined because the last generation revoked partitions of theirs.
     """
     since = state.interval["started_at"] if state.interval is not None else None
     earliest = earliest_exit(state.interval)
@@ -96,8 +96,11 @@ def rejoin(
         timeout = _longest_timeout([*state.members.values(), *members.values()])
         if timeout is not None and (earliest is None or end - timeout > earliest):
             earliest = end - timeout
-    if is_follow_up:
-        return _within(state, since, earliest, end)
+    if revoking and since is not None:
+        # They commit as they give them up, and then re-join.
+        rhythms = state.commits.by_member
+        first = min(rhythms[m][0] if m in rhythms else since for m in revoking)
+        return _within(state, first, earliest, end)
     remaining = len(state.members.keys() & members.keys())
     joined = len(members.keys() - state.members.keys())
     if not missing and len(state.members) == 1 and not joined:
@@ -217,7 +220,7 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
         return end - since - (first - since) // _BEGAN if is_known else 0
     if not quiet:
-        return 0
+        return _since_one_left(state, end, members)[0]
     first, usual = min(quiet)
     if not members:
         # One session ended after the other.
@@ -227,7 +230,31 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     # Who has committed nothing at all may have had nothing to commit.
     first, usual = min((q for q in quiet if q[0] > since), default=(end, 0))
     goes_on = max(last for last, *_ in rhythms.values()) - first > _unusual(usual)
-    return end - first if goes_on else 0
+    return max(end - first if goes_on else 0, _since_one_left(state, end, members)[0])
+
+
+def _since_one_left(
+    state: GroupState, end: int, members: dict[str, Member]
+) -> tuple[int, str | None, int]:
+    """Return how long all waited since a member left, which one, and by when Kafka knew; or 0.
+
+    It had committed again and again, and then no more, while one that is there committed nothing
+    either before it re-joined: it was busy, and waited for.
+    """
+    rhythms = state.commits.by_member
+    stay = [r for m, r in rhythms.items() if m in state.members and m in members]
+    found: tuple[int, str | None, int] = (0, None, end)
+    for member_id, member in state.members.items():
+        last, moments, usual = rhythms.get(member_id, [end, 0, 0])
+        # Who does not poll leaves when its time to do so is over; who dies, with its session.
+        timeouts = member.rebalance_timeout_ms or 0, member.session_timeout_ms or 0
+        noticed = last + round(_unusual(usual)) + timeouts[1]
+        if member_id in members or moments <= _PAUSES or not noticed < end <= last + timeouts[0]:
+            continue
+        behind = [(at - last, pause) for at, _, pause in stay if at - last > _unusual(usual)]
+        if any(pause >= ms for ms, pause in behind) and end - last > found[0]:
+            found = end - last, member_id, noticed
+    return found
 
 
 def _quiet(
@@ -260,11 +287,10 @@ def would_show(state: GroupState, end: int, members: dict[str, Member], missing:
         return _given_up(state, end, rhythms)
     stay = {m: r for m, r in rhythms.items() if m in members}
     quiet = list(_quiet(state, end, {m: r for m, r in stay.items() if r[1] > _PAUSES}))
-    if not quiet:
-        return None
-    _, first, usual = min(quiet, key=lambda q: q[1])
-    if max(last for last, *_ in stay.values()) - first <= _unusual(usual):
-        return None
+    _, first, usual = min(quiet, key=lambda q: q[1], default=("", end, 0))
+    if not quiet or max(last for last, *_ in stay.values()) - first <= _unusual(usual):
+        _, gone, by = _since_one_left(state, end, members)
+        return None if gone is None else _shown(state, [gone], by, rhythms[gone][2])
     by = min(last + usual for _, last, usual in quiet)
     return _shown(state, [m for m, *_ in quiet], min(by, end), max(usual for *_, usual in quiet))
 

@@ -211,8 +211,11 @@ def _apply(state: GroupState, batch: Batch) -> None:
             modern.read(state, part_of, is_upgrade=False)
             continue
         for record in part:
-            of_kind = commits if record.kind == commits.COMMITS else classic
-            of_kind.read(state, record, is_complete=is_complete)
+            if record.kind == commits.COMMITS:
+                commits.read(state, record, is_complete=is_complete)
+                continue
+            is_cut = batch.is_cut and record is batch.records[-1]
+            classic.read(state, record, is_complete=is_complete, is_cut=is_cut)
 
 
 def _is_same_batch(last: Record, record: Record) -> bool:

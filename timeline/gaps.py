@@ -90,13 +90,13 @@ def awaited(state: GroupState, at: int | None) -> dict[str, Member]:
     Who does not reach an epoch within its rebalance timeout is fenced
     (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
     """
-    if not state.gap.absent or at is None or state.gap.absent_since is None:
-        return state.gap.absent
+    # Of one that was fenced, the session is over, also where others were set aside since.
+    absent = {k: m for k, m in state.gap.absent.items() if k in state.sessions}
+    if not absent or at is None or state.gap.absent_since is None:
+        return absent
     waited = at - state.gap.absent_since
     return {
-        k: m
-        for k, m in state.gap.absent.items()
-        if waited <= (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS)
+        k: m for k, m in absent.items() if waited <= (m.rebalance_timeout_ms or USUAL_TIMEOUT_MS)
     }
 
 

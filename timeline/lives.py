@@ -85,6 +85,7 @@ def end_by_tombstone(
 ) -> None:
     """End a group at its tombstone; its type counts if none is known yet."""
     if is_dead(state):
+        _outlived(state, record, group_type)
         return
     if not is_complete:
         gaps.doubt(state)
@@ -93,6 +94,17 @@ def end_by_tombstone(
         return
     state.group_type = group_type
     _end(state, record, moment(state, record))
+
+
+def _outlived(state: GroupState, record: Record, group_type: str) -> None:
+    """Bound the end of a group that only committed, and has a tombstone behind its last offset."""
+    # An admin may have deleted that. Brokers up to 3.x then end such a group at once, and write no
+    # tombstone; later ones with their next cleanup (GroupCoordinatorShard.cleanupGroupMetadata).
+    row, at = state.interval, moment(state, record).at
+    if row is None or at is None or group_type != "classic" or row["evidence"] != "exact":
+        return
+    if at > row["started_at"]:
+        row["started_at_max"], row["evidence"] = at, "bounded"
 
 
 def end_without_tombstone(state: GroupState, record: Record) -> None:
@@ -134,5 +146,5 @@ def _end(state: GroupState, record: Record, when: Moment) -> None:
     enter(state, DEAD, when, record, generation=None, member_count=0)
     state.group_type, state.members, state.last_owners = None, {}, {}
     state.epochs, state.commits, state.live = Epochs(), Commits(), []
-    state.cycles, state.overdue, state.usual_pause = [], [], None
+    state.cycles, state.overdue, state.usual_pause, state.revoking = [], [], None, []
     state.initial_delay_ms = state.classic_since = None

@@ -320,6 +320,7 @@ class GroupState:
         sessions: the open row of each member.
         owners: the open rows of partition owners, by `Member.ownerships`.
         last_owners: who owned a partition that nobody owns now, by `partition_key`.
+        revoking: who had to give partitions up in the generation, by `Member.identity`.
         waiting: since when tasks of Connect wait for a delay to pass, by `partition_key`.
         cycles: how long the last generations lasted till all had learnt that members changed.
         usual_pause: longest pause between two commits of one member, in the last generation that
@@ -350,6 +351,7 @@ class GroupState:
     sessions: dict[str, Row] = field(default_factory=dict)
     owners: dict[str, Row] = field(default_factory=dict)
     last_owners: dict[str, str] = field(default_factory=dict)
+    revoking: list[str] = field(default_factory=list)
     waiting: dict[str, int] = field(default_factory=dict)
     topic_names: dict[str, str] = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)

@@ -347,13 +347,21 @@ class Truth:
             elif step.state == EMPTY:
                 writes = is_other
             if writes:
-                # Generation 0 is that of the group which is made for its first member.
-                is_back = before is not None and before.state == DEAD
+                # Generation 0 is that of the group which is made for its first member. One that is
+                # empty is not converted: it is deleted, and another made in the same write.
+                is_back = before is not None and (
+                    before.state == DEAD or (before.state == EMPTY and before.type != step.type)
+                )
                 is_first = not found or found[-1].number == 0 or is_back
                 old = {} if is_first else found[-1].members
                 since = found[-1].at if found else 0
-                # A coordinator says why before the group is seen to be so.
-                said = "\n".join(text for at, text in self.said if since < at <= step.at)
+                # A coordinator says why before the group is seen to be so; the rebalance behind a
+                # conversion is one with it.
+                said = "\n".join(
+                    text
+                    for at, text in self.said
+                    if since < at <= step.at or (at == since and "Converted" in text)
+                )
                 now = step.members
                 owners = {p: m for m, owned in step.owners.items() for p in owned}
                 last = found[-1].owners if found else {}

@@ -8,17 +8,11 @@ from collections import Counter
 import pytest
 
 from tests.lives import scripts
-from tests.lives.judge import Reading, Verdict, judge
+from tests.lives.judge import Reading, judge
 from tests.lives.player import Played, play
 
 LIVES = {life.name: life for life in scripts.brief()}
 SEED = 1
-# Told wrong, and known to be: the name of a kind, and what.
-KNOWN = {
-    ("downgrade", "cause"),
-    ("downgrade", "moved partitions"),
-    ("offline_upgrade", "cause"),
-}
 # So much of a life may be told as another state: what the estimate of a join phase is off by.
 STATE_WRONG = 0.02
 
@@ -28,16 +22,10 @@ def played(java: str) -> dict[str, Played]:
     return {one.life.name: one for one in play(list(LIVES.values()), SEED, java)}
 
 
-def told_wrong(verdict: Verdict, name: str) -> list[str]:
-    kind = LIVES[name].kind.name
-    wrong = [w for w in verdict.wrong if w.what != "state" and (kind, w.what) not in KNOWN]
-    return [f"{w.what}: {w.detail}" for w in wrong]
-
-
 @pytest.mark.parametrize("name", LIVES)
 def test_a_life_is_told_as_it_was(played: dict[str, Played], name: str) -> None:
     verdict = judge(played[name])
-    assert told_wrong(verdict, name) == []
+    assert [f"{w.what}: {w.detail}" for w in verdict.wrong if w.what != "state"] == []
     figures = verdict.figures
     assert figures["state_wrong_ms"] <= STATE_WRONG * figures["state_ms"], verdict.wrong
 

@@ -235,6 +235,25 @@ def test_a_rolling_restart_is_no_storm() -> None:
     assert cluster.alarms() == []
 
 
+@pytest.mark.parametrize(("most", "is_told"), [(6, False), (60, True)])
+def test_tasks_that_wait_are_a_share_of_workers_that_came_back(
+    most: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    """Restarted one after the other within the delay, all but one have nothing for a while."""
+    names = [f"w{i}" for i in range(5)]
+    own = {n: {n: list(range(most if n == "w4" else 6))} for n in names}
+    cluster = Cluster().generation(own)
+    for i in range(4):
+        rest = [n for n in names if n != names[i]]
+        cluster.generation({n: {} for n in rest}, MINUTE, delay=DELAY - i * MINUTE)
+        names[i] = f"w{i}-again"
+        cluster.generation({n: {} for n in names}, 5 * SECOND, delay=DELAY - i * MINUTE)
+    cluster.generation({n: own.get(n[:2], {}) if n != "w4" else {} for n in names}, 90 * SECOND)
+    skewed = [a["kind"] for a in cluster.alarms()]
+    assert ("assignment_skew" in skewed) == is_told
+
+
 def test_tasks_that_are_put_off_for_ever_are_told() -> None:
     cluster = two_workers().generation({"w1": {}}, HOUR, delay=DELAY)
     since = cluster.at

@@ -75,6 +75,18 @@ def test_a_member_that_left_unseen_is_not_waited_for() -> None:
     assert owners(tables) == AROUND_A_GAP
 
 
+def test_a_member_that_was_set_aside_and_fenced_owns_nothing_after_another_gap() -> None:
+    log = two_members()
+    for name, epoch in (("c", 60), ("d", 65)):
+        log.wait(DAY, hole=True).member(name).epoch(epoch).target(epoch, **{name: [0]})
+        log.current(name, epoch, [0]).wait(HOUR).epoch(epoch + 1).target(epoch + 1)
+        log.current(name, epoch + 1, [0])
+    tables = whole_and_cut(log.log())
+    assert {m for m, row in sessions(tables).items() if row["left_at"] is None} == {"d"}
+    assert {m for _, m, is_open, _ in owners(tables) if is_open} == {"d"}
+    assert len([m for _, m, *_ in owners(tables) if m in "ab"]) == len("ab")
+
+
 def test_a_member_that_all_wait_for_is_waited_for_behind_a_hole() -> None:
     log = two_members().wait(HOUR, hole=True).epoch(58).target(58, a=[0], b=[1])
     log.current("b", 58, [1]).wait(SECOND).current("a", 57, [0], 1).wait(20 * MINUTE)
@@ -189,6 +201,16 @@ def test_a_conversion_that_nobody_saw_ends_no_life() -> None:
     tables = whole_and_cut(log.log())
     assert states(tables)[-2:] == [("classic", "Stable"), ("consumer", "Stable")]
     assert sessions(tables)["a"]["known_until"] is not None
+
+
+@pytest.mark.parametrize(("is_cut", "before"), [(True, []), (False, [("classic", "Dead")])])
+def test_a_tombstone_of_which_the_rest_is_missing_may_be_of_a_conversion(
+    is_cut: bool,  # noqa: FBT001
+    before: list[tuple[str, str]],
+) -> None:
+    log = Records().wait(0, hole=True).deleted().wait(DAY, hole=is_cut)
+    log.wait(MINUTE, hole=True).member("b").epoch(9).target(9, b=[0]).current("b", 9, [0])
+    assert states(whole_and_cut(log.log())) == [*before, ("consumer", "Stable")]
 
 
 def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:

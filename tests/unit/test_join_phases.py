@@ -57,6 +57,25 @@ def test_a_wait_after_which_nothing_is_committed_is_no_alarm() -> None:
     assert alarms(tables, log.clock) == []
 
 
+@pytest.mark.parametrize("case", ["busy", "idle", "works", "late"])
+def test_all_wait_for_a_busy_member_since_another_left(case: str) -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "c": [2]})
+    log = working(working(log, 10 * MINUTE, 0, 2), MINUTE, *([0, 2] if case == "works" else [0]))
+    left = log.clock
+    # `a` leaves, and comes back as `d`; `c` re-joins when it is done, four minutes later.
+    wait = (6 if case == "late" else 4) * MINUTE
+    log = working(log, wait, 2) if case == "works" else log.wait(wait).commit(partition=2)
+    log.classic(2, {"d": [0], "c": [2]})
+    end = log.clock - 10
+    tables = whole_and_cut(working(log, MINUTE, *([2] if case == "idle" else [0, 2])).log())
+    row = generations(tables)[-1]
+    is_seen = case in ("busy", "idle")
+    # Of one that works, nobody waits; what is longer than Kafka waits, `a` may have been busy for.
+    assert row["join_started_at"] == left if is_seen else row["join_ms"] < 10 * SECOND
+    assert row["join_started_at_max"] < end - 2 * MINUTE if case == "busy" else True
+    assert alarms(tables, log.clock) == (["slow_rebalance"] if case == "busy" else [])
+
+
 def test_a_pause_without_records_is_no_join_phase() -> None:
     log = three().wait(4 * MINUTE + 40 * SECOND)
     log.classic(2, {"a": [0], "b": [1], "c": [2], "d": [3]}).wait(HOUR)
@@ -149,6 +168,21 @@ def test_what_a_member_gave_up_and_another_gets_late_is_told(
     log.wait(ms).classic(3, last, **step)
     tables = whole_and_cut(working(log, MINUTE, 0, 1).log())
     assert ("slow_rebalance" in alarms(tables, log.clock)) == told
+
+
+@pytest.mark.parametrize("is_next", [True, False])
+def test_who_had_to_give_up_partitions_re_joins_at_once(is_next: bool) -> None:  # noqa: FBT001
+    """Also if Kafka then waits for the new member, and drops it."""
+    step = {"protocol": "cooperative-sticky"}
+    log = working(Records().created().classic(1, {"a": [0, 1], "b": [2]}, **step), 10 * MINUTE, 0)
+    log.classic(2, {"a": [0], "b": [2], "c": []}, **step).wait(4 * SECOND)
+    log.commit(partition=0).commit(partition=2)
+    began = log.clock
+    if not is_next:
+        log.classic(3, {"a": [0], "b": [2], "c": []}, **step)
+    log.wait(2 * MINUTE).classic(4 - is_next, {"a": [0, 1], "b": [2]}, **step)
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert row["join_started_at"] == began if is_next else row["join_ms"] < 10 * SECOND
 
 
 def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:

@@ -134,6 +134,20 @@ def test_an_online_migration_back_rebalances_at_once() -> None:
     assert generations(tables)[-1]["cause"] == "conversion"
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_the_rebalance_that_a_conversion_back_begins_is_one_with_it(joins: bool) -> None:  # noqa: FBT001
+    log = Records().joins_empty("a").wait(MINUTE).member("b").epoch(2).target(2, a=[0], b=[1])
+    log.current("a", 2, [0]).current("b", 2, [1]).wait(MINUTE)
+    # The last member of the new protocol leaves: what it had goes to the other one.
+    log.current("b", None).member("b", gone=True).current("a", None).target(None)
+    log.member("a", gone=True).epoch(None).classic(2, {"a": [0]}).wait(2 * SECOND)
+    log.classic(3, {"a": [0, 1], "c": []} if joins else {"a": [0, 1]})
+    *_, back, row = generations(whole_and_cut(log.log()._replace(names={"id-of-t": "t"})))
+    assert (back["cause"], [m["member_id"] for m in back["members_left"]]) == ("conversion", ["b"])
+    assert row["cause"] == ("new_member" if joins else "conversion")
+    assert (row["moved_partitions"], row["stickiness"]) == (1, 0.5)
+
+
 def test_a_static_member_that_brings_the_classic_protocol_back_starts_no_rebalance() -> None:
     # GroupMetadataManager.convertToClassicGroup with a joining member
     log = Records().joins_empty("a").wait(MINUTE).current("a", None).member("a", gone=True)
@@ -246,6 +260,36 @@ def test_a_group_of_which_no_state_was_known_leaves_nothing_to_the_next() -> Non
     tables = whole_and_cut(log.log())
     assert [r["end_cause"] for r in tables[SESSIONS]] == ["group_deleted"]
     assert all(r["started_at"] is not None for r in tables[STATES])
+
+
+@pytest.mark.parametrize(("later", "is_bounded"), [(0, False), (10 * MINUTE, True)])
+def test_a_group_that_commits_outlives_an_offset_that_was_deleted(
+    later: int,
+    is_bounded: bool,  # noqa: FBT001
+) -> None:
+    # OffsetMetadataManager.deleteOffsets, GroupCoordinatorShard.cleanupGroupMetadata
+    log = Records().commit().wait(HOUR).commit(deletes=True)
+    gone = log.clock
+    if later:
+        log.wait(later)
+    log.deleted()
+    *_, dead = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert dead["state"] == "Dead"
+    assert dead["evidence"] == ("bounded" if is_bounded else "exact")
+    assert (dead["started_at_min"], dead["started_at_max"]) == (gone, gone + later)
+
+
+@pytest.mark.parametrize("has_markers", [True, False])
+def test_commits_of_transactions_do_not_bound_a_join_phase(has_markers: bool) -> None:  # noqa: FBT001
+    # Records before Kafka 2.1 do not tell when it ended.
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE)
+    began = log.clock - MINUTE
+    log.commit().wait(0, hole=has_markers).wait(SECOND).classic(2, {"a": [0], "b": [1]})
+    payload = log.events[-1].payload
+    assert payload is not None
+    del payload["current_state_timestamp"]
+    *_, row = generations(whole_and_cut(log.log()))
+    assert row["join_completed_at_min"] == (began if has_markers else began + MINUTE)
 
 
 def test_sequences_go_on_when_a_group_turns_up_that_was_never_seen_whole() -> None:
