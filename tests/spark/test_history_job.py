@@ -42,19 +42,18 @@ from tests.conftest import RECORDINGS
 from tests.support import golden
 from tests.support.jobs import contents, noted, query, run, succeed, table
 from tests.support.kills import killed_behind
-from tests.support.parts import parts_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+    from tests.spark.conftest import Thrice
+
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 OLD = RECORDINGS / "0.11.0.3-default.parquet"
 RUNS = 3
-_TO_HISTORY = "ingest,decode,history"
-_TO_ANOMALIES = f"{_TO_HISTORY},anomalies"
 
 
 @pytest.fixture(scope="module")
@@ -530,17 +529,16 @@ def told(spark: SparkSession, root: Path) -> dict[str, list[str]]:
 
 
 def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, thrice: Thrice, tmp_path: Path
 ) -> None:
     """The next run ends it and goes on with newer records, in one process."""
-    parts = parts_of(RECORDINGS / "2.2.2-default.parquet", tmp_path / "parts", 3)
     whole, ours = tmp_path / "whole", tmp_path / "ours"
-    succeed("pipeline", "--records", parts[0], "--lakehouse", whole, "--only", _TO_HISTORY)
-    succeed("silver", "--records", parts[1], "--lakehouse", whole)
+    shutil.copytree(thrice.behind[0], whole)
+    succeed("silver", "--records", thrice.parts[1], "--lakehouse", whole)
     shutil.copytree(whole, ours)
     with killed_behind(COMMITTED_OFFSETS):  # the checkpoints are written behind it
         assert run("history", "--lakehouse", ours).status == INTERRUPTED
     succeed("history", "--lakehouse", whole)
     for root in (whole, ours):
-        succeed("pipeline", "--records", parts[2], "--lakehouse", root, "--only", _TO_ANOMALIES)
+        golden.add(thrice.parts[2], root)
     assert told(spark, ours) == told(spark, whole)
