@@ -34,8 +34,9 @@ def test_groups_of_redpanda_are_like_any_others(tmp_path: Path) -> None:
     records = pq.read_table(FILE)
     is_first = pa.compute.less(records["offset"], 150)
     root = f"{tmp_path}/lakehouse"
-    for some, skipped in ((records.filter(is_first), "validate,report"), (records, "report")):
-        path = f"{tmp_path}/{skipped}.parquet"
+    steps = ((records.filter(is_first), "validate,report"), (records, "report"))
+    for number, (some, skipped) in enumerate(steps):
+        path = f"{tmp_path}/{number}.parquet"
         pq.write_table(some, path)
         line = ("--records", path, "--lakehouse", root, "--strict", "--skip", skipped)
         summary = succeed("pipeline", *line)
