@@ -58,7 +58,9 @@ def _read(data: bytes) -> Streams | None:
 
 
 def _behind_task(data: bytes, at: int, version: int) -> int:
-    at += 2 * _INT.size
+    # Another assignor's bytes may give any number of tasks: the first one behind the end is one too
+    # many.
+    at = _further(data, at, 2 * _INT.size)
     if version < _NAMED:
         return at
     (characters,) = _INT.unpack_from(data, at)

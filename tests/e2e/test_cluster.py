@@ -14,7 +14,7 @@ from jobs.launch import jars
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
 from tests.support.jobs import contents, differences, everything, succeed
-from tests.support.kills import Job
+from tests.support.kills import BRIEF, Job
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def _no_leftovers() -> Iterator[None]:
 def test_a_cluster_gives_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     lakehouse, here = tmp_path / "lakehouse", tmp_path / "here"
     argv = ("pipeline", "--records", RECORDING, "--skip", "report", "--lakehouse")
+    of_executors = ("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1")
     # Two executors of one core and 1,024 MB.
-    with Job(*argv, lakehouse, "--master", "local-cluster[2,1,1024]") as job:
+    there = ("--master", "local-cluster[2,1,1024]", *BRIEF, *of_executors)
+    with Job(*argv, lakehouse, *there) as job:
         assert job.wait() == 0, job.err
     succeed(*argv, here)
     assert differences(everything(spark, str(lakehouse)), everything(spark, str(here))) == {}

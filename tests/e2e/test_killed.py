@@ -15,7 +15,7 @@ from schemas.tables import COVERAGE, RECORDS
 from tests.conftest import RECORDINGS
 from tests.support import clients
 from tests.support.jobs import contents, differences, everything, is_balanced, succeed, table
-from tests.support.kills import Job, counted, steps_of
+from tests.support.kills import BRIEF, Job, counted, steps_of
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_an_ingest_from_a_cluster_that_was_killed_loses_and_doubles_nothing(
     for partition in range(2):
         clients.produce(broker.bootstrap, topic, 10, partition=partition)
     for moment in moments:
-        with Job(*argv) as job:
+        with Job(*argv, *BRIEF) as job:
             assert job.kill_when(lakehouse, OF_INGEST[moment]), moment
     clients.produce(broker.bootstrap, topic, 1, partition=1)
     succeed(*argv)
@@ -173,7 +173,7 @@ def test_a_signal_is_one_line(
     tmp_path: Path, number: signal.Signals, word: str, seconds: float
 ) -> None:
     """While it imports, while the JVM starts, while it works."""
-    job = Job("pipeline", "--records", RECORDING, "--lakehouse", tmp_path / "lakehouse")
+    job = Job("pipeline", "--records", RECORDING, "--lakehouse", tmp_path / "lakehouse", *BRIEF)
     with job:
         time.sleep(seconds)
         assert job.is_running

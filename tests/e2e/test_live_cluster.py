@@ -20,6 +20,7 @@ from schemas.tables import (
     PARTITION_OWNERS,
     RECORDS,
 )
+from sources import kafka
 from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
 from tests.support.broker import Credentials
@@ -458,7 +459,10 @@ class TestSecurity:
 
 @pytest.mark.usefixtures("spark")
 class TestNoCluster:
-    def test_no_broker(self, lakehouse_path: str) -> None:
+    def test_no_broker(self, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert kafka._TIMEOUTS["default.api.timeout.ms"] == "20000"
+        for name in kafka._TIMEOUTS:
+            monkeypatch.setitem(kafka._TIMEOUTS, name, "1000")
         options = ("--bootstrap-servers", "127.0.0.1:9", "--lakehouse", lakehouse_path)
         assert "no broker answered" in run("ingest", *options).complaint
 

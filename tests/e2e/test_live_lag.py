@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
-from sources import kafka
+from sources import kafka, log_offsets
 from tests.support import clients
 from tests.support.jobs import contents, run, succeed, table
 
@@ -331,7 +331,11 @@ class TestErrors:
         "address",
         ["127.0.0.1:9", pytest.param("no-such-host.invalid:9092", marks=pytest.mark.slow)],
     )
-    def test_no_broker(self, spark: SparkSession, root: str, address: str) -> None:
+    def test_no_broker(
+        self, spark: SparkSession, root: str, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert log_offsets._TIMEOUTS["bootstrap_timeout_ms"] == 20_000
+        monkeypatch.setitem(log_offsets._TIMEOUTS, "bootstrap_timeout_ms", 1_000)
         line = self.refused(spark, root, "--bootstrap-servers", address)
         assert f"{address}: no broker answered" in line
 

@@ -17,6 +17,7 @@ from jobs.launch import jars, submit
 from jobs.runtime import command_line
 from tests.conftest import RECORDINGS
 from tests.support.jobs import query, run, succeed
+from tests.support.kills import BRIEF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ def serving(root: str, *options: str) -> Iterator[int]:
     """Serve a lakehouse with more options, and give the port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root, *options)
+    argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root, *BRIEF, *options)
     chosen = command_line.parse(list(argv))
     command, env = submit.job_process(submit.choose_target(None, {}), argv, chosen)
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
@@ -64,6 +65,7 @@ def ask(port: int, text: str, more: str = "") -> list[str]:
     address = f"jdbc:hive2://127.0.0.1:{port}/gold{more}"
     options = ("-u", address, "--silent=true", "--outputformat=csv2", "--showHeader=false")
     env = {**os.environ, "SPARK_HOME": str(jars.pyspark_home())}
+    env |= dict.fromkeys(("SPARK_LAUNCHER_OPTS", "SPARK_BEELINE_OPTS"), "-XX:TieredStopAtLevel=1")
     done = subprocess.run(
         [beeline, *options, "-e", text], env=env, capture_output=True, text=True, check=False
     )
@@ -72,16 +74,13 @@ def ask(port: int, text: str, more: str = "") -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def test_a_client_sees_what_sql_prints(served: int, root: str) -> None:
+def test_clients_see_what_sql_prints_one_after_another(served: int, root: str) -> None:
     text = "SELECT group_id, count(*) AS n FROM gold.timeline GROUP BY group_id ORDER BY group_id"
     expected = [f"{row['group_id']},{row['n']}" for row in query(root, text)]
     assert ask(served, text) == expected
     assert expected
-
-
-def test_it_answers_after_a_client_has_left(served: int, root: str) -> None:
-    assert ask(served, "SELECT 1") == ["1"]
-    # A path makes Spark load classes of Delta that the tables of the catalog do not need.
+    # The first one has left. A path makes Spark load classes of Delta that the tables of the
+    # catalog do not need.
     text = f"SELECT count(*) > 0 FROM delta.`{root}/gold/group_generations`"
     assert ask(served, text) == ["true"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import touches
@@ -53,7 +55,11 @@ def pipeline(records: Path, lakehouse: Path, events: Path) -> Path:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("spark")
 def test_a_run_asks_for_what_others_made_and_commits_once_a_table(tmp_path: Path) -> None:
-    first, second = parts_of(RECORDINGS / "4.3.1-modern.parquet", tmp_path / "parts", 2)
+    recorded, some = pq.read_table(RECORDINGS / "4.3.1-modern.parquet"), tmp_path / "some.parquet"
+    # Classic and consumer groups: those of the other protocols have a table for each record type.
+    is_of_these = pa.array([key[1] <= 8 for key in recorded["key"].to_pylist()])
+    pq.write_table(recorded.filter(is_of_these), some)
+    first, second = parts_of(some, tmp_path / "parts", 2)
     lakehouse = tmp_path / "lakehouse"
     succeed("pipeline", "--records", first, "--lakehouse", lakehouse)
     before = touches.commits(lakehouse)

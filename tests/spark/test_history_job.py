@@ -42,19 +42,18 @@ from tests.conftest import RECORDINGS
 from tests.support import golden
 from tests.support.jobs import contents, noted, query, run, succeed, table
 from tests.support.kills import killed_behind
-from tests.support.parts import parts_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+    from tests.spark.conftest import Thrice
+
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 OLD = RECORDINGS / "0.11.0.3-default.parquet"
 RUNS = 3
-_TO_HISTORY = "ingest,decode,history"
-_TO_ANOMALIES = f"{_TO_HISTORY},anomalies"
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +115,22 @@ def test_a_run_without_new_records_changes_nothing(spark: SparkSession, root: st
     assert contents(spark, root, "one") == before
 
 
-def test_rebuilt_from_silver_it_is_the_same(spark: SparkSession, root: str, tmp_path: Path) -> None:
+def test_rebuilt_from_silver_it_is_the_same_and_other_thresholds_find_other_anomalies(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
     rebuilt = tmp_path / "lakehouse"
     shutil.copytree(root, rebuilt)
     shutil.rmtree(rebuilt / "gold")
-    succeed("history", "--lakehouse", rebuilt, "--cluster", "one")
-    succeed("anomalies", "--lakehouse", rebuilt, "--cluster", "one")
+    own = tmp_path / "own.toml"
+    own.write_text(
+        "[[overrides]]\ngroups = 'orders-.*'\n"
+        "rebalance_storm = {warning_an_hour = 1000, in_ten_minutes = 1000, share_of_time = 1}\n"
+    )
+    options = ("--lakehouse", rebuilt, "--cluster", "one")
+    succeed("history", *options)
+    found = succeed("anomalies", *options, "--thresholds", own)["anomalies"]
+    assert found["rebalance_storm"] == 3
+    assert succeed("anomalies", *options)["anomalies"]["rebalance_storm"] == 4
     assert gold(spark, str(rebuilt), "one") == gold(spark, root, "one")
 
 
@@ -173,43 +182,32 @@ def test_the_front_page_has_each_group_once(spark: SparkSession, root: str) -> N
     assert storm.rebalances_1h == storm.rebalances_7d == of_storm.count()
 
 
-def test_the_front_page_has_the_newest_lag(spark: SparkSession, root: str, tmp_path: Path) -> None:
+def test_the_front_page_has_the_newest_lag_and_no_sample_is_lost_between_two_runs(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
     """Also when all consumers are away, so that there is no new history."""
     shutil.copytree(root, tmp_path / "lakehouse")
     lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
     options = ("--lakehouse", lakehouse.root, "--cluster", "one")
     sample = {"group_id": "healthy-ctl", "topic": "t", "topic_partition": 0, "status": "STOP"}
-    for number, lag in enumerate((7, 5_100)):
-        at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
-        row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
-        lakehouse.append(LAG, [row], RunId("lag", number))
-        noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
-        assert succeed("anomalies", *options)["anomalies_run"] is True
-        health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
-        whole = health["healthy-ctl"]
-        assert (whole.total_lag, whole.worst_lag_status) == (lag, "STOP")
-        assert succeed("anomalies", *options)["anomalies_run"] is False
-    for name in (ANOMALIES.name, GROUP_STATES.name):
-        now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
-        assert now.exceptAll(table(spark, root, name, "one").drop("anomalies_run")).isEmpty()
-
-
-def test_no_sample_of_the_lag_is_lost_between_two_runs(
-    spark: SparkSession, root: str, tmp_path: Path
-) -> None:
-    shutil.copytree(root, tmp_path / "lakehouse")
-    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
-    sample = {"group_id": "healthy-ctl", "topic": "t", "topic_partition": 0, "status": "OK"}
-    for number, lag in enumerate((7, 8, 9, 10)):
+    lags = (7, 8, 9, 5_100)
+    for number, lag in enumerate(lags):
         at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
         row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
         lakehouse.append(LAG, [row], RunId("lag", number))
         noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
         if number in (0, 3):
-            succeed("anomalies", "--lakehouse", lakehouse.root, "--cluster", "one")
+            assert succeed("anomalies", *options)["anomalies_run"] is True
+            health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
+            whole = health["healthy-ctl"]
+            assert (whole.total_lag, whole.worst_lag_status) == (lag, "STOP")
+            assert succeed("anomalies", *options)["anomalies_run"] is False
+    for name in (ANOMALIES.name, GROUP_STATES.name):
+        now = table(spark, lakehouse.root, name, "one").drop("anomalies_run")
+        assert now.exceptAll(table(spark, root, name, "one").drop("anomalies_run")).isEmpty()
     kept = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id = 'healthy-ctl'").first()
     assert kept is not None
-    assert [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]] == [7, 8, 9, 10]
+    assert [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]] == [*lags]
 
 
 def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
@@ -305,23 +303,6 @@ def test_the_front_page_of_a_log_without_times_has_the_last_state(
     assert sorted((h.group_id, h.state) for h in health) == sorted(
         (group, row.state) for group, row in last.items()
     )
-
-
-def test_other_thresholds_find_other_anomalies(
-    spark: SparkSession, root: str, tmp_path: Path
-) -> None:
-    lakehouse = tmp_path / "lakehouse"
-    shutil.copytree(root, lakehouse)
-    own = tmp_path / "own.toml"
-    own.write_text(
-        "[[overrides]]\ngroups = 'orders-.*'\n"
-        "rebalance_storm = {warning_an_hour = 1000, in_ten_minutes = 1000, share_of_time = 1}\n"
-    )
-    options = ("--lakehouse", lakehouse, "--cluster", "one")
-    found = succeed("anomalies", *options, "--thresholds", own)["anomalies"]
-    assert found["rebalance_storm"] == 3
-    assert succeed("anomalies", *options)["anomalies"]["rebalance_storm"] == 4
-    assert gold(spark, str(lakehouse), "one") == gold(spark, root, "one")
 
 
 def test_offset_progress_adds_up(spark: SparkSession, root: str) -> None:
@@ -548,17 +529,16 @@ def told(spark: SparkSession, root: Path) -> dict[str, list[str]]:
 
 
 def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, thrice: Thrice, tmp_path: Path
 ) -> None:
     """The next run ends it and goes on with newer records, in one process."""
-    parts = parts_of(RECORDINGS / "2.2.2-default.parquet", tmp_path / "parts", 3)
     whole, ours = tmp_path / "whole", tmp_path / "ours"
-    succeed("pipeline", "--records", parts[0], "--lakehouse", whole, "--only", _TO_HISTORY)
-    succeed("silver", "--records", parts[1], "--lakehouse", whole)
+    shutil.copytree(thrice.behind[0], whole)
+    succeed("silver", "--records", thrice.parts[1], "--lakehouse", whole)
     shutil.copytree(whole, ours)
     with killed_behind(COMMITTED_OFFSETS):  # the checkpoints are written behind it
         assert run("history", "--lakehouse", ours).status == INTERRUPTED
     succeed("history", "--lakehouse", whole)
     for root in (whole, ours):
-        succeed("pipeline", "--records", parts[2], "--lakehouse", root, "--only", _TO_ANOMALIES)
+        golden.add(thrice.parts[2], root)
     assert told(spark, ours) == told(spark, whole)

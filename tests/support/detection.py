@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ from offsets import progress
 from schemas.columns import arrow_schema
 from schemas.gold import RHYTHM_COMMITS
 from schemas.silver import decoded_columns
-from tests.support.history import commits_of, in_millis, logs_of, rebuild
+from tests.support.history import commits_of, histories_of, in_millis
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
 
 if TYPE_CHECKING:
@@ -67,16 +69,15 @@ def detected(recording: Path, runs: int = 1, own: str | None = None) -> list[Row
         own: thresholds as TOML.
     """
     limits = default_thresholds(own)
-    commits = commits_of(recording)
-    tables_of = {log.group_id: rebuild(log) for log in logs_of(recording)}
+    commits, every = commits_of(recording), _commits_of_all(recording)
+    tables_of = histories_of(recording)
     times = [r["record_timestamp"] for t in tables_of.values() for r in t[STATES]]
     times += [c["at"] for of_group in commits.values() for c in of_group]
     now = max(t for t in times if t is not None)
     rows = []
     for group, tables in tables_of.items():
         of_group, by_kind = commits.get(group, []), _by_kind(tables)
-        others = {g: of for g, of in commits.items() if g != group}
-        rows += _detect(group, by_kind, of_group, limits, (now, runs), others=others)
+        rows += _detect(group, by_kind, of_group, limits, (now, runs), every=every)
     return sorted(rows, key=lambda r: (r["started_at"], r["kind"], r["group_id"], r["anomaly_id"]))
 
 
@@ -99,8 +100,8 @@ def detected_history(
         others: commits of other groups; those of "" are ends of logs.
         runs: number of runs that the rows known by the end come in.
     """
-    by_kind, limits = _by_kind(tables_of), default_thresholds()
-    return _detect("g", by_kind, commits or [], limits, (now, runs), holes=holes, others=others)
+    by_kind, limits, every = _by_kind(tables_of), default_thresholds(), Commits(others)
+    return _detect("g", by_kind, commits or [], limits, (now, runs), holes=holes, every=every)
 
 
 def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -142,13 +143,13 @@ def _detect(
     now_and_runs: tuple[int, int],
     *,
     holes: Mapping[int, progress.Holes] | None = None,
-    others: Mapping[str, list[Row]] = MappingProxyType({}),
+    every: Commits,
 ) -> list[Row]:
     """Have `detectors.detection` read what each run learns: the columns that Spark passes, too."""
     checkpoint, (now, runs) = None, now_and_runs
     rows: list[Row] = []
     generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
-    _mark_kept(moves, others)
+    _mark_kept(group, moves, every)
     for run in range(runs):
         is_last, until = run == runs - 1, None
         known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
@@ -167,7 +168,8 @@ def _detect(
         known |= {MINUTE: _minutes(new), TOPIC: _topics(new)}
         time = now if until is None else max((c["at"] for c in new), default=0)
         of_run = _between(commits, -1, until)
-        known[WAIT] = _waits(of_run, known[MOVE], others, time, known[OWNER])
+        known[WAIT] = _waits(group, of_run, known[MOVE], every, time)
+        _name_owners(known[WAIT], known[OWNER])
         if checkpoint is not None:
             known[CHECKPOINT] = [{"state": checkpoint}]
         done = done if until is None else max(done, until)
@@ -233,19 +235,53 @@ def _moves(commits: list[Row], holes: Mapping[int, progress.Holes] | None = None
     return sorted(moves, key=lambda m: m["record_offset"])
 
 
-def _mark_kept(moves: list[Row], others: Mapping[str, list[Row]]) -> None:
+class Commits:
+    """The commits of all groups, by what a group is asked of those of the others."""
+
+    def __init__(self, commits: Mapping[str, list[Row]]) -> None:
+        """Take them by group, in the order of the log; those of "" are ends of logs."""
+        self._kept: dict[str, dict[str, int]] = defaultdict(dict)
+        self._by_time: dict[tuple[str, int], list[tuple[int, int, str]]] = defaultdict(list)
+        for group, of_group in commits.items():
+            last = {(c["topic"], c["topic_partition"]): c for c in of_group}
+            for (topic, _), c in last.items():
+                if not c["is_tombstone"]:
+                    kept = self._kept[topic]
+                    kept[group] = min(c["at"], kept.get(group, c["at"]))
+            for c in of_group:
+                if not c["is_tombstone"]:
+                    of = c["topic"], c["topic_partition"]
+                    self._by_time[of].append((c["at"], c["committed_offset"], group))
+        for of_partition in self._by_time.values():
+            of_partition.sort()
+
+    def kept_since(self, topic: str, group: str) -> int | None:
+        """Return since when another group has an offset of a topic, which is still there."""
+        return min((at for g, at in self._kept[topic].items() if g != group), default=None)
+
+    def beyond(
+        self, of: tuple[str, int], offset: int, group: str, since: int, until: int
+    ) -> list[tuple[int, int, str]]:
+        """Return when other groups committed more than an offset, how much, and which they are."""
+        known = self._by_time[of]
+        first = bisect_right(known, since, key=lambda c: c[0])
+        end = bisect_right(known, until, key=lambda c: c[0])
+        return [c for c in known[first:end] if c[2] != group and c[1] > offset]
+
+
+@cache
+def _commits_of_all(recording: Path) -> Commits:
+    return Commits(commits_of(recording))
+
+
+def _mark_kept(group: str, moves: list[Row], every: Commits) -> None:
     """Do what `detectors.transform._with_kept` does."""
-    last: dict[tuple[str, str, int], Row] = {}
-    for group, of_group in others.items():
-        for c in of_group:
-            last[group, c["topic"], c["topic_partition"]] = c
-    kept: dict[str, int] = {}
-    for commit in last.values():
-        if not commit["is_tombstone"]:
-            topic = commit["topic"]
-            kept[topic] = min(commit["at"], kept.get(topic, commit["at"]))
-    gone = (m for m in moves if m["move"] == "deleted" and m["at"] is not None)
-    times = {m["at"] for m in gone if kept.get(m["topic"], m["at"]) < m["at"]}
+    times = set()
+    for move in moves:
+        if move["move"] == "deleted" and move["at"] is not None:
+            kept = every.kept_since(move["topic"], group)
+            if kept is not None and kept < move["at"]:
+                times.add(move["at"])
     for move in moves:
         move["is_kept"] = True if move["at"] in times else None
 
@@ -282,19 +318,9 @@ def _minutes(commits: list[Row]) -> list[Row]:
 
 
 def _waits(
-    commits: list[Row],
-    moves: list[Row],
-    others: Mapping[str, list[Row]],
-    time: int,
-    owners: list[Row],
+    group: str, commits: list[Row], moves: list[Row], every: Commits, time: int
 ) -> list[Row]:
     """Do what `detectors.transform.waits_of` does."""
-    beyond: dict[tuple[str, int], list[tuple[int, int, str]]] = defaultdict(list)
-    for group, of_group in others.items():
-        for c in of_group:
-            if not c["is_tombstone"] and c["at"] <= time:
-                of = c["topic"], c["topic_partition"]
-                beyond[of].append((c["at"], c["committed_offset"], group))
     of_partition: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for c in commits:
         recent = of_partition[c["topic"], c["topic_partition"]]
@@ -331,21 +357,25 @@ def _waits(
     ]
     waits = []
     for pause in pauses:
-        until = time if pause["until"] is None else pause["until"]
-        known = beyond[pause["topic"], pause["topic_partition"]]
-        seen = [e for e in known if pause["since"] < e[0] <= until]
-        seen = sorted(e for e in seen if e[1] > pause["committed_offset"])
+        until = time if pause["until"] is None else min(pause["until"], time)
+        of, offset = (pause["topic"], pause["topic_partition"]), pause["committed_offset"]
+        seen = every.beyond(of, offset, group, pause["since"], until)
         if seen:
             pause["usual_ms"] = (pause["since"] - pause["rhythm_since"]) // 4
             pause["first_at"], pause["first_offset"], _ = seen[0]
             pause["other_offset"] = max(e[1] for e in seen)
             pause["others"] = sorted({e[2] for e in seen} - {""})
-            of = pause["topic"], pause["topic_partition"]
-            owned = [o for o in owners if (o["topic"], o["topic_partition"]) == of]
-            begun = [o for o in owned if o["valid_from"] <= pause["since"]]
-            pause["owner"] = begun[-1] if begun else None
             waits.append(pause)
     return waits
+
+
+def _name_owners(waits: list[Row], owners: list[Row]) -> None:
+    """Do what `detectors.transform._with_owner` does."""
+    for wait in waits:
+        of = wait["topic"], wait["topic_partition"]
+        owned = [o for o in owners if (o["topic"], o["topic_partition"]) == of]
+        begun = [o for o in owned if o["valid_from"] <= wait["since"]]
+        wait["owner"] = begun[-1] if begun else None
 
 
 def _topics(commits: list[Row]) -> list[Row]:

@@ -92,8 +92,13 @@ def process(recording: Path, root: Path, runs: int) -> None:
     if runs > 1:
         parts = parts_of(recording, root.with_name(f"{root.name}-parts"), runs)
     for part in parts:
-        outcome = run("pipeline", "--records", part, "--lakehouse", root, *_NO_TABLES)
-        assert outcome.status == 0, f"{recording}: {outcome.err}"
+        add(part, root)
+
+
+def add(records: Path, root: Path) -> None:
+    """Run the pipeline on what is new."""
+    outcome = run("pipeline", "--records", records, "--lakehouse", root, *_NO_TABLES)
+    assert outcome.status == 0, f"{records}: {outcome.err}"
 
 
 def tables(spark: SparkSession, root: Path) -> Tables:

@@ -191,6 +191,12 @@ def logs_of(recording: Path) -> list[Log]:
     ]
 
 
+@cache
+def histories_of(recording: Path) -> dict[str, dict[str, list[Row]]]:
+    """Tell the history of each group of a recording, in one run; not to be changed."""
+    return {log.group_id: rebuild(log) for log in logs_of(recording)}
+
+
 def _timestamps(epoch_ms: pa.Array) -> pa.Array:
     return epoch_ms.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 

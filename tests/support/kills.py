@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from schemas.tables import TableSpec
 
+_OF_THE_MOMENT = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
+BRIEF = ("--conf", f"spark.driver.extraJavaOptions={_OF_THE_MOMENT}")
+"""Options of a job that ends before the JVM has warmed up, as those that come behind others do."""
 _LOOK_S = 0.002
 _LAUNCH = "import sys; from jobs.launch.submit import main; main(sys.argv[1:])"
 

@@ -117,9 +117,12 @@ def test_each_version_tells_of_standby_tasks_and_the_next_rebalance(
     assert (without["standbys"], without["rejoins_at"]) == (0, None)
 
 
+@pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     "data",
     [
+        # Two billion tasks, of which none is there.
+        *(struct.pack(">i", version) + b"\x7f" * 40 for version in ALL),
         *(None, b"", b"\x00", struct.pack(">i", 99), struct.pack(">iii", 11, 11, 2**31 - 1)),
         struct.pack(">iiiiiii", 10, 11, 1, 0, 0, -5, 0),
         assignment_info(11, [0], [1])[:30],

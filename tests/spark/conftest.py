@@ -1,0 +1,54 @@
+"""What holds for the tests of jobs in one session."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.conftest import RECORDINGS
+from tests.support import golden
+from tests.support.parts import parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+class Thrice(NamedTuple):
+    """A small recording in three runs, neither validated nor reported; not to be written to.
+
+    Attributes:
+        parts: the records of each.
+        behind: a lakehouse as it was behind each.
+    """
+
+    parts: list[Path]
+    behind: list[Path]
+
+
+@pytest.fixture(scope="session")
+def thrice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Thrice:
+    assert spark is not None
+    folder = tmp_path_factory.mktemp("thrice")
+    root, behind = folder / "lakehouse", []
+    parts = parts_of(RECORDINGS / "2.2.2-default.parquet", folder / "parts", 3)
+    for number, part in enumerate(parts):
+        golden.add(part, root)
+        behind.append(shutil.copytree(root, folder / f"behind-{number}"))
+    return Thrice(parts, behind)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interpreted() -> Iterator[None]:
+    """Have the queries of a report, as all others, interpreted: of few rows, to compile is most.
+
+    Those of `tests/browser` and `tests/e2e` are compiled, as a user's are.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobs.runtime.report.configured", lambda *_: nullcontext())
+        yield
