@@ -24,9 +24,8 @@ _CHUNK = 2**16
 
 
 def context(conf: SparkConf, *, is_verbose: bool) -> SparkContext:
-    """Return the context that is there, or a new one; what its JVM then says goes to stderr."""
-    is_there = SparkContext._active_spark_context is not None  # noqa: SLF001 - nothing else tells
-    if is_verbose or is_there or "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's own JVM
+    """Return a new context, or that of spark-submit's own JVM; what a JVM says goes to stderr."""
+    if is_verbose or "PYSPARK_GATEWAY_PORT" in os.environ:
         return SparkContext.getOrCreate(conf)
     with without_usual_lines() as stderr:
         gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
