@@ -101,6 +101,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "rebalance_timeout_ms",
             "stable_at",
             "leader_client_id",
+            "record_partition",
         )
     }
 
@@ -558,6 +559,8 @@ def _group_recreated(seen: _Rebalance) -> Iterator[Hit]:
         return
     if last["generation"] == 0 and not last["member_count"]:
         return  # the coordinator's record of the empty new group, which the first join follows
+    if last.get("record_partition") != seen.generation.get("record_partition"):
+        return  # the log has grown, and another coordinator knows nothing of the group
     yield Hit(
         "group_recreated",
         INFO,

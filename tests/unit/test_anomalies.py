@@ -10,6 +10,7 @@ import pytest
 
 from detectors import sentences
 from detectors.clock import known_until, time_of_log
+from detectors.detection import COLUMNS
 from detectors.group import (
     GENERATION,
     LAG,
@@ -372,6 +373,24 @@ def test_a_group_that_never_gets_to_an_epoch_is_found() -> None:
     assert not epochs(*[4] * 15, reached=True)
     # A streams group that waits for its topics.
     assert not epochs(*[4] * 15, is_timed=False)
+
+
+def test_a_group_whose_log_has_grown_is_not_made_anew() -> None:
+    def told(partition: int) -> set[str]:
+        story = started("a", "b").then(600, "member_left", left=["b"])
+        story.generations[0]["subscribed_topics"] = ["t"]
+        anew = {"record_partition": partition, "generation": 1}
+        story.then(600, "group_created", joined=["c"], **anew)
+        back = {"topic": "t", "topic_partition": 0, "move": "step", "previous_offset": 20_000}
+        back |= {"at": 1_202 * SECOND, "previous_at": 1_100 * SECOND, "committed_offset": 9}
+        back |= {"record_partition": partition, "record_offset": 9, "step": -19_991}
+        columns = dict.fromkeys(COLUMNS[MOVE]) | back
+        before = columns | {"at": 900 * SECOND, "step": 1, "record_partition": 0}
+        before |= {"move": "returned", "previous_at": None, "record_offset": 2}
+        return kinds(story.found((MOVE, before), (MOVE, columns)))
+
+    assert {"group_recreated", "offset_rewind"} <= told(0)
+    assert not {"group_recreated", "offset_rewind"} & told(7)
 
 
 def test_an_hour_later_it_is_another_storm() -> None:
