@@ -924,7 +924,10 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert open_["severity"] == "warning"
     assert story.found(move("deleted", HOUR))[0]["label"] == "perhaps_deleted"
     soon = move("deleted", 30 * SECOND)  # deleted by somebody
-    assert not story.found(soon, move("returned", HOUR, record_offset=101))
+    (deleted,) = story.found(soon, move("returned", HOUR, record_offset=101))
+    assert (deleted["label"], deleted["severity"]) == ("deleted", "info")
+    assert "1 offset of g was deleted" in deleted["summary"]
+    assert "somebody deleted the group" in deleted["summary"]
 
 
 def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
@@ -940,7 +943,7 @@ def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
 def test_offsets_of_the_new_protocols_age_from_their_commit() -> None:
     gone = move("deleted", 10 * SECOND + 30 * SECOND, previous_at=-8 * 24 * HOUR)
     story = started("a").then(10, "member_left", left=["a"])
-    assert not story.found(gone)
+    assert [row["label"] for row in story.found(gone)] == ["deleted"]
     for row in story.generations:
         row["group_type"] = "consumer"
     (expired,) = story.found(gone)
