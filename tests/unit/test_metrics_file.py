@@ -63,7 +63,8 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
     facts = Facts("eu", "/lakehouse", 0, group_count=1, as_of=1_500)
     health = {"group_id": "a", "total_lag": 9, "total_lag_is_bound": False, "health": "critical"}
     health |= {"state": "Stable", "members": 3, "rebalances_1h": 2, "open_anomalies": 1}
-    facts.every_group = [health | {"worst_lag_status": "STALL"}]
+    since = {"lag_status_since": 500, "as_of": 1_500}
+    facts.every_group = [health | {"worst_lag_status": "STALL"} | since]
     facts.causes = [{"group_id": "a", "cause": "new_member", "rebalances": 7}]
     facts.lag_seconds = {"a": 12.5}
     facts.quality.offsets, facts.quality.records = 10, 8
@@ -75,6 +76,7 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
         f"groupledger_group_lag{{{of_a}}} 9.0",
         f"groupledger_group_lag_seconds{{{of_a}}} 12.5",
         f'groupledger_group_lag_status{{{of_a},status="STALL"}} 1.0',
+        f'groupledger_group_lag_status_seconds{{{of_a},status="STALL"}} 1.0',
         f"groupledger_group_health{{{of_a}}} 3.0",
         f'groupledger_group_state{{{of_a},state="Stable"}} 1.0',
         f"groupledger_group_members{{{of_a}}} 3.0",
