@@ -420,7 +420,9 @@ def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
     """Find groups of the new protocols of which each epoch begins before the last is reached."""
     generation, memory = seen.generation, seen.memory
     chain: Row | None = memory.pop("unsettled", None)
-    began, is_known = generation.get("join_started_at"), _is_whole(generation)
+    began, last = generation.get("join_started_at"), memory.get("last") or {}
+    is_next = generation["generation"] == (last.get("generation") or 0) + 1
+    is_known = is_next or _is_whole(generation)
     if generation["group_type"] not in ("consumer", "streams") or began is None:
         return
     if not generation.get("member_count"):
