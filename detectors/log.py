@@ -226,14 +226,15 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
     Args:
         rows: group_id and record_partition; records, how many there are; at, the time of the last
             in epoch milliseconds; expected_partition; partitions, how many the topic has; and
-            label, if it is coordinated there, too, and second, the name of that history.
+            label, if it is coordinated there, too, since, and second, the name of that history.
     """
     for row in rows:
         partition, at = row["record_partition"], row["at"]
+        began = at if row.get("since") is None else min(at, row["since"])
         hit = Hit(
             "misplaced_record",
             WARNING,
-            *(at, at, Position(partition, None, at), _EPISODE_MS),
+            *(began, at, Position(partition, None, at), _EPISODE_MS),
             subject=str(partition),
             label=row.get("label"),
             sums={"records": row["records"]},

@@ -98,6 +98,11 @@ class Memberships:
         """
         return self.at((partition, _MOST if until is None else until))
 
+    def first(self, partition: int) -> int | None:
+        """Return when the group was first seen in a partition, as far as is known."""
+        times = (p.timestamp for p in self._known if p.record_partition == partition)
+        return min((t for t in times if t is not None), default=None)
+
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""
         number = bisect_right(self._empty, first, key=_position)

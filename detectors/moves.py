@@ -39,12 +39,22 @@ def take_move(
         memberships: who was in the group when.
         owners: rows of partition_owners of the partition, by valid_from; none if nobody asked.
     """
-    memory, limits, findings = track
+    memory, _, findings = track
     at = move["at"]
     # What waited in a pause is told by `unread`.
     if at is None or move["move"] == "resumed" or _is_of_former_topic(memory, move):
         return
+    hit = None
+    if not _is_of_another_coordinator(memory, move, memberships):
+        hit = _hit(track, move, memberships, owners)
     memory["clock"] = max(at, memory.get("clock", at))
+    if hit is not None:
+        findings.add(_counted(memory, findings, hit, move), memory["clock"])
+
+
+def _hit(track: Track, move: Row, memberships: Memberships, owners: Sequence[Row]) -> Hit | None:
+    """Return what a commit that did not just go on shows; None if nothing."""
+    memory, limits, at = track.memory, track.limits, move["at"]
     group = memberships.at((move["record_partition"], move["record_offset"]))
     hit: Hit | None = None
     if move["move"] == "deleted":
@@ -67,8 +77,21 @@ def take_move(
         while at - was_set[oldest := next(iter(was_set))] > _EPISODE_MS:
             del was_set[oldest]
         hit = _reset(move)
-    if hit is not None:
-        findings.add(_counted(memory, findings, hit, move), memory["clock"])
+    return hit
+
+
+def _is_of_another_coordinator(memory: Row, move: Row, memberships: Memberships) -> bool:
+    """Return whether the commit before was in another partition of the log, which has grown since.
+
+    The coordinator of the new one knows no offset of the group, which starts over.
+    """
+    places: dict[str, int] = memory.setdefault("places", {})
+    place = str(move["record_partition"])
+    if place not in places:
+        first = memberships.first(move["record_partition"])
+        places[place] = move["at"] if first is None else first
+    before = move["previous_at"]
+    return len(places) > 1 and before is not None and before < places[place]
 
 
 def _is_of_former_topic(memory: Row, move: Row) -> bool:

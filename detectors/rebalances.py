@@ -101,6 +101,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "rebalance_timeout_ms",
             "stable_at",
             "leader_client_id",
+            "record_partition",
         )
     }
 
@@ -419,7 +420,9 @@ def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
     """Find groups of the new protocols of which each epoch begins before the last is reached."""
     generation, memory = seen.generation, seen.memory
     chain: Row | None = memory.pop("unsettled", None)
-    began, is_known = generation.get("join_started_at"), _is_whole(generation)
+    began, last = generation.get("join_started_at"), memory.get("last") or {}
+    is_next = generation["generation"] == (last.get("generation") or 0) + 1
+    is_known = is_next or _is_whole(generation)
     if generation["group_type"] not in ("consumer", "streams") or began is None:
         return
     if not generation.get("member_count"):
@@ -558,6 +561,8 @@ def _group_recreated(seen: _Rebalance) -> Iterator[Hit]:
         return
     if last["generation"] == 0 and not last["member_count"]:
         return  # the coordinator's record of the empty new group, which the first join follows
+    if last.get("record_partition") != seen.generation.get("record_partition"):
+        return  # the log has grown, and another coordinator knows nothing of the group
     yield Hit(
         "group_recreated",
         INFO,

@@ -228,7 +228,11 @@ class _Follower:
         memory, number, kind = self._memory, generation.get("generation"), generation["group_type"]
         before, was = memory.get("number", 0), memory.get("type")
         memory["number"], memory["type"] = number or 0, kind
-        if was == kind and number is not None and number < before:
+        # In another partition of the log another coordinator counts, from the start.
+        place, former = generation.get("record_partition"), memory.get("place")
+        memory["place"] = place
+        is_there = former is None or former == place
+        if was == kind and number is not None and number < before and is_there:
             lost: list[str] = memory.setdefault("lost", [])
             for topic, known in self._topics.items():
                 lost += [f"{topic}/{partition}" for partition in known["held"]]

@@ -709,9 +709,9 @@ def _bump(
     if last is not None and is_complete and _awaits_assignment(last):
         # The coordinator may assign once for several epochs (KIP-1263).
         last["cause_detail"] = f"{last['cause_detail']}; {_OVER}"
-    if last is not None and is_complete:
-        _overtaken(state, last, when.at, {m.member_id for m in changes.joined})
     missing = None if known is None or number is None else max(0, number - known - 1)
+    if last is not None and (is_complete or missing == 0):
+        _overtaken(state, last, when.at, {m.member_id for m in changes.joined})
     row = generations.begin(
         state,
         record,

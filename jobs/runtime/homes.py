@@ -210,6 +210,7 @@ def sorted_out(
             "expected_partition": homes[row.group],
             "partitions": counts[-1],
             "label": "two_coordinators" if is_explained[row] else None,
+            "since": both.get((row.group, row.partition)),
             "second": name_of_second(row.group, row.partition) if is_explained[row] else None,
         }
         for row in strays

@@ -10,6 +10,7 @@ import pytest
 
 from detectors import sentences
 from detectors.clock import known_until, time_of_log
+from detectors.detection import COLUMNS
 from detectors.group import (
     GENERATION,
     LAG,
@@ -372,6 +373,24 @@ def test_a_group_that_never_gets_to_an_epoch_is_found() -> None:
     assert not epochs(*[4] * 15, reached=True)
     # A streams group that waits for its topics.
     assert not epochs(*[4] * 15, is_timed=False)
+
+
+def test_a_group_whose_log_has_grown_is_not_made_anew() -> None:
+    def told(partition: int) -> set[str]:
+        story = started("a", "b").then(600, "member_left", left=["b"])
+        story.generations[0]["subscribed_topics"] = ["t"]
+        anew = {"record_partition": partition, "generation": 1}
+        story.then(600, "group_created", joined=["c"], **anew)
+        back = {"topic": "t", "topic_partition": 0, "move": "step", "previous_offset": 20_000}
+        back |= {"at": 1_202 * SECOND, "previous_at": 1_100 * SECOND, "committed_offset": 9}
+        back |= {"record_partition": partition, "record_offset": 9, "step": -19_991}
+        columns = dict.fromkeys(COLUMNS[MOVE]) | back
+        before = columns | {"at": 900 * SECOND, "step": 1, "record_partition": 0}
+        before |= {"move": "returned", "previous_at": None, "record_offset": 2}
+        return kinds(story.found((MOVE, before), (MOVE, columns)))
+
+    assert {"group_recreated", "offset_rewind"} <= told(0)
+    assert not {"group_recreated", "offset_rewind"} & told(7)
 
 
 def test_an_hour_later_it_is_another_storm() -> None:
@@ -905,7 +924,10 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert open_["severity"] == "warning"
     assert story.found(move("deleted", HOUR))[0]["label"] == "perhaps_deleted"
     soon = move("deleted", 30 * SECOND)  # deleted by somebody
-    assert not story.found(soon, move("returned", HOUR, record_offset=101))
+    (deleted,) = story.found(soon, move("returned", HOUR, record_offset=101))
+    assert (deleted["label"], deleted["severity"]) == ("deleted", "info")
+    assert "1 offset of g was deleted" in deleted["summary"]
+    assert "somebody deleted the group" in deleted["summary"]
 
 
 def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
@@ -921,7 +943,7 @@ def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
 def test_offsets_of_the_new_protocols_age_from_their_commit() -> None:
     gone = move("deleted", 10 * SECOND + 30 * SECOND, previous_at=-8 * 24 * HOUR)
     story = started("a").then(10, "member_left", left=["a"])
-    assert not story.found(gone)
+    assert [row["label"] for row in story.found(gone)] == ["deleted"]
     for row in story.generations:
         row["group_type"] = "consumer"
     (expired,) = story.found(gone)

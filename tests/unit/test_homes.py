@@ -129,7 +129,7 @@ def test_what_a_second_coordinator_writes_is_a_history_of_its_own() -> None:
     )
     assert then.second == first.second
     assert then.elsewhere == [(group, old, since)]
-    assert [row["label"] for row in then.misplaced] == ["two_coordinators"]
+    assert [(row["label"], row["since"]) for row in then.misplaced] == [("two_coordinators", since)]
     # Nor is what expires there later a coordinator that serves members.
     expired = soon._replace(last_commit=None)
     assert not sorted_out([expired], {group: home}, [25, 50], second=first.second).misplaced

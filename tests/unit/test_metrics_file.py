@@ -66,7 +66,8 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
     facts = Facts("eu", "/lakehouse", 0, group_count=1, as_of=1_500)
     health = {"group_id": "a", "total_lag": 9, "total_lag_is_bound": False, "health": "critical"}
     health |= {"state": "Stable", "members": 3, "rebalances_1h": 2, "open_anomalies": 1}
-    facts.every_group = [health | {"worst_lag_status": "STALL"}]
+    since = {"lag_status_since": 500, "as_of": 1_500}
+    facts.every_group = [health | {"worst_lag_status": "STALL"} | since]
     facts.causes = [{"group_id": "a", "cause": "new_member", "rebalances": 7}]
     facts.lag_seconds = {"a": 12.5}
     facts.partition_lag = [{"group_id": "a", "topic": "t", "topic_partition": 2, "lag": 9}]
@@ -80,6 +81,7 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
         f'groupledger_partition_lag{{{of_a},partition="2",topic="t"}} 9.0',
         f"groupledger_group_lag_seconds{{{of_a}}} 12.5",
         f'groupledger_group_lag_status{{{of_a},status="STALL"}} 1.0',
+        f'groupledger_group_lag_status_seconds{{{of_a},status="STALL"}} 1.0',
         f"groupledger_group_health{{{of_a}}} 3.0",
         f'groupledger_group_state{{{of_a},state="Stable"}} 1.0',
         f"groupledger_group_members{{{of_a}}} 3.0",
