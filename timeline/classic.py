@@ -165,9 +165,8 @@ def _generation(
     if not is_complete and step.missing:
         doubt(state)  # generations in between may have had other members and owners
     changes = compare(state.members, members)
-    released = _released(state, step)
-    moved = generations.moves(state.members, members, released)
-    started, before = _started(state, step, changes, released), state.generation
+    moved = generations.moves(state.members, members, _released(state, step))
+    started, before = _started(state, step, changes, moved), state.generation
     _prepare(state, step, started)
     row = _row(state, step, changes, started)
     row["clock_skew_ms"] = skew
@@ -282,7 +281,7 @@ def _was_recreated(state: GroupState, record: Record, number: int, *, has_member
     return number > 0
 
 
-def _started(state: GroupState, step: _Step, changes: Changes, released: dict[str, str]) -> Moment:
+def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> Moment:
     """Estimate when the rebalance began."""
     end, state.quiet = step.completed.at, None
     if end is None:
@@ -299,14 +298,7 @@ def _started(state: GroupState, step: _Step, changes: Changes, released: dict[st
             lasted = end - started.at
             state.initial_delay_ms = min(lasted, state.initial_delay_ms or lasted)
         return started
-    # Members that had to revoke partitions re-join at once, whoever comes or goes meanwhile.
-    revoking = [
-        k
-        for k, m in step.members.items()
-        if released and k in state.members and m.identity in state.revoking
-    ]
-    if connect.delay_ms(state.members) or cause.resubscribed(state.members, step.members):
-        revoking = []
+    revoking = _revoking(state, step, changes, moved)
     started = estimate.rejoin(
         state, end, step.members, step.aborted, is_complete=step.is_complete, revoking=revoking
     )
@@ -320,6 +312,18 @@ def _started(state: GroupState, step: _Step, changes: Changes, released: dict[st
         if not step.missing:
             estimate.learn(state, end, step.members)
     return started
+
+
+def _revoking(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> list[str]:
+    """Return the members that had to revoke partitions, and so re-joined at once."""
+    # They do whoever comes or goes meanwhile; what workers give up may be gone for good.
+    if connect.delay_ms(state.members) or cause.resubscribed(state.members, step.members):
+        return []
+    is_connect = _is_connect(step.record.payload or {})
+    if not _released(state, step) or (is_connect and (any(changes) or not moved.returned)):
+        return []
+    stay = [m for k, m in step.members.items() if k in state.members]
+    return [m.member_id for m in stay if m.identity in state.revoking]
 
 
 def _separated(started: Moment, before: int | None, end: int) -> Moment:

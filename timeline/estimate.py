@@ -96,16 +96,16 @@ def rejoin(
         timeout = _longest_timeout([*state.members.values(), *members.values()])
         if timeout is not None and (earliest is None or end - timeout > earliest):
             earliest = end - timeout
-    if revoking and since is not None:
-        # They commit as they give them up, and then re-join.
-        rhythms = state.commits.by_member
-        first = min(rhythms[m][0] if m in rhythms else since for m in revoking)
-        return _within(state, first, earliest, end)
     remaining = len(state.members.keys() & members.keys())
     joined = len(members.keys() - state.members.keys())
     if not missing and len(state.members) == 1 and not joined:
         # The only member re-joined, or left: there was nobody to wait for.
         return Moment(end, earliest, end)
+    if revoking and since is not None:
+        # They commit as they give them up, and then re-join.
+        rhythms = state.commits.by_member
+        first = min(rhythms[m][0] if m in rhythms else since for m in revoking)
+        return _within(state, first, earliest, end)
     left = len(state.members) - remaining
     silence = _silence(state, end, members, missing) if is_complete else 0
     if members and not remaining:

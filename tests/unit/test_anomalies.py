@@ -627,6 +627,13 @@ def test_a_topic_that_is_deleted_under_a_group_is_an_orphan_until_the_group_read
     assert json.loads(row["evidence"])["offsets"] == ["gone/0: 7", "gone/1: 7"]
 
 
+def test_offsets_that_go_with_their_group_are_no_topic_that_members_read() -> None:
+    """A group that is deleted is empty: where its records are missing, it has members till then."""
+    story = started("a")
+    story.generations[0] |= reading("gone", "kept") | {"ended_at": 100 * SECOND}
+    assert orphans(story.found(*GONE, *DELETED)) == []
+
+
 def test_members_that_join_without_a_deleted_topic_at_once_were_orphans_for_a_moment() -> None:
     for joined in (100.4, 99.8):  # before and after the coordinator deletes its offsets
         story = started("a")
