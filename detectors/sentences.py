@@ -101,7 +101,7 @@ _SENTENCES = {
     "unread_partition never_owned": "No member of {of} has ever got {unread:some partitions} of a"
     " topic of which {member_count:# member} own other partitions ({when}), though {others:some}"
     " commit {partitions:it/them}: the topic has grown, and the group has not seen it. Restart all"
-    " of its members, the static ones, too, so that {partitions:it is/they are} assigned.",
+    " of its members, the static ones, too, so that all is assigned anew.",
     "unread_partition no_members": "Nobody has run {of} for {ms_idle:duration} ({when}), and"
     " {waiting:# record} wait in {unread:some partitions}. Start its consumers again, or delete the"
     " group if nobody needs it.",
