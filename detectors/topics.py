@@ -302,9 +302,8 @@ class _Follower:
 
     def _is_read(self, event: Row, generation: Row, tombstones: list[Row]) -> bool:
         """Return whether members subscribe to a topic whose offsets did not expire."""
-        ended = generation.get("ended_at")
-        if ended is not None and ended <= event["at"]:
-            return False  # the group went with it: it had no members any more
+        if generation.get("ended_at") == event["at"]:
+            return False  # the group went with them: it had no members any more
         if event["topic"] not in (generation.get("subscribed_topics") or ()):
             return False
         before, limit = event["previous_at"], self._limits["offsets_expired"]["in_use_idle_ms"]

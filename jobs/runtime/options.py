@@ -527,7 +527,6 @@ class Files(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Options(
-    Files,
     Query,
     Upkeep,
     Steps,
@@ -540,6 +539,7 @@ class Options(
     Groups,
     Clients,
     Source,
+    Files,  # whose topic is another one
     Common,
 ):
     """What a job was asked to do: the options of all parts; those it does not have are defaults."""
