@@ -96,7 +96,7 @@ def test_a_group_with_two_coordinators_has_both_histories(tmp_path: Path, runs: 
     assert told[other, old] == runs
     assert told[moved, partition_for(moved, 50)] == 1
     # Neither skips nor goes back because of the other.
-    kinds = "kind IN ('offset_rewind', 'offset_jump', 'commit_stall')"
+    kinds = "kind IN ('offset_rewind', 'offset_jump')"
     assert not query(
         root, f"SELECT * FROM gold.anomalies WHERE {kinds} AND group_id LIKE '{split}%'"
     )
