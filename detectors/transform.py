@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -112,7 +112,7 @@ def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
     owners = owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
     yield _part(owners, group.OWNER, "valid_from")
     yield _part(_owned_twice(sources.owners), group.TWO_OWNERS)
-    yield _part(_never_owned(sources), group.NEVER_OWNED)
+    yield _part(_never_owned(sources, thresholds), group.NEVER_OWNED)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
@@ -161,12 +161,13 @@ def _owned_twice(owners: DataFrame) -> DataFrame:
     )
 
 
-def _never_owned(sources: Sources) -> DataFrame:
+def _never_owned(sources: Sources, thresholds: Thresholds) -> DataFrame:
     """Return topics with partitions that a group has never had, by `NEVER_COLUMNS`.
 
     Who commits a partition that a group neither owned nor committed is another group. Partitions
     of which only the first offset is committed may have no record.
     """
+    least = thresholds.least(unread.KIND, "pause_ms")
     at = F.coalesce("record_timestamp", "committed_at")
     ever = sources.committed.groupBy("group_id", "topic").agg(
         F.collect_set("topic_partition").alias("committed")
@@ -184,13 +185,18 @@ def _never_owned(sources: Sources) -> DataFrame:
         )
         shown = shown.union(new)
     shown = shown.toDF(*_LOG, "other", "other_offset", "first", "last")
+    # Who committed others of its partitions long before has seen the topic grow.
+    begun = F.min("first").over(Window.partitionBy("topic", "other"))
+    is_later = F.unix_millis("first") - F.unix_millis(begun) >= least
+    shown = shown.withColumn("is_later", is_later)
     of_partition = shown.groupBy(*_LOG).agg(
         F.unix_millis(F.min("first")).alias("first_at"),
         F.unix_millis(F.max("last")).alias("last_at"),
         F.max("other_offset").alias("other_offset"),
         F.slice(F.sort_array(F.collect_set("other")), 1, _SHOWERS).alias("others"),
+        F.min_by("is_later", "first").alias("has_grown"),
     )
-    partition = ("topic_partition", "first_at", "last_at", "other_offset", "others")
+    partition = ("topic_partition", "first_at", "last_at", "other_offset", "others", "has_grown")
     read = (
         of_partition.where("last_at > first_at")
         .groupBy("topic")

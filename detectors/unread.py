@@ -41,7 +41,8 @@ that a run ends, and those that are open, in order of `valid_from`."""
 NEVER_COLUMNS = ("topic", "owned_since", "never")
 """What is asked of a topic of which a group owns partitions, since `owned_since`: those that it has
 never owned nor committed, though other groups commit them: `topic_partition`, the first and the
-last commit that is known, `first_at` and `last_at`, `other_offset`, and `others`."""
+last commit that is known, `first_at` and `last_at`, `other_offset`, `others`, and `has_grown`,
+whether who committed it first had committed others of the topic long before."""
 
 # One transaction's marker is beyond the last record, too.
 _LEAST_RECORDS, _MANY_RECORDS = 2, 1_000
@@ -75,6 +76,9 @@ def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
     for row in new if now is not None and _can_tell(now) else ():
         for never in row["never"]:
             name = partition_name({**row, **never})
+            is_new = never["has_grown"] and never["first_at"] >= row["owned_since"]
+            if name not in former and not is_new:
+                continue  # it was there when the group got others, and may be left out on purpose
             # A run knows of commits that are new, and of the last ones of each group.
             known[name] = min(
                 former.get(name, never["last_at"]), max(never["first_at"], row["owned_since"])

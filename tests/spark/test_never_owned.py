@@ -14,7 +14,7 @@ from tests.support.topic import MINUTE, PARTITIONS, Topic
 if TYPE_CHECKING:
     from pathlib import Path
 
-START = 1_700_000_000_000
+START, GROWS = 1_700_000_000_000, 12
 
 
 @pytest.mark.usefixtures("spark")
@@ -27,17 +27,23 @@ def test_a_partition_that_another_group_commits_and_no_member_gets(
     # All is owned, though a member has nothing to do; and the partition was read here before.
     topic.generation("whole", START, 1, a=0, b=1, c=2)
     topic.generation("before", START, 1, a=0, b=1)
+    topic.generation("part", START, 1, topic="parts", a=0, b=1)
 
-    def commits(group: str, partition: int, at: int, offset: int) -> None:
-        key = {"group": group, "topic": "orders", "partition": partition}
+    def commits(group: str, partition: int, at: int, offset: int, name: str = "orders") -> None:
+        key = {"group": group, "topic": name, "partition": partition}
         commit = factories.offset_commit(key=key, offset=offset, commitTimestamp=at)
         topic.add(partition_for(group, PARTITIONS), at, commit)
 
-    commits("before", 2, START + 1_000, 5)
     for run in range(runs):
         for n in range(30 * run // runs, 30 * (run + 1) // runs):
-            for partition in range(3):
+            for partition in range(3 if n > GROWS else 2):
                 commits("audit", partition, START + n * MINUTE, 100 + n)
+            if n == GROWS + 2:
+                commits("before", 2, START + n * MINUTE, 5)
+            # Another topic, of which a partition was never anybody's here.
+            for partition in range(3):
+                commits("billing", partition, START + n * MINUTE, 100 + n, "parts")
+            commits("part", 0, START + n * MINUTE, 100 + n, "parts")
             for group in ("blind", "whole"):
                 commits(group, 0, START + n * MINUTE, 100 + n)
         path = topic.write(tmp_path / f"{run}.parquet")

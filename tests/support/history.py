@@ -179,15 +179,24 @@ def logs_of(recording: Path) -> list[Log]:
     """Decode a recording into the logs of its groups."""
     read: dict[int, set[int]] = defaultdict(set)
     events: dict[tuple[str, int], list[Record | Commit]] = defaultdict(list)
+    names: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     for name, batches in decoded(recording).items():
         for row in (row for part in batches for row in part.to_pylist()):
             read[row["record_partition"]].add(row["record_offset"])
             if "group_id" in row:
-                events[row["group_id"], row["record_partition"]].append(_event(name, row))
+                place = row["group_id"], row["record_partition"]
+                events[place].append(_event(name, row))
+                if name == COMMITS and row["topic_id"] is not None:
+                    names[place][row["topic_id"]] = row["topic"]
     missing = {p: tuple(sorted(set(range(max(o) + 1)) - o)) for p, o in read.items()}
     return [
-        Log(group, partition, sorted(of_group, key=lambda e: e.offset), missing[partition])
-        for (group, partition), of_group in sorted(events.items())
+        Log(
+            *place,
+            sorted(of_group, key=lambda e: e.offset),
+            missing[place[1]],
+            names=names[place],
+        )
+        for place, of_group in sorted(events.items())
     ]
 
 

@@ -72,15 +72,17 @@ class Topic:
         self.rows = []
         return path
 
-    def generation(self, group: str, at: int, generation: int, **owned: int) -> None:
+    def generation(
+        self, group: str, at: int, generation: int, topic: str = "orders", **owned: int
+    ) -> None:
         """Write a generation of a classic group, with the partition of each member."""
         members = [
             factories.member(
                 memberId=name,
                 clientId=f"client-{name}",
-                subscription=factories.subscription(),
+                subscription=factories.subscription(Topics=[topic]),
                 assignment=factories.assignment(
-                    AssignedPartitions=[{"Topic": "orders", "Partitions": [partition]}]
+                    AssignedPartitions=[{"Topic": topic, "Partitions": [partition]}]
                 ),
             )
             for name, partition in owned.items()

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -158,17 +159,14 @@ class TestLinesOfJava:
             "WARNING: something else",
             "Exception in thread main",
         ]
+        before = {*threading.enumerate()}
         with without_usual_lines() as stderr:
+            (forwarder,) = {*threading.enumerate()} - before
             text = "\n".join(said)
             line = [sys.executable, "-c", f"import os; os.write(2, {text!r}.encode())"]
             subprocess.run(line, stderr=stderr, check=True)
-        printed = ""
-        for _ in range(100):
-            printed += capfd.readouterr().err
-            if "main" in printed:
-                break
-            time.sleep(0.05)
-        assert printed.splitlines() == said[3:]
+        forwarder.join(5)
+        assert capfd.readouterr().err.splitlines() == said[3:]
 
     def test_all_that_was_said_is_out_before_the_error(
         self, capfd: pytest.CaptureFixture[str]

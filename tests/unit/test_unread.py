@@ -99,7 +99,11 @@ def test_an_owner_that_follows_another_is_no_second_one() -> None:
 
 
 def never_owned(
-    *runs: tuple[float, float], since: float = 0, is_there: bool = True, **given: object
+    *runs: tuple[float, float],
+    since: float = 0,
+    is_there: bool = True,
+    has_grown: bool = True,
+    **given: object,
 ) -> list[tuple[Any, ...]]:
     """Return what is told of t/3, which another group commits between the times of each run."""
     generation = dict.fromkeys(COLUMNS[OPEN_GENERATION]) | {
@@ -119,6 +123,7 @@ def never_owned(
         detector = GroupDetector(LIMITS.values, checkpoint)
         times = {"first_at": round(first * 1_000), "last_at": round(last * 1_000)}
         never = {"topic_partition": 3, **times, "other_offset": 700, "others": ["audit"]}
+        never["has_grown"] = has_grown and not n  # later runs know of its last commits alone
         detector.take(OPEN_GENERATION, generation | given)
         if is_there or n < len(runs) - 1:
             row = {"topic": "t", "owned_since": since * 1_000, "never": [never]}
@@ -144,6 +149,8 @@ def test_a_partition_that_no_member_ever_got_is_told(protocol: str) -> None:
 def test_a_partition_that_is_new_or_cannot_be_read_of_is_not_told() -> None:
     assert never_owned((100, 690)) == []  # the members' metadata are five minutes old at most
     assert never_owned((100, 1_000), since=500) == []  # the group has just begun to read the topic
+    assert never_owned((100, 1_000), since=101) == []  # it was there when the group got others
+    assert never_owned((100, 1_000), has_grown=False) == []  # and here, as far as anybody knows
     assert never_owned((100, 1_000), unowned_partitions=None) == []  # an assignment is no text
     assert never_owned((100, 1_000), member_count=0) == []
 
