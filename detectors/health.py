@@ -85,18 +85,18 @@ GROUP BY group_id"""
 
 
 FORMER = f"""
-SELECT group_id, unix_millis(lag_status_since) AS since FROM gold.group_health
+SELECT group_id, unix_millis(lag_status_since) AS former_trouble_at FROM gold.group_health
 WHERE lag_status_since IS NOT NULL AND worst_lag_status NOT IN ('{OK}', '{WARN}')"""
 """SQL for since when groups have been in trouble by their lag, as the last run knew."""
 
 
-def _since(own: Row, former: int | None) -> int | None:
+def _since(own: Row) -> int | None:
     """Return since when a group has had its lag's status, or another of those that are trouble."""
     status, at = own.get("lag_status"), own.get("lag_status_at")
     if status is None or at is None or STATUSES[status] == OK:
         return None
-    is_trouble = STATUSES[status] != WARN and former is not None
-    return min(former, at) if is_trouble and former is not None else int(at)
+    former = None if STATUSES[status] == WARN else own.get("former_trouble_at")
+    return int(at if former is None else min(former, at))
 
 
 def known_anomalies(as_of: int, run: int) -> str:
@@ -123,22 +123,16 @@ def index_among(column: str, values: Iterable[str]) -> str:
 
 
 def group_health(
-    groups: Iterable[Row],
-    sums: Iterable[Iterable[Row]],
-    thresholds: Thresholds,
-    as_of: int,
-    former: Iterable[Row] = (),
+    groups: Iterable[Row], sums: Iterable[Iterable[Row]], thresholds: Thresholds, as_of: int
 ) -> Iterator[Row]:
     """Return the columns of group_health for each group, without the cluster.
 
     Args:
         groups: what `GROUPS_NOW` asks for.
-        sums: what `rebalances`, `lags` and `known_anomalies` ask for.
+        sums: what `rebalances`, `lags`, `FORMER` and `known_anomalies` ask for.
         thresholds: the thresholds in force.
         as_of: time of the log; all times are epoch milliseconds.
-        former: what `FORMER` asks for.
     """
-    since = {row["group_id"]: row["since"] for row in former}
     known: dict[str, Row] = defaultdict(dict)
     for row in (row for rows in sums for row in rows):
         known[row["group_id"]] |= row
@@ -160,7 +154,7 @@ def group_health(
             "total_lag": own.get("total_lag"),
             "total_lag_is_bound": own.get("lag_is_bound"),
             "worst_lag_status": None if lag_status is None else STATUSES[lag_status],
-            "lag_status_since": _since(own, since.get(group_id)),
+            "lag_status_since": _since(own),
             "last_commit_at": group["last_commit_at"],
             "as_of": as_of,
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from detectors.members import host_of
-from detectors.model import HOUR_MS, Findings, Hit, Position, partition_name
+from detectors.model import DAY_MS, HOUR_MS, Findings, Hit, Position, partition_name
 from detectors.rows import anomaly_rows
 from schemas.gold import INFO, WARNING
 from schemas.tables import NOT_LOST
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Thresholds, Values
 
 # Findings of the same partition on the same day are one episode.
-_EPISODE_MS = 24 * HOUR_MS
+_EPISODE_MS = DAY_MS
 # What a client makes up for a group of its own: a UUID, the end of a pod's name, which Kubernetes
 # makes without vowels, letters mixed with digits, or a number.
 _GIVEN = re.compile(
@@ -447,17 +447,16 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
             of_pattern[_GIVEN.sub("*", group)].append((idle, row))
     for pattern, stale in of_pattern.items():
         if len(stale) >= thresholds.values["stale_group"]["groups_of_a_name"]:
-            hit = _stale(stale, now, pattern)
-            yield Finding(None, hit._replace(maxima={**hit.maxima, "made": made[pattern]}))
+            yield Finding(None, _alike(stale, now, pattern, made[pattern]))
         else:
             yield from (Finding(row["group_id"], _stale([(i, row)], now)) for i, row in stale)
 
 
-def _stale(stale: list[tuple[int, Row]], now: int, pattern: str | None = None) -> Hit:
+def _stale(stale: list[tuple[int, Row]], now: int) -> Hit:
     idle, row = max(stale, key=lambda s: (s[0], s[1]["group_id"]))
     last = row["record"]
     partitions = sum(of_group["partitions"] for _, of_group in stale)
-    hit = Hit(
+    return Hit(
         "stale_group",
         INFO,
         *(now - idle, now),
@@ -465,14 +464,16 @@ def _stale(stale: list[tuple[int, Row]], now: int, pattern: str | None = None) -
         0,
         maxima={"idle_ms": idle, "partitions": partitions},
     )
-    if pattern is None:
-        return hit
-    names = sorted(of_group["group_id"] for _, of_group in stale)
+
+
+def _alike(stale: list[tuple[int, Row]], now: int, pattern: str, made: int) -> Hit:
+    """Find groups whose names follow one pattern, of which there are `made` in all."""
+    hit = _stale(stale, now)
     return hit._replace(
         subject=pattern,
         label="one_name",
-        maxima={**hit.maxima, "groups": len(stale)},
-        lists={"names": names},
+        maxima={**hit.maxima, "groups": len(stale), "made": made},
+        lists={"names": sorted(of_group["group_id"] for _, of_group in stale)},
     )
 
 

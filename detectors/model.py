@@ -21,6 +21,7 @@ Row: TypeAlias = dict[str, Any]
 
 _RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
+DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 SKEW_MS = MINUTE_MS

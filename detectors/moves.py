@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from detectors.members import host_of
-from detectors.model import MINUTE_MS, Hit, Position, partition_name
+from detectors.model import DAY_MS, MINUTE_MS, Hit, Position, partition_name
 from schemas.gold import INFO, RHYTHM_COMMITS, WARNING
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # A reset writes all its partitions at once; the commits of one poll come at once, too.
 _AT_ONCE_MS = 500
 _SOON_MS = MINUTE_MS
-_WEEK_MS = 7 * 24 * 60 * MINUTE_MS
+_WEEK_MS = 7 * DAY_MS
 _EPISODE_MS = 10 * MINUTE_MS
 _SECOND_MS = 1_000
 # From `rhythm_since` to the last commit before a move.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detectors.model import MINUTE_MS, Hit, Position, partition_name
-from detectors.unread import KIND
+from detectors.model import DAY_MS, Hit, Position, partition_name
+from detectors.unread import KIND, LEAST_RECORDS, MANY_RECORDS
 from schemas.gold import INFO, WARNING
 
 if TYPE_CHECKING:
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from detectors.thresholds import Values
 
 BEFORE_START, BEYOND_END, STALLED = "before_start", "beyond_end", "stalled"
-# A transaction's marker is beyond the last record, too; a log that stands may have several.
-_LEAST_MORE, _MANY = 2, 1_000
-_DAY_MS = 24 * 60 * MINUTE_MS
-_WEEK_MS = 7 * _DAY_MS
+_WEEK_MS = 7 * DAY_MS
 
 
 def take_sample(track: Track, sample: Row) -> None:
@@ -36,7 +33,7 @@ def take_sample(track: Track, sample: Row) -> None:
     ahead = [p for p in partitions if _is_before(p["log_end_offset"], p["committed_offset"])]
     # Who has not committed for a day may never come back.
     newest = sample.get("committed_at")
-    severity = INFO if newest is None or at - newest > _DAY_MS else WARNING
+    severity = INFO if newest is None or at - newest > DAY_MS else WARNING
     subjects = []
     stalled = _stalled(memory, at, partitions, limits)
     for label, found in ((BEFORE_START, lost), (BEYOND_END, ahead), (STALLED, stalled)):
@@ -82,8 +79,8 @@ def _stalled(memory: Row, at: int, partitions: Sequence[Row], limits: Values) ->
         is_long = at - first["since"] >= limits["no_progress"]["least_ms"]
         goes_on = committed_at > first["committed_at"]
         goes_on &= at - committed_at <= limits[KIND]["pause_ms"]
-        is_more = p["log_end_offset"] - first["end"] >= _LEAST_MORE or p["lag"] >= _MANY
-        if is_long and goes_on and is_more and p["lag"] >= _LEAST_MORE:
+        is_more = p["log_end_offset"] - first["end"] >= LEAST_RECORDS or p["lag"] >= MANY_RECORDS
+        if is_long and goes_on and is_more and p["lag"] >= LEAST_RECORDS:
             found.append({**p, "since": first["since"]})
     if still:
         memory["still"] = still

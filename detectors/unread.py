@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from detectors.members import host_of
-from detectors.model import HOUR_MS, Hit, Position, partition_name
+from detectors.model import DAY_MS, HOUR_MS, Hit, Position, partition_name
 from schemas.gold import CRITICAL, WARNING
 
 if TYPE_CHECKING:
@@ -44,11 +44,10 @@ never owned nor committed, though other groups commit them: `topic_partition`, t
 last commit that is known, `first_at` and `last_at`, `other_offset`, `others`, and `has_grown`,
 whether who committed it first had committed others of the topic long before."""
 
-# One transaction's marker is beyond the last record, too.
-_LEAST_RECORDS, _MANY_RECORDS = 2, 1_000
+LEAST_RECORDS, MANY_RECORDS = 2, 1_000
+"""One transaction's marker is beyond the last record, too; a log that stands may have several."""
 _LISTED = 20
 _INTERVALS = 100
-_DAY_MS = 24 * HOUR_MS
 
 
 def take_minute(track: Track, part: Row) -> None:
@@ -96,7 +95,7 @@ def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
             Hit(
                 KIND,
                 WARNING,
-                *(found[0][1], end, Position.of(now), _DAY_MS),
+                *(found[0][1], end, Position.of(now), DAY_MS),
                 subject=named[0],
                 label=NEVER_OWNED,
                 maxima={"partitions": len(named), "member_count": now["member_count"]},
@@ -117,7 +116,7 @@ def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
                 },
             )
         )
-    track.findings.end_others({KIND: [found[0][0]] if found else []})
+    track.findings.end_others({KIND: [name for name, _, _ in found[:1]]})
 
 
 def _can_tell(generation: Row) -> bool:
@@ -281,8 +280,8 @@ def is_shown(wait: Row) -> bool:
     waiting = wait["other_offset"] - wait["committed_offset"]
     # One offset beyond may be a marker, or what somebody has set. Who reads on there shows more
     # than one; the log's end cannot be set, and a transaction has few markers.
-    goes_on = waiting >= _LEAST_RECORDS and wait["other_offset"] > wait["first_offset"]
-    goes_on |= waiting >= _MANY_RECORDS and not wait["others"]
+    goes_on = waiting >= LEAST_RECORDS and wait["other_offset"] > wait["first_offset"]
+    goes_on |= waiting >= MANY_RECORDS and not wait["others"]
     return goes_on and bool(wait["is_complete"])
 
 

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reporting.text import count, duration, moment
+from reporting.text import count, duration, moment, printable
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -98,6 +98,12 @@ def window(log: Log, since: int | None, until: int | None) -> tuple[int, int]:
 def near(log: Log, group: str) -> list[str]:
     """Return the groups of a log that may be meant by a name that is none."""
     return difflib.get_close_matches(group, log.groups, _NAMED, 0.4) or sorted(log.groups)[:_NAMED]
+
+
+def near_names(log: Log, group: str) -> str:
+    """Return what to say behind a name that is none: the groups that may be meant, if any."""
+    names = ", ".join(map(printable, near(log, group)))
+    return f"; near are {names}" if names else ""
 
 
 class Owned(NamedTuple):

@@ -21,9 +21,9 @@ from detectors.model import HOUR_MS
 from detectors.transform import Sources, detect
 from jobs.runtime import ingest
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED, SECOND, WENT_BACK
+from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED, WENT_BACK
 from jobs.runtime.history import STAGE as HISTORY
-from jobs.runtime.homes import by_coordinator
+from jobs.runtime.homes import by_coordinator, second_of
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from lakehouse.queries import answers
@@ -252,11 +252,10 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     if lag_run >= 0:
         asked.append(health.lags(lag_run))
         given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
-    former: list[Row] = []
-    if lag_run >= 0 and lakehouse.exists(GROUP_HEALTH):
-        former = answers(lakehouse, [health.FORMER])[0]
+        if lakehouse.exists(GROUP_HEALTH):
+            asked.append(health.FORMER)
     known, *sums = answers(lakehouse, asked, given)
-    rows = list(group_health(kept.groups, [known, *sums], limits, now, former))
+    rows = list(group_health(kept.groups, [known, *sums], limits, now))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
     lakehouse.keep(GROUP_HEALTH, table)
@@ -398,9 +397,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         rows=sum((Counter(row.rows) for row in decode), Counter()),
         replayed=replayed,
         misplaced=[row for run in current for row in run.details.get(MISPLACED, ())],
-        second=[
-            (r[0], r[1], r[2]) for r in (history[-1].details.get(SECOND, ()) if history else ())
-        ],
+        second=second_of(history[-1].details) if history else [],
         has_moved=any(run.details.get(HAS_MOVED) for run in current),
         have_gone_back=any(run.details.get(WENT_BACK, True) for run in history),
         since=since,

@@ -90,6 +90,7 @@ def _targets(chosen: Options) -> Iterator[tuple[str, str, Path]]:
         "html": chosen.html,
         "duckdb": chosen.duckdb,
         "parquet": chosen.parquet,
+        "offsets": chosen.offsets,
     }
     for option, named in files.items():
         path = None if named is None else local_path(named)

@@ -10,7 +10,7 @@ from jobs.runtime.times import zone
 from reporting.model import Selection, quoted
 from reporting.read import log_of, rows_of_group
 from reporting.screen import show_story
-from reporting.story import Story, events, near, window
+from reporting.story import Story, events, near_names, window
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
 
@@ -61,10 +61,9 @@ def _read(run: Run) -> Story:
         until = log.known_until + 1
         run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
     if group not in log.groups:
-        names = ", ".join(map(printable, near(log, group)))
-        others = f"; near are {names}" if names else ""
         raise UsageError(
-            f"--group {printable(group)}: cluster {lakehouse.cluster} has no such group{others}"
+            f"--group {printable(group)}: cluster {lakehouse.cluster} has no such group"
+            f"{near_names(log, group)}"
         )
     found = rows_of_group(lakehouse, group, chosen.partition, since, until)
     return Story(group, since, until, events(found, since, until), found, log.first)

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.runtime.paths import write_whole
 from jobs.runtime.reset import known_offsets
 from jobs.runtime.serve import chosen_clusters
 from lakehouse.catalog import description, duckdb_texts, register, view_texts
@@ -74,16 +75,11 @@ def _export_offsets(run: Run, at: int) -> None:
     """Write the offsets that groups had committed by a time, and say what sets them."""
     rows = known_offsets(run, at)
     target = Path(run.options.offsets or "offsets.csv").absolute()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(plan(rows), "utf-8")
-        part.replace(target)
+        write_whole(target, plan(rows))
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ExportError(f"export: {target} cannot be written: {reason}") from error
-    finally:
-        part.unlink(missing_ok=True)
     groups = groups_of(rows)
     run.summary |= {"export": str(target), "offsets": len(rows)}
     for line in (

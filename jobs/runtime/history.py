@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.decode import STAGE as DECODE
-from jobs.runtime.homes import at_home, locate, with_second
+from jobs.runtime.homes import SECOND, at_home, locate, second_of, with_second
 from lakehouse.runs import PLANNED, VERSIONS
 from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups, rows_of
 from offsets.progress import HOURS, LATEST, MOVES
@@ -50,8 +50,6 @@ PLACED_BY = "placed_by"
 PARTITIONS, MISPLACED, HAS_MOVED = "partitions", "misplaced", "has_moved"
 """Details of a run: the numbers of partitions that the topic has had; the records that are not
 where their group belongs (`jobs.runtime.homes`); whether there are any, for whatever reason."""
-SECOND = "second"
-"""Details of a run: the second coordinators that were found up to it (`jobs.runtime.homes`)."""
 BEGUN_SINCE = "begun_since"
 """Details of a run: when the first state or ownership of its own records began, in epoch
 milliseconds; None if none has begun. With late records, the first of all that it wrote."""
@@ -325,7 +323,7 @@ def _given(
     is_new = between("decode_run", stage.after, stage.to)
     checkpoints, committed, replayed = None, None, list[str]()
     former = {} if stage.is_refresh else stage.former
-    second = [(row[0], row[1], row[2]) for row in former.get(SECOND, ())]
+    second = second_of(former)
     if former:
         checkpoints, committed = (lakehouse.read(_SPECS[table]) for table in (CHECKPOINTS, LATEST))
         replayed = _replayed(silver, checkpoints, changes) if changes.is_late else []

@@ -60,6 +60,8 @@ class Found(NamedTuple):
 
 Second: TypeAlias = tuple[str, int, int]
 """Group and partition of a second coordinator, and since when, in epoch milliseconds."""
+SECOND = "second"
+"""Details of a run of the history: the second coordinators that were found up to it."""
 
 
 class Locations(NamedTuple):
@@ -246,6 +248,11 @@ def _with_former(strays: Sequence[Found], counts: Sequence[int], by: str) -> Seq
 
 def _is_explained(row: Found, counts: Sequence[int], by: str) -> bool:
     return any(Placement(n, by).of(row.group) == row.partition for n in counts)
+
+
+def second_of(details: Mapping[str, Any]) -> list[Second]:
+    """Return the second coordinators that the details of a run of the history name."""
+    return [(group, partition, at) for group, partition, at in details.get(SECOND, ())]
 
 
 def name_of_second(group: str, partition: int) -> str:

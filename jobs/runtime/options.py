@@ -306,7 +306,7 @@ class Times(Part):
         now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
 
         def millis(text: str | None) -> int | None:
-            return None if text is None else times.millis(times.moment(text, now, where))
+            return None if text is None else times.parsed(text, now, where)
 
         since, until = millis(self.since), millis(self.until)
         is_clock = self.until is not None and times.is_clock(self.until)
@@ -510,7 +510,7 @@ class Files(Part):
         if self.offsets_at is None:
             return None
         now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
-        return times.millis(times.moment(self.offsets_at, now, where))
+        return times.parsed(self.offsets_at, now, where)
 
     def check(self) -> None:
         """Refuse what is not one target, and offsets of no time or no group."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from detectors.sentences import KINDS
 from jobs.launch.jars import cache_folder
 from jobs.runtime.options import local_path, report_path
+from jobs.runtime.paths import write_whole
 from jobs.runtime.session import configured
 from lakehouse import files
 from reporting.charts import MADE_OF, javascript
@@ -140,7 +140,7 @@ def libraries(cache: Path | None) -> str:
                 return kept
     made = javascript()
     with suppress(OSError):  # then the next run makes it again, too
-        _replace(cache / f"{name}.{_digest(made)}.js", made)
+        write_whole(cache / f"{name}.{_digest(made)}.js", made)
     return made
 
 
@@ -153,7 +153,7 @@ def _write(run: Run, target: str, text: str) -> None:
         if local_path(target) is None:
             files.write(run.spark, target, text)
         else:
-            _replace(Path(target), text)
+            write_whole(Path(target), text)
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage() or error.java_exception.getClass().getName()
         raise ReportError(
@@ -162,14 +162,3 @@ def _write(run: Run, target: str, text: str) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ReportError(f"the report {target} cannot be written: {reason}") from error
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file as a whole, or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

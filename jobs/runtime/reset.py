@@ -13,7 +13,7 @@ from lakehouse.catalog import register
 from lakehouse.tables import Lakehouse
 from reporting.model import Selection, quoted
 from reporting.read import log_of
-from reporting.story import near
+from reporting.story import near_names
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
@@ -47,9 +47,10 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
     with run.step("reading the offsets"):
         rows = _rows(lakehouse, at, pattern, chosen.topic)
     if not rows:
-        others = f"; near are {', '.join(map(printable, near(log, group)))}" if log.groups else ""
         topic = "" if chosen.topic == EVERY_TOPIC else f" with offsets of {chosen.topic}"
-        raise UsageError(f"--group {printable(group)}: there is no such group{topic}{others}")
+        raise UsageError(
+            f"--group {printable(group)}: there is no such group{topic}{near_names(log, group)}"
+        )
     missing = Counter(row["missing"] for row in rows if row["missing"] is not None)
     reasons = ", ".join(f"{number:,} ({reason})" for reason, number in missing.items())
     if missing.total() == len(rows):

@@ -35,6 +35,11 @@ def zone(name: str) -> dt.tzinfo:
         raise ValueError(f"{name!r} is no time zone, such as UTC or Europe/Berlin") from error
 
 
+def parsed(text: str, now: dt.datetime, where: dt.tzinfo) -> int:
+    """Return what `moment` does, as epoch milliseconds."""
+    return millis(moment(text, now, where))
+
+
 def is_clock(text: str) -> bool:
     """Return whether a text is a time without a date."""
     return _CLOCK.fullmatch(text.strip()) is not None

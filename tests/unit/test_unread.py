@@ -579,6 +579,6 @@ def test_health_tells_since_when_the_lag_is_trouble(
 ) -> None:
     state = {"name": "Stable", "since": 0, "members": 1, "group_type": "classic"}
     group = {"group_id": "g", "state": state, "last_commit_at": 0}
-    before = [] if former is None else [{"group_id": "g", "since": former}]
-    (row,) = group_health([group], [[{"group_id": "g", **now}]], LIMITS, 1_000, before)
+    before = [] if former is None else [{"group_id": "g", "former_trouble_at": former}]
+    (row,) = group_health([group], [[{"group_id": "g", **now}], before], LIMITS, 1_000)
     assert row["lag_status_since"] == since
