@@ -825,6 +825,9 @@ def _unassigned(state: GroupState, owners: dict[str, str]) -> list[str] | None:
     ids = {partition_of(p)[0] for p in owners}
     if len(ids) == len(subscribed):
         return []
+    # Who was set aside may be there, and have what nobody else is to get.
+    if any(state.epochs.target.get(m) for m in state.gap.absent):
+        return None
     if any(i not in state.topic_names for i in ids):
         return None
     assigned = {state.topic_names[i] for i in ids}

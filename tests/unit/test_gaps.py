@@ -87,6 +87,14 @@ def test_a_member_that_was_set_aside_and_fenced_owns_nothing_after_another_gap()
     assert len([m for _, m, *_ in owners(tables) if m in "ab"]) == len("ab")
 
 
+def test_what_members_had_that_were_set_aside_is_not_without_owner() -> None:
+    log = two_members().wait(DAY, hole=True).member("c").epoch(60)
+    log.target(60, c=[]).current("c", 60, []).wait(DAY).commit()
+    (*_, behind) = generations(tables := whole_and_cut(log.log()))
+    assert (behind["generation"], behind["unassigned_topics"]) == (60, None)
+    assert not [r for r in detected_history(tables, log.clock) if r["kind"] == "orphan_topic"]
+
+
 def test_a_member_that_all_wait_for_is_waited_for_behind_a_hole() -> None:
     log = two_members().wait(HOUR, hole=True).epoch(58).target(58, a=[0], b=[1])
     log.current("b", 58, [1]).wait(SECOND).current("a", 57, [0], 1).wait(20 * MINUTE)
