@@ -103,6 +103,10 @@ class Memberships:
         times = (p.timestamp for p in self._known if p.record_partition == partition)
         return min((t for t in times if t is not None), default=None)
 
+    def elsewhere(self, partition: int) -> bool:
+        """Return whether the group was seen in another partition, too."""
+        return any(p.record_partition != partition for p in self._known)
+
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""
         number = bisect_right(self._empty, first, key=_position)

@@ -86,12 +86,12 @@ def _is_of_another_coordinator(memory: Row, move: Row, memberships: Memberships)
     The coordinator of the new one knows no offset of the group, which starts over.
     """
     places: dict[str, int] = memory.setdefault("places", {})
-    place = str(move["record_partition"])
-    if place not in places:
-        first = memberships.first(move["record_partition"])
-        places[place] = move["at"] if first is None else first
-    before = move["previous_at"]
-    return len(places) > 1 and before is not None and before < places[place]
+    here, before = move["record_partition"], move["previous_at"]
+    first = memberships.first(here)
+    places.setdefault(str(here), move["at"] if first is None else first)
+    # Commits that go on make no row: where the group had members tells of the other place, too.
+    has_moved = len(places) > 1 or (first is not None and memberships.elsewhere(here))
+    return has_moved and before is not None and before < places[str(here)]
 
 
 def _is_of_former_topic(memory: Row, move: Row) -> bool:

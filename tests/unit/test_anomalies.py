@@ -375,7 +375,8 @@ def test_a_group_that_never_gets_to_an_epoch_is_found() -> None:
     assert not epochs(*[4] * 15, is_timed=False)
 
 
-def test_a_group_whose_log_has_grown_is_not_made_anew() -> None:
+@pytest.mark.parametrize("has_returned", [True, False])
+def test_a_group_whose_log_has_grown_is_not_made_anew(has_returned: bool) -> None:  # noqa: FBT001
     def told(partition: int) -> set[str]:
         story = started("a", "b").then(600, "member_left", left=["b"])
         story.generations[0]["subscribed_topics"] = ["t"]
@@ -387,7 +388,7 @@ def test_a_group_whose_log_has_grown_is_not_made_anew() -> None:
         columns = dict.fromkeys(COLUMNS[MOVE]) | back
         before = columns | {"at": 900 * SECOND, "step": 1, "record_partition": 0}
         before |= {"move": "returned", "previous_at": None, "record_offset": 2}
-        return kinds(story.found((MOVE, before), (MOVE, columns)))
+        return kinds(story.found(*[(MOVE, before)] * has_returned, (MOVE, columns)))
 
     assert {"group_recreated", "offset_rewind"} <= told(0)
     assert not {"group_recreated", "offset_rewind"} & told(7)
