@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -100,12 +101,21 @@ class Memberships:
 
     def first(self, partition: int) -> int | None:
         """Return when the group was first seen in a partition, as far as is known."""
-        times = (p.timestamp for p in self._known if p.record_partition == partition)
-        return min((t for t in times if t is not None), default=None)
+        return self._first.get(partition)
 
     def elsewhere(self, partition: int) -> bool:
         """Return whether the group was seen in another partition, too."""
-        return any(p.record_partition != partition for p in self._known)
+        return not self._first.keys() <= {partition}
+
+    @cached_property
+    def _first(self) -> dict[int, int | None]:
+        """When the group was first seen, by partition: each move asks for it."""
+        times: dict[int, list[int]] = {}
+        for p in self._known:
+            seen = times.setdefault(p.record_partition, [])
+            if p.timestamp is not None:
+                seen.append(p.timestamp)
+        return {partition: min(known, default=None) for partition, known in times.items()}
 
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""

@@ -380,16 +380,17 @@ def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
 
 def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Given) -> int:
     """Write the tables; give the number of groups with new rows."""
-    rows = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
     is_followed = stage.is_resumed and _is_followed(given.committed, changes.before)
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed, changes.holes)
         if COMMITS in given.silver and not is_followed
         else lakehouse.spark.createDataFrame([], FOLLOWED)
     )
-    rows = rows.unionByName(followed, allowMissingColumns=True)
-    # Not persisted: a write to a table makes Spark recompute all cached rows that read from it.
-    rows = rows.localCheckpoint()
+    rebuilt = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
+    # Not persisted: a write to a table makes Spark recompute all cached rows that read from it. Two
+    # frames, since to find a table's rows takes a pass over all that are held together.
+    rebuilt, followed = (f.localCheckpoint(eager=False) for f in (rebuilt, followed))
+    rows = rebuilt.unionByName(followed, allowMissingColumns=True)
     # Late records have earlier offsets, and no earlier run had them.
     totals = _summed_up(rows, {} if changes.is_late else changes.before)
     stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
@@ -398,7 +399,8 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
         BEGUN_SINCE: totals.begun_since,
         WENT_BACK: totals.went_back,
     }
-    tables = _Tables(lakehouse, stage, rows, given.replayed, totals)
+    of_table = dict.fromkeys(_SPECS, rebuilt) | dict.fromkeys((HOURS, MOVES, LATEST), followed)
+    tables = _Tables(lakehouse, stage, of_table, given.replayed, totals)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
         parts += [pool.submit(write) for write in (tables.write_moves, tables.write_hours)]
@@ -484,7 +486,7 @@ class _Tables:
         self,
         lakehouse: Lakehouse,
         stage: StageRun,
-        rows: DataFrame,
+        rows: dict[str, DataFrame],
         replayed: list[str],
         totals: _Totals,
     ) -> None:
@@ -503,7 +505,7 @@ class _Tables:
 
     def write_hours(self) -> None:
         """Add the hours; those that earlier runs had begun go on."""
-        hours, first = rows_of(self._rows, HOURS), self._totals.first_hour
+        hours, first = rows_of(self._rows[HOURS], HOURS), self._totals.first_hour
         may_go_on = "hour IS NULL"
         if first is not None:
             may_go_on += f" OR hour >= timestamp_millis({first})"
@@ -517,7 +519,7 @@ class _Tables:
 
     def write_committed(self) -> None:
         """Write the last commit of each partition, also of those without new records."""
-        self._put(LATEST, rows_of(self._rows, LATEST), EVERY_ROW)
+        self._put(LATEST, rows_of(self._rows[LATEST], LATEST), EVERY_ROW)
 
     def write_checkpoints(self) -> None:
         """Write the checkpoint of each group, also of those without new records."""
@@ -566,4 +568,4 @@ class _Tables:
 
     def _numbered(self, table: str) -> DataFrame:
         number = F.lit(self._stage.id.number).cast("bigint")
-        return rows_of(self._rows, table).withColumn(_RUN, number)
+        return rows_of(self._rows[table], table).withColumn(_RUN, number)
