@@ -26,6 +26,7 @@ from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.homes import by_coordinator, second_of
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
+from jobs.runtime.session import configured
 from lakehouse.queries import answers
 from lakehouse.runs import PLANNED, VERSIONS
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
@@ -271,6 +272,13 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
 def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
     """Find what is wrong with the log and with each group."""
     changes = _changes(lakehouse, stage)
+    with configured(lakehouse.spark, STAGE, changes.rows.total()):
+        _write(lakehouse, stage, kept, changes, limits)
+
+
+def _write(
+    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
+) -> None:
     of_log = _detect_in_log(lakehouse, stage, kept, changes, limits)
     schema = spark_schema(OUTPUT)
     found = detect(

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from detectors.sentences import KINDS
 from jobs.launch.jars import cache_folder
+from jobs.runtime.ingest import state_of
 from jobs.runtime.options import local_path, report_path
 from jobs.runtime.paths import write_whole
 from jobs.runtime.session import configured
@@ -85,7 +86,7 @@ def write_page(
         # Where they are not kept, they take seconds; Spark is busy meanwhile.
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
-            with configured(run.spark, "report"):
+            with configured(run.spark, "report", state_of(lakehouse).records):
                 facts = read_facts(lakehouse, int(time.time() * 1000), chosen, readers, KINDS)
             if chosen.groups is not None and not facts.group_count:
                 raise UsageError(f"--group {chosen.groups}: no group has such an id")

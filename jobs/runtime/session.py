@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
 
+# From here on, what a query takes is more than it takes to compile it.
+_MANY_RECORDS = 100_000
 # They print a query error's stack trace as JSON, also of an error that is handled.
 _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -48,14 +50,26 @@ def session(options: Options) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def configured(spark: SparkSession, step: str) -> Iterator[None]:
+def configured(spark: SparkSession, step: str, records: int = 0) -> Iterator[None]:
     """Let the settings of a step hold for a while: property `spark.groupledger.report.X` is its X.
 
     They are in conf/, or the user's. Afterwards those hold that the session started with: what held
     before, another run of the session may be about to put back.
+
+    Args:
+        spark: the session.
+        step: the step.
+        records: of how many records it is; if of many, the properties of the step `large` hold.
     """
-    started, prefix = spark.sparkContext.getConf(), f"spark.groupledger.{step}."
-    own = {k.removeprefix(prefix): v for k, v in started.getAll() if k.startswith(prefix)}
+    started = spark.sparkContext.getConf()
+    prefixes = [f"spark.groupledger.{step}."]
+    prefixes += ["spark.groupledger.large."] * (records > _MANY_RECORDS)
+    own = {
+        key.removeprefix(prefix): value
+        for prefix in prefixes
+        for key, value in started.getAll()
+        if key.startswith(prefix)
+    }
     try:
         for key, value in own.items():
             spark.conf.set(key, value)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
 from dq.validation import Given, evaluate, great_expectations
 from jobs.runtime.history import BEGUN_SINCE, FIRST_HOUR, PARTITIONS, PLACED_BY
+from jobs.runtime.session import configured
 from lakehouse.queries import on_views, show, tables_of, view_of
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
@@ -69,10 +70,12 @@ class Changes:
 
     Attributes:
         tables: tables with new rows.
+        records: how many records have been decoded.
         values: SQL for the placeholders in the suites.
     """
 
     tables: set[str]
+    records: int
     values: dict[str, str]
 
     def has(self, suite: Suite) -> bool:
@@ -114,7 +117,8 @@ def _follow(run: Run) -> bool:
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
             pool.submit(great_expectations)  # beside Spark's first look at the tables
             changes = _changes(lakehouse, stage)
-            found = evaluate(_given(lakehouse, stage, changes), run.options.docs)
+            with configured(run.spark, STAGE, changes.records):
+                found = evaluate(_given(lakehouse, stage, changes), run.options.docs)
             run.spark.catalog.dropTempView(_DECODED)
             _write(lakehouse, stage, changes, found)
             failed = [f for f in found if not f.success]
@@ -194,7 +198,8 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         counted = set(decoded)
     made = [name for name, spec in decoded.items() if name in counted and lakehouse.exists(spec)]
     values["decoded"] = decoded_rows(made, is_new)
-    return Changes(tables, {name: value for name, value in values.items() if value})
+    records = sum(sum(run.rows.values()) for run in done["decode"])
+    return Changes(tables, records, {name: value for name, value in values.items() if value})
 
 
 def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:

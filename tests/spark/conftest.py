@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -13,7 +12,6 @@ from tests.support import golden
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -41,14 +39,3 @@ def thrice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Thr
         golden.add(part, root)
         behind.append(shutil.copytree(root, folder / f"behind-{number}"))
     return Thrice(parts, behind)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _interpreted() -> Iterator[None]:
-    """Have the queries of a report, as all others, interpreted: of few rows, to compile is most.
-
-    Those of `tests/browser` and `tests/e2e` are compiled, as a user's are.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.runtime.report.configured", lambda *_: nullcontext())
-        yield

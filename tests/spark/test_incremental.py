@@ -88,11 +88,14 @@ def test_detectors_open_no_file_of_earlier_hours(
     assert opened(found) == 2 < opened(lakehouse.read(spec))
 
 
-def test_settings_of_a_step_hold_for_that_step(spark: SparkSession) -> None:
+@pytest.mark.parametrize(("records", "is_compiled"), [(2_000, "false"), (2_000_000, "true")])
+def test_settings_of_a_step_hold_for_that_step(
+    spark: SparkSession, records: int, is_compiled: str
+) -> None:
     names = ("spark.sql.codegen.wholeStage", "spark.sql.broadcastTimeout")
     before = [spark.conf.get(name) for name in names]
-    with configured(spark, "report"):
-        assert [spark.conf.get(name) for name in names] == ["true", "-1"]
+    with configured(spark, "report", records):
+        assert [spark.conf.get(name) for name in names] == [is_compiled, "-1"]
     assert [spark.conf.get(name) for name in names] == before != ["true", "-1"]
 
 
