@@ -23,9 +23,13 @@ _SENTENCES = {
     " joined, as those that exceed it do ({causes:causes})|crash_loop?members that die and are"
     " replaced ({causes:causes})|short_lived_members?members that leave soon after they joined"
     " ({causes:causes})|{causes:causes}][, most of them of {clients:some}]. No deployment or"
-    " scale-out explains these[; {explained:# other rebalance} had such a reason].",
+    " scale-out explains these[; {explained:# other rebalance} had such a reason]."
+    " [slow_members?Lower max.poll.records, make processing faster, or raise max.poll.interval.ms|"
+    "crash_loop?Look in their logs and exit statuses for why they die|short_lived_members?Find out"
+    " what starts and stops them|Look in its members' logs for what starts each].",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
-    " ({when})[, most of them as {clients:some} came and went. Read its logs at those times].",
+    " ({when})[, most of them as {clients:some} came and went. Read its logs at those times|. Look"
+    " for members that come and go meanwhile].",
     "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [all waited up to"
     " {sync_ms:duration} for {waited_for:some} to give up partitions. Look at what it does between"
     " two polls, and when partitions are taken from it|all waited {join_ms:duration} at least for"
@@ -61,35 +65,43 @@ _SENTENCES = {
     " both {clients:some}, may share] group.instance.id {subject:name}: it was taken over"
     " {replacements:# time} in {ms:duration} ({when}). Give each an id of its own.",
     "leader_rejoin_loop": "The leader of {of}[, {subject:name},] started {rejoins:# rebalance}"
-    " although no member joined or left ({when}).",
+    " although no member joined or left ({when}). Look for topics whose metadata change back and"
+    " forth: regular expressions, brokers of different versions.",
     "group_recreated": "{of} was deleted or expired at generation {last_generation}, and was"
     " created again[ with the {group_type:unlike last_group_type} protocol instead of the"
-    " {last_group_type} protocol] ({when}).",
+    " {last_group_type} protocol] ({when}). Find out who deletes it: it has lost its offsets.",
     "protocol_change": "The [conversion?protocol|assignor] of {of} changed from"
-    " {listed_changes:then} ({when}).",
+    " {listed_changes:then} ({when}). Where it goes back and forth, two deployments disagree:"
+    " finish one.",
     "idle_members": "{idle:,.0f} of {member_count:# member} of {of} had no [{unit}|partition] for"
-    " {ms:duration} ({when}).",
+    " {ms:duration} ({when}). Start fewer members, or add [{unit}|partition]s.",
     "orphan_topic": "{of} subscribes to {subject:name}, but no member was assigned a partition of"
-    " it for {ms:duration} ({when}).",
+    " it for {ms:duration} ({when}). Look whether the topic exists, and whether its clients may"
+    " describe it.",
     "orphan_topic deleted": "{subject:name} was deleted while {of} subscribed to it[, and it did so"
     " for {ms:lasting} more] ({when})[; {partitions:# offset} went with it][; it was made again,"
-    " with id {made_again}: the offsets of the old one mean nothing there].",
+    " with id {made_again}: the offsets of the old one mean nothing there]. Ask who deleted it.",
     "orphan_topic abandoned": "{of} [holds {partitions:# offset}|held offsets] of {subject:name}"
-    "[, {lag:# record} behind], but no member subscribed to it for {ms:duration} ({when}).",
+    "[, {lag:# record} behind], but no member subscribed to it for {ms:duration} ({when}). Delete"
+    " them if nobody needs them, or start a consumer of it.",
     "assignment_skew": "One member of {of} owned {most_partitions:,.0f} [{unit}|partition]"
-    "{most_partitions:/s}; the mean of its {member_count:# member} is {mean_partitions} ({when}).",
+    "{most_partitions:/s}; the mean of its {member_count:# member} is {mean_partitions} ({when})."
+    " [unit?Look in the leader's log for why it balances nothing|Take another assignor, or give its"
+    " topics as many partitions each].",
     "mixed_subscriptions": "Members of {of} subscribed to {subscriptions} different sets of topics"
-    " ({when}).[nothing_in_common? Some have no topic in common with the others: give each"
-    " application a group.id of its own.]",
+    " ({when}). [nothing_in_common?Some have no topic in common with the others: give each"
+    " application a group.id of its own|Finish the deployment, or give each application a group.id"
+    " of its own].",
     "offset_rewind": "{of} committed a smaller offset {rewinds:# time}[after_rebalance? after a"
     " rebalance] ({when}), {offsets:# offset} of {partitions:# partition} in all:"
     " {moves:some partitions}[, what {remembered:some} had committed last as its owner before]."
-    " These records are read again.",
+    " These records are read again: [remembered?upgrade that client|look in its logs for a seek, or"
+    " commits that failed].",
     "offset_jump": "{of} skipped {offsets:# offset} in {jumps:# commit}[after_rebalance? right"
     " after a rebalance] ({when}): {moves:some}."
     " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
     "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
-    " no members ({when}): {resets:some partitions}.",
+    " no members ({when}): {resets:some partitions}. Ask who ran it: the log does not say.",
     "unread_partition": "{of} stopped committing {unread:some partitions} ({when}) while its other"
     " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
     " log's end shows]. Restart [its owner, {owners:some},|the consumer of {partitions:it/them}]"
@@ -124,41 +136,49 @@ _SENTENCES = {
     " {lag:# offset} followed, which may be markers of transactions|Whether records waited is not"
     " known].",
     "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
-    " ({when}), while another group was at {other_offset:,}.",
+    " ({when}), while another group was at {other_offset:,}. Look in the log of its consumer for a"
+    " record that fails.",
     "commit_storm": "{of} committed {commits:# time} in {ms:duration} ({when}), up to"
-    " {commits_a_partition_and_minute:,} times per partition and minute.[perhaps_transactions?"
-    " Exactly-once does so by default; whether these are transactions is not known.]",
+    " {commits_a_partition_and_minute:,} times per partition and minute. [perhaps_transactions?"
+    "Exactly-once does so by default; whether these are transactions is not known: raise"
+    " commit.interval.ms if they are|Have it commit once a batch, not each record].",
     "hot_partition": "Partition {subject} of the offsets topic took {share:.0%} of all commits of"
-    " an hour ({when}), most of them from {group:name}.",
+    " an hour ({when}), most of them from {group:name}. Have it commit less often, or spread groups"
+    " by other names.",
     "stale_group": "{of} has had no member and no commit for {idle_ms:duration}; it still holds"
-    " {partitions:# offset}.",
+    " {partitions:# offset}. Delete it if nobody needs it.",
     "stale_group one_name": "{groups:# group} named {subject:name} have had no member and no commit"
     " for up to {idle_ms:duration}[, of {made:,} in all]; they still hold {partitions:# offset}. A"
     " client seems to make a group whenever it starts[, {clients:some}]: give it one group.id.",
     "offsets_expired": "{partitions:# offset} of {of} expired[perhaps_deleted? or"
     " {partitions:was/were} deleted][group_in_use? while it had members|not_subscribed?, of topics"
-    " that no member subscribes to], {idle_ms:duration} after the last commit ({when}).",
+    " that no member subscribes to], {idle_ms:duration} after the last commit ({when})."
+    "[group_in_use? Commit partitions without records, too, or raise offsets.retention.minutes.]",
     "offsets_expired deleted": "{partitions:# offset} of {of} {partitions:was/were} deleted"
     " {idle_ms:duration} after the last commit ({when}), while it had no members: somebody deleted"
     " the group, or what it read.",
     "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
     "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"
-    " {began_again:some}.",
+    " {began_again:some}. [perhaps_deleted?Ask who deleted them, or raise|Raise]"
+    " offsets.retention.minutes above its longest pause.",
     "coverage_gap": "{offsets:# offset} of partition {subject} of the offsets topic"
     " {offsets:was/were} [truncated?deleted from the log|{label}] before {offsets:it/they} could be"
-    " ingested.",
+    " ingested. Run more often.",
     "cleaner_stalled": "The log cleaner leaves old records in partition {subject} of the offsets"
-    " topic: {superseded_share:.0%} of {records:# record} that are old enough are superseded.",
-    "oversized_record": "{of} wrote a {record_type} record of {bytes:,} bytes ({when}).",
+    " topic: {superseded_share:.0%} of {records:# record} that are old enough are superseded. Look"
+    " whether its broker's log cleaner thread has died.",
+    "oversized_record": "{of} wrote a {record_type} record of {bytes:,} bytes ({when}). Split the"
+    " group, or raise max.message.bytes of the offsets topic.",
     "misplaced_record": "{records:# record} of {of} in partition {subject} of the offsets topic,"
-    " while the group's id hashes to partition {expected_partition}.",
+    " while the group's id hashes to partition {expected_partition}. Look whether the topic was"
+    " given more partitions.",
     "misplaced_record two_coordinators": "Two coordinators serve {of}: one writes to partition"
     " {subject} of the offsets topic ({when}), which has grown, another to {expected_partition},"
     " where it belongs. Members of either do not know of the others[; what the first does is told"
     " beside it, as group {second:name}]. Restart the broker that leads partition {subject}: it"
     " still counts by the old number of partitions.",
     "undecodable_records": "{records:# record} in partition {subject} of the offsets topic cannot"
-    " be decoded: {error}",
+    " be decoded: {error}. Look at them in silver.quarantine.",
 }
 
 KINDS = tuple(kind for kind in _SENTENCES if " " not in kind)

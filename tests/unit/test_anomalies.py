@@ -623,7 +623,7 @@ def test_a_topic_that_is_deleted_under_a_group_is_an_orphan_until_the_group_read
     (row,) = found
     assert row["summary"] == (
         "gone was deleted while g subscribed to it, and it did so for 100.0 s more"
-        " (00:01:40 to 00:03:20 UTC); 2 offsets went with it."
+        " (00:01:40 to 00:03:20 UTC); 2 offsets went with it. Ask who deleted it."
     )
     assert json.loads(row["evidence"])["offsets"] == ["gone/0: 7", "gone/1: 7"]
 
@@ -678,7 +678,8 @@ def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_l
     (row,) = (r for r in story.found(*GONE) if r["kind"] == "offsets_expired")
     assert row["summary"] == (
         "3 offsets of g expired or were deleted, and the group came back (00:01:03 UTC): gone/0,"
-        " gone/1, kept/0."
+        " gone/1, kept/0. Ask who deleted them, or raise offsets.retention.minutes above its"
+        " longest pause."
     )
 
 
@@ -743,7 +744,7 @@ def test_a_topic_that_the_group_has_moved_on_from_is_abandoned() -> None:
     assert orphans(found) == [(*abandoned, 3800 * SECOND, True)]
     assert found[0]["summary"] == (
         "g holds 2 offsets of gone, but no member subscribed to it for 60 min"
-        " (00:03:21 to 01:03:20 UTC)."
+        " (00:03:21 to 01:03:20 UTC). Delete them if nobody needs them, or start a consumer of it."
     )
     # Until its offsets are gone, as a whole ...
     went = [offset_move("deleted", "gone", p, 2.5 + p / 10, 900 + p) for p in (0, 1)]

@@ -22,32 +22,51 @@ def test_every_form_is_known_and_every_bracket_is_closed(key: str) -> None:
     assert key.partition(" ")[0] in KINDS
 
 
+# What one who is paged is to do, in the words that sentences begin with.
+_STEPS = re.compile(
+    r"\b(ask|commit|delete|find out|finish|give|have it|look|lower|raise|read its logs|restart|run"
+    r"|split|start|take|upgrade)\b",
+    re.IGNORECASE,
+)
+# Told as an info alone.
+_INFOS = {"offsets_expired deleted"}
+
+
+@pytest.mark.parametrize("key", sorted(_SENTENCES.keys() - _INFOS))
+def test_a_sentence_names_the_next_step(key: str) -> None:
+    assert _STEPS.search(_SENTENCES[key])
+
+
 @pytest.mark.parametrize(
     ("kind", "evidence", "expected"),
     [
         pytest.param(
             "leader_rejoin_loop",
             {"rejoins": 1, "subject": ""},
-            "The leader of g started 1 rebalance although no member joined or left (12:00:00 UTC).",
+            "The leader of g started 1 rebalance although no member joined or left (12:00:00 UTC)."
+            " Look for topics whose metadata change back and forth: regular expressions, brokers of"
+            " different versions.",
             id="without what is empty",
         ),
         pytest.param(
             "orphan_topic",
             {"label": "abandoned", "partitions": 2, "lag": 0},
-            "g holds 2 offsets of s, but no member subscribed to it for 10 min (12:00:00 UTC).",
+            "g holds 2 offsets of s, but no member subscribed to it for 10 min (12:00:00 UTC)."
+            " Delete them if nobody needs them, or start a consumer of it.",
             id="the sentence of a label",
         ),
         pytest.param(
             "protocol_change",
             {"label": "conversion", "listed_changes": ["a to b", "b to c"]},
-            "The protocol of g changed from a to b, then from b to c (12:00:00 UTC).",
+            "The protocol of g changed from a to b, then from b to c (12:00:00 UTC). Where it goes"
+            " back and forth, two deployments disagree: finish one.",
             id="a part for a label",
         ),
         pytest.param(
             "coverage_gap",
             {"label": "truncated", "offsets": 1},
             "1 offset of partition s of the offsets topic was deleted from the log before it could"
-            " be ingested.",
+            " be ingested. Run more often.",
             id="words by a number",
         ),
         pytest.param(
