@@ -266,9 +266,8 @@ def _check_positions(path: str, files: DataFrame) -> None:
     offset, partition = F.col("offset"), F.col("partition")
     is_wrong = F.col("topic").isNull() | partition.isNull() | offset.isNull()
     is_wrong |= (partition < 0) | (partition > _LAST_PARTITION) | (offset < 0)
-    row = (
-        files.where(is_wrong).select("topic", "partition", "offset", "_metadata.file_path").first()
-    )
+    shown = F.struct("topic", "partition", "offset", "_metadata.file_path")
+    ((row,),) = files.where(is_wrong).agg(F.min(shown)).collect()
     if row is not None:
         *position, file = ("null" if value is None else value for value in row)
         raise SourceError(

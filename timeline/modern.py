@@ -224,10 +224,10 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         why = group_epochs.explain(state, changes, of_epoch)
         _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
         state.gap.is_gapped = is_cut or not is_complete
-    elif state.generation is not None and not has_moved_on:
-        _amend(state, state.generation, _put_off(state, batch, before, changed))
-    if state.generation is not None and not has_moved_on:
-        state.generation["subscribed_topics"] = _subscribed(state)
+    elif (row := _of_kind(state)) is not None and not has_moved_on:
+        _amend(state, row, _put_off(state, batch, before, changed))
+    if (row := _of_kind(state)) is not None and not has_moved_on:
+        row["subscribed_topics"] = _subscribed(state)
     if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
     _enter_if_known(state, last, when)
@@ -757,6 +757,12 @@ def _awaits_assignment(row: Row) -> bool:
     return bool(row["member_count"]) and not is_assigned
 
 
+def _of_kind(state: GroupState) -> Row | None:
+    """Return the epoch that is in force; of a group that was converted, records may lack it."""
+    row = state.generation
+    return row if row is not None and row["group_type"] == state.group_type else None
+
+
 def _amend(state: GroupState, row: Row, changes: Changes) -> None:
     """Put down members that changed without a new epoch."""
     # A static member came back; or records are missing, and tell of members later, or never.
@@ -768,6 +774,10 @@ def _amend(state: GroupState, row: Row, changes: Changes) -> None:
         row[column] += named[column]
     generations.add_replaced(row, named["members_replaced"])
     gone = {m.member_id for m in changes.left} | state.gap.absent.keys()
+    # And whom a member that is gone had replaced.
+    for replaced in reversed(row["members_replaced"]):
+        if replaced["member_id"] in gone:
+            gone.add(replaced["replaced_member_id"])
     row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
     if row["idle_members"] is not None:
         row["idle_members"] = [m for m in row["idle_members"] if m not in gone]

@@ -211,6 +211,32 @@ def test_a_conversion_that_nobody_saw_ends_no_life() -> None:
     assert sessions(tables)["a"]["known_until"] is not None
 
 
+def test_a_conversion_that_nobody_saw_changes_no_generation_of_before() -> None:
+    log = Records().classic(3, {"a": [0]}, instance="i").wait(MINUTE)
+    log.classic(3, {"b": [0]}, instance="i")
+    log.wait(DAY, hole=True).current("x", None).member("x", gone=True).wait(MINUTE).epoch(9)
+    (before, after) = generations(whole_and_cut(log.log()))
+    assert (before["generation"], before["member_count"], before["members_left"]) == (3, 1, [])
+    assert (after["generation"], after["member_count"]) == (9, 0)
+
+
+def test_whom_a_member_had_replaced_that_left_is_gone_too() -> None:
+    def static(log: Records, name: str) -> Records:
+        payload = {"client_id": "c", "client_host": "/h", "instance_id": "i"}
+        return log.record("consumer_group_member_metadata", payload, name)
+
+    def gone(log: Records, name: str) -> Records:
+        log.current(name, None).record("consumer_group_target_assignment_member", None, name)
+        return log.member(name, gone=True)
+
+    log = static(Records(), "a").epoch(1).target(1, a=[0]).current("a", 1, [0]).wait(MINUTE)
+    static(gone(log, "a"), "b").target(1, b=[0]).current("b", 1, [0]).wait(MINUTE)
+    static(gone(log, "b"), "c").target(1, c=[0]).current("c", 1, [0]).wait(DAY, hole=True)
+    (row,) = generations(whole_and_cut(gone(log, "c").wait(0, hole=True).commit().log()))
+    assert [m["member_id"] for m in row["members_replaced"]] == ["b", "c"]
+    assert (row["member_count"], row["members_joined"]) == (0, [])
+
+
 @pytest.mark.parametrize(("is_cut", "before"), [(True, []), (False, [("classic", "Dead")])])
 def test_a_tombstone_of_which_the_rest_is_missing_may_be_of_a_conversion(
     is_cut: bool,  # noqa: FBT001
