@@ -211,7 +211,10 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     is_unwritten = is_new and _begin_unwritten(state)
     # What it follows from may be missing, till a record bears the state out.
     is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
-    lacks_some = (is_cut or not is_complete) and not (state.members or _may_be_empty(state))
+    # A share group with a member is Stable, whatever its epoch; others may be at any state.
+    has_epoch = state.epochs.group is not None or state.group_type == "share"
+    is_told = has_epoch and (state.members or _may_be_empty(state))
+    lacks_some = (is_cut or not is_complete) and not is_told
     state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
@@ -409,6 +412,8 @@ def _entered(
     if ends := [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]:
         # If the group was not known, the rest tells whether it went back to the classic protocol.
         if state.group_type is not None or not is_cut:
+            if _state(state) == EMPTY:
+                _tell(state)  # Kafka deletes no group that has members, so that it stayed so
             lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):

@@ -162,6 +162,31 @@ def test_a_group_whose_members_may_come_yet_is_not_called_empty() -> None:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_a_member_without_an_epoch_is_in_no_known_state(kind: str) -> None:
+    # The first record of the partition has nothing missing before it, and all the rest behind it.
+    log = Records().member("a", kind=kind).wait(DAY, hole=True)
+    known = [("share", "Stable")] if kind == "share" else []
+    assert states(whole_and_cut(log.log())) == known
+
+
+def test_a_group_of_which_the_last_that_is_left_is_empty_is_so_until_it_is_deleted() -> None:
+    log = two_members()
+    log.wait(HOUR, hole=True).epoch(60).wait(7 * DAY, hole=True)
+    log.target(None).epoch(None)
+    tables = whole_and_cut(log.log())
+    assert timeline(tables) == [("Stable", 57), ("Empty", 60), ("Dead", None)]
+    *_, empty, dead = sorted(tables[STATES], key=lambda r: r["sequence"])
+    assert (empty["evidence"], empty["started_at"]) == ("bounded", log.clock - 7 * DAY)
+    assert dead["started_at"] == log.clock
+
+
+def test_a_group_that_may_have_had_members_is_not_called_empty_before_it_is_deleted() -> None:
+    log = two_members().wait(HOUR, hole=True).epoch(60).target(60)
+    log.wait(7 * DAY, hole=True).target(None).epoch(None)
+    assert timeline(whole_and_cut(log.log())) == [("Stable", 57), ("Dead", None)]
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
 @pytest.mark.parametrize("epoch", [1, 7])
 def test_a_group_that_has_assigned_to_somebody_is_not_called_empty(kind: str, epoch: int) -> None:
     # Static members that come back under other ids make no epoch. Of a group all of whose members
