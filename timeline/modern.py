@@ -144,6 +144,13 @@ def _is_expression(record: Record) -> bool:
     return record.kind.endswith("_group_regular_expression")
 
 
+def _is_leave(batch: list[Record]) -> bool:
+    """Return whether a batch has members that are gone, and neither one who came nor an epoch."""
+    members = [r for r in batch if _is_member(r)]
+    has_epoch = any(is_metadata(r) for r in batch)
+    return bool(members) and not has_epoch and all(r.payload is None for r in members)
+
+
 def _has_value(record: Record) -> bool:
     return _is_member(record) and record.payload is not None
 
@@ -215,7 +222,9 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     has_epoch = state.epochs.group is not None or state.group_type == "share"
     is_told = has_epoch and (state.members or _may_be_empty(state))
     lacks_some = (is_cut or not is_complete) and not is_told
-    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
+    # A leave begins an epoch: without one it tells that others may be missing, too.
+    lacks_epoch = (is_cut or not is_complete) and _is_leave(batch)
+    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some or lacks_epoch
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
     changed = compare(before, state.members)

@@ -104,6 +104,23 @@ def test_a_member_that_all_wait_for_is_waited_for_behind_a_hole() -> None:
     assert kinds == ["stuck_rebalance"]
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_leave_without_its_epoch_ends_no_slow_rebalance(leaves: bool) -> None:  # noqa: FBT001
+    log = two_members().member("c").epoch(58).target(58, a=[2], b=[1], c=[0])
+    log.current("c", 58, []).current("b", 58, [1]).current("a", 58, [], 0).wait(
+        90 * SECOND, hole=True
+    )
+    if leaves:  # the cleaner took what `a` gave up, and the epoch that the leave of `c` began
+        log.current("c", None).member("c", gone=True).wait(SECOND, hole=True)
+    log.current("a", 58, [2])
+    if not leaves:
+        log.current("c", 58, [0])
+    tables = whole_and_cut(log.wait(MINUTE).log())
+    assert timeline(tables)[-1] == ("Stable", 58)
+    alarms = [r["kind"] for r in detected_history(tables, log.clock) if r["severity"] != "info"]
+    assert alarms == ([] if leaves else ["slow_rebalance"])
+
+
 def test_members_of_one_epoch_are_those_of_the_next_record_of_it() -> None:
     log = two_members().wait(HOUR, hole=True).current("a", 57, [0])
     tables = whole_and_cut(log.log())
