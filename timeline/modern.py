@@ -474,6 +474,9 @@ def _upgraded(
         when = when._replace(earliest=interval["started_at"])
         number, count = interval["generation"], interval["member_count"]
         enter(state, PREPARING, when, batch[-1], generation=number, member_count=count)
+        stay = {k: m for k, m in before.items() if k in named}
+        replaced = compare(before, state.members).replaced
+        follow(state, stay, batch[-1], when, generation=number, end_cause=LEFT, replaced=replaced)
         state.group_type = kind
 
 
