@@ -263,6 +263,18 @@ def test_growing_and_shrinking_is_no_storm() -> None:
     assert not kinds(story.found())
 
 
+@pytest.mark.parametrize(("minutes", "is_storm"), [(15, False), (11, False), (7, True), (4, True)])
+def test_an_autoscaler_is_no_storm_unless_it_thrashes(minutes: int, is_storm: bool) -> None:  # noqa: FBT001
+    story = started()
+    for turn in range(8):
+        names = [f"{name}{turn}" for name in "def"]
+        story.then(60 * minutes - 15, "new_member", joined=names[:1])
+        for name in names[1:]:
+            story.then(5, "new_member", joined=[name])
+        story.then(60 * minutes, "member_left", left=names)
+    assert ("rebalance_storm" in kinds(story.found())) == is_storm
+
+
 def test_cooperative_two_steps_and_probing_are_no_storm() -> None:
     story = started("a")
     for name in "bcdef":
