@@ -126,10 +126,17 @@ class SlotChanges:
         was_empty = not self._members
         for member in left:
             self._leave(member)
+        # A static member that comes back while the generation is in force makes no rebalance.
+        came = {member["member_id"] for member in (*joined, *replaced)}
+        back = [member for member in replaced if member["replaced_member_id"] in came]
         for member in replaced:
-            self._replace(member)
+            if member not in back:
+                self._replace(member)
         for member in joined:
             self._join(member)
+        for member in back:
+            if known := self._members.pop(member["replaced_member_id"], None):
+                self._members[member["member_id"]] = known
         self.group_restart = self._count_group_restarts(was_empty=was_empty)
 
     def _clear(self) -> None:
