@@ -4,7 +4,8 @@ A slot is what one member of a group holds, and what its successor takes over. A
 back, or that takes the slot of one that left, is a restart of the slot. One restart of a slot an
 hour is a rolling restart, a deployment or a lost node; two of all slots, one pass after the other,
 are a deployment and its rollback, or a migration. A slot that restarts again and again makes a
-storm. With members in new slots a group grows; with members that leave for good it shrinks.
+storm. With members in new slots a group grows; with members that leave for good it shrinks; an
+autoscaler does both a few times an hour, with minutes in between.
 
 A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
 after it ended, and starts on schedule if that comes by the clock, however long its work took.
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _WINDOW_MS = HOUR_MS
 # Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.
 _BACKOFF_MS = 6 * MINUTE_MS
+# So often an hour an autoscaler may bring back a member that the group did without for longer.
+_SCALE_OUTS = 3
 # One restart of a deployment follows the other within minutes.
 _PASS_ENDS_MS = 10 * MINUTE_MS
 _STARTS = 12
@@ -123,10 +126,17 @@ class SlotChanges:
         was_empty = not self._members
         for member in left:
             self._leave(member)
+        # A static member that comes back while the generation is in force makes no rebalance.
+        came = {member["member_id"] for member in (*joined, *replaced)}
+        back = [member for member in replaced if member["replaced_member_id"] in came]
         for member in replaced:
-            self._replace(member)
+            if member not in back:
+                self._replace(member)
         for member in joined:
             self._join(member)
+        for member in back:
+            if known := self._members.pop(member["replaced_member_id"], None):
+                self._members[member["member_id"]] = known
         self.group_restart = self._count_group_restarts(was_empty=was_empty)
 
     def _clear(self) -> None:
@@ -207,11 +217,13 @@ class SlotChanges:
 
     def _restart(self, name: str, member: Row, client: str) -> None:
         slot = self._slots[name]
+        is_added = slot["left"] is not None and self._at - slot["left"] > _BACKOFF_MS
         if slot["left"] is not None:
             self._free.remove(name)
         slot["client"], slot["left"] = client, None
         insort(slot["restarts"], self._at)
-        self.restarts.append(1 if self._is_deployed(name) else len(slot["restarts"]))
+        times = len(slot["restarts"]) - (_SCALE_OUTS - 1 if is_added else 0)
+        self.restarts.append(1 if self._is_deployed(name) else max(1, times))
         self._members[member["member_id"]] = (name, self._settled)
 
     def _is_deployed(self, name: str) -> bool:

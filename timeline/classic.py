@@ -442,6 +442,7 @@ def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> 
     row = state.generation
     if row is not None:
         generations.add_replaced(row, generations.replacements(changes))
+        row["subscribed_topics"] = generations.subscribed_topics(members) or None
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader

@@ -122,6 +122,7 @@ def rejoin(
         if farewell is not None and not missing:
             # Where somebody joined as well, either may have come first.
             lasted = max(lasted, farewell) if joined else farewell
+    if members or missing:
         lasted = max(lasted, silence)
     if missing and left and not joined:
         # A leader that never assigned: its session ended the generation that was given up.
@@ -213,7 +214,7 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     if since is None:
         return 0
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0]) for m in _working(state)}
-    stay = {m: r for m, r in rhythms.items() if m in members or missing or not members}
+    stay = {m: r for m, r in rhythms.items() if m in members or missing}
     quiet = [(last, usual) for _, last, usual in _quiet(state, end, stay)]
     if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
         first = min((last for last, *_ in stay.values()), default=end)
@@ -222,9 +223,6 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     if not quiet:
         return _since_one_left(state, end, members)[0]
     first, usual = min(quiet)
-    if not members:
-        # One session ended after the other.
-        return max(quiet)[0] - first
     if missing or (len(quiet) == len(stay) and _waited(state, end - first, members)):
         return end - first
     # Who has committed nothing at all may have had nothing to commit.

@@ -144,6 +144,13 @@ def _is_expression(record: Record) -> bool:
     return record.kind.endswith("_group_regular_expression")
 
 
+def _is_leave(batch: list[Record]) -> bool:
+    """Return whether a batch has members that are gone, and neither one who came nor an epoch."""
+    members = [r for r in batch if _is_member(r)]
+    has_epoch = any(is_metadata(r) for r in batch)
+    return bool(members) and not has_epoch and all(r.payload is None for r in members)
+
+
 def _has_value(record: Record) -> bool:
     return _is_member(record) and record.payload is not None
 
@@ -211,8 +218,13 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     is_unwritten = is_new and _begin_unwritten(state)
     # What it follows from may be missing, till a record bears the state out.
     is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
-    lacks_some = (is_cut or not is_complete) and not (state.members or _may_be_empty(state))
-    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
+    # A share group with a member is Stable, whatever its epoch; others may be at any state.
+    has_epoch = state.epochs.group is not None or state.group_type == "share"
+    is_told = has_epoch and (state.members or _may_be_empty(state))
+    lacks_some = (is_cut or not is_complete) and not is_told
+    # A leave begins an epoch: without one it tells that others may be missing, too.
+    lacks_epoch = (is_cut or not is_complete) and _is_leave(batch)
+    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some or lacks_epoch
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
     changed = compare(before, state.members)
@@ -409,6 +421,8 @@ def _entered(
     if ends := [i for i, r in enumerate(batch) if is_metadata(r) and r.payload is None]:
         # If the group was not known, the rest tells whether it went back to the classic protocol.
         if state.group_type is not None or not is_cut:
+            if _state(state) == EMPTY:
+                _tell(state)  # Kafka deletes no group that has members, so that it stayed so
             lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
@@ -460,6 +474,9 @@ def _upgraded(
         when = when._replace(earliest=interval["started_at"])
         number, count = interval["generation"], interval["member_count"]
         enter(state, PREPARING, when, batch[-1], generation=number, member_count=count)
+        stay = {k: m for k, m in before.items() if k in named}
+        replaced = compare(before, state.members).replaced
+        follow(state, stay, batch[-1], when, generation=number, end_cause=LEFT, replaced=replaced)
         state.group_type = kind
 
 

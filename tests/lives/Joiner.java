@@ -338,6 +338,9 @@ final class ClassicConsumer extends Joiner {
         whileAttempt(number("commit_ms", 5_000), this::commits);
         // What is asked back is given up; then it joins once more.
         if (givesUp && isCooperative()) whileAttempt(number("revoke_ms", 0), this::join);
+        // A static member that came back with other topics was given those of before (ConsumerCoordinator.onJoinComplete).
+        boolean isOfBefore = !assignment.stream().allMatch(tp -> joinedWith.contains(tp.topic()));
+        if (isOfBefore) whileAttempt(between(50, 150), this::join);
     }
 
     private void commits() {

@@ -634,6 +634,7 @@ def _slow_join(s: Script) -> None:
 
 @kind(CLASSIC, label="the leader never assigns", fits=_STORM, hours=(1.5, 3))
 def _leader_hangs(s: Script) -> None:
+    s.style["static"] = False  # a static leader that comes back has nothing to assign
     s.app(2, 4)
     s.rolling(s.trouble(30 * MINUTE), assign_ms=-1, max_poll_ms=60_000)
     s.rolling(55 * MINUTE)

@@ -263,6 +263,38 @@ def test_growing_and_shrinking_is_no_storm() -> None:
     assert not kinds(story.found())
 
 
+def test_static_members_that_came_back_without_a_rebalance_have_not_restarted() -> None:
+    """Else the second of two rolling restarts, as for a migration, would be each place's second."""
+    for is_static in (True, False):
+        story = started()
+        if is_static:
+            row = story.generations[0]
+            for member in row["members_joined"][:2]:
+                back = {**member, "member_id": f"{member['member_id']}-back"}
+                back |= {"replaced_member_id": member["member_id"], "group_instance_id": "i"}
+                row["members_replaced"].append(back)
+                story._members[member["client_id"]] = back
+        else:
+            for name in "ab":
+                story.then(5, "member_restarted", restarted=[name])
+        story.then(1080, "member_restarted", restarted=["c"]).then(1200, "probing")
+        for name in "abc":
+            story.then(45, "member_restarted", restarted=[name])
+        assert ("rebalance_storm" in kinds(story.found())) != is_static
+
+
+@pytest.mark.parametrize(("minutes", "is_storm"), [(15, False), (11, False), (7, True), (4, True)])
+def test_an_autoscaler_is_no_storm_unless_it_thrashes(minutes: int, is_storm: bool) -> None:  # noqa: FBT001
+    story = started()
+    for turn in range(8):
+        names = [f"{name}{turn}" for name in "def"]
+        story.then(60 * minutes - 15, "new_member", joined=names[:1])
+        for name in names[1:]:
+            story.then(5, "new_member", joined=[name])
+        story.then(60 * minutes, "member_left", left=names)
+    assert ("rebalance_storm" in kinds(story.found())) == is_storm
+
+
 def test_cooperative_two_steps_and_probing_are_no_storm() -> None:
     story = started("a")
     for name in "bcdef":

@@ -104,6 +104,23 @@ def test_a_member_that_all_wait_for_is_waited_for_behind_a_hole() -> None:
     assert kinds == ["stuck_rebalance"]
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_leave_without_its_epoch_ends_no_slow_rebalance(leaves: bool) -> None:  # noqa: FBT001
+    log = two_members().member("c").epoch(58).target(58, a=[2], b=[1], c=[0])
+    log.current("c", 58, []).current("b", 58, [1]).current("a", 58, [], 0).wait(
+        90 * SECOND, hole=True
+    )
+    if leaves:  # the cleaner took what `a` gave up, and the epoch that the leave of `c` began
+        log.current("c", None).member("c", gone=True).wait(SECOND, hole=True)
+    log.current("a", 58, [2])
+    if not leaves:
+        log.current("c", 58, [0])
+    tables = whole_and_cut(log.wait(MINUTE).log())
+    assert timeline(tables)[-1] == ("Stable", 58)
+    alarms = [r["kind"] for r in detected_history(tables, log.clock) if r["severity"] != "info"]
+    assert alarms == ([] if leaves else ["slow_rebalance"])
+
+
 def test_members_of_one_epoch_are_those_of_the_next_record_of_it() -> None:
     log = two_members().wait(HOUR, hole=True).current("a", 57, [0])
     tables = whole_and_cut(log.log())
@@ -159,6 +176,31 @@ def test_a_group_whose_members_may_come_yet_is_not_called_empty() -> None:
     log = Records().wait(SECOND, hole=True).epoch(7).wait(HOUR, hole=True)
     log.member("a").target(7, a=[0]).current("a", 7, [0])
     assert timeline(whole_and_cut(log.log())) == [("Stable", 7)]
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_a_member_without_an_epoch_is_in_no_known_state(kind: str) -> None:
+    # The first record of the partition has nothing missing before it, and all the rest behind it.
+    log = Records().member("a", kind=kind).wait(DAY, hole=True)
+    known = [("share", "Stable")] if kind == "share" else []
+    assert states(whole_and_cut(log.log())) == known
+
+
+def test_a_group_of_which_the_last_that_is_left_is_empty_is_so_until_it_is_deleted() -> None:
+    log = two_members()
+    log.wait(HOUR, hole=True).epoch(60).wait(7 * DAY, hole=True)
+    log.target(None).epoch(None)
+    tables = whole_and_cut(log.log())
+    assert timeline(tables) == [("Stable", 57), ("Empty", 60), ("Dead", None)]
+    *_, empty, dead = sorted(tables[STATES], key=lambda r: r["sequence"])
+    assert (empty["evidence"], empty["started_at"]) == ("bounded", log.clock - 7 * DAY)
+    assert dead["started_at"] == log.clock
+
+
+def test_a_group_that_may_have_had_members_is_not_called_empty_before_it_is_deleted() -> None:
+    log = two_members().wait(HOUR, hole=True).epoch(60).target(60)
+    log.wait(7 * DAY, hole=True).target(None).epoch(None)
+    assert timeline(whole_and_cut(log.log())) == [("Stable", 57), ("Dead", None)]
 
 
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])

@@ -101,6 +101,26 @@ def test_attempts_that_were_given_up_while_nobody_commits_are_one_wait() -> None
     assert "stuck_rebalance" in alarms(tables, log.clock)
 
 
+@pytest.mark.parametrize(("generation", "waits"), [(9, True), (2, False)])
+def test_a_group_that_gives_up_one_attempt_after_the_other_waits_till_it_is_empty(
+    generation: int,
+    waits: bool,  # noqa: FBT001
+) -> None:
+    # A leader that never assigns is dropped, and comes back; with none given up all just died.
+    log = three().wait(7 * MINUTE).classic(generation)
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert row["member_count"] == 0
+    assert (row["join_ms"] > 6 * MINUTE) == waits
+
+
+def test_static_members_read_what_they_came_back_with() -> None:
+    log = Records().created().classic(1, {"a": [0]}, instance="i", topics=("t", "old"))
+    log.wait(HOUR).classic(1, {"b": [0]}, instance="i")
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert [m["member_id"] for m in row["members_replaced"]] == ["b"]
+    assert row["subscribed_topics"] == ["t"]
+
+
 def test_an_attempt_that_was_given_up_in_an_idle_group_is_no_wait() -> None:
     log = three().wait(7 * MINUTE).classic(3, {"a": [0], "b": [1], "c": [2], "d": [3]})
     tables = whole_and_cut(log.wait(HOUR).log())

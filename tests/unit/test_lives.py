@@ -125,6 +125,19 @@ def test_a_static_member_that_brings_the_new_protocol_starts_no_classic_rebalanc
     ]
 
 
+def test_who_left_before_a_conversion_left_at_some_time_since_the_group_was_stable() -> None:
+    log = Records().classic(3, {"a": [0], "b": [1]})
+    stable = log.clock
+    log.wait(MINUTE).deleted().member("a").epoch(3).target(3, a=[0]).current("a", 3, [0])
+    log.member("c").epoch(4).target(4, a=[0], c=[1]).current("c", 4, [1])
+    tables = whole_and_cut(log.log())
+    of = {r["member_id"]: r for r in tables[SESSIONS]}
+    left = {m: (r["left_at_min"], r["left_at"], r["end_cause"]) for m, r in of.items()}
+    assert left["b"] == (stable, log.clock, "left_or_failed")
+    assert {left["a"], left["c"]} == {(None, None, None)}
+    assert of["c"]["joined_at_min"] == log.clock
+
+
 def test_an_online_migration_back_rebalances_at_once() -> None:
     log = Records().joins_empty("a").wait(MINUTE)
     log.current("a", None).target(None).member("a", gone=True).epoch(None)
