@@ -19,6 +19,8 @@ from tests.support.kafka_classes import KafkaClasses, NoJdkError, jdk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.jobs import Outcome
+
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
 FIELD = Path(__file__).parent / "field"
 # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
@@ -73,6 +75,16 @@ def storm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     recording = RECORDINGS / "4.3.1-storm.parquet"
     succeed("pipeline", "--records", recording, "--lakehouse", root, "--cluster", "one")
     return root
+
+
+@pytest.fixture(scope="session")
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:  # noqa: ARG001
+    """What the demo said, into a lakehouse that its summary names; as above."""
+    from tests.support.jobs import run  # noqa: PLC0415 - no unit test needs it
+
+    outcome = run("demo", "--lakehouse", tmp_path_factory.mktemp("demo") / "lakehouse")
+    assert outcome.status == 0, outcome.err
+    return outcome
 
 
 @pytest.fixture(scope="session")
