@@ -26,6 +26,9 @@ FIELD = Path(__file__).parent / "field"
 # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
 # more than the heap holds.
 FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}
+# The compiler of the fastest code takes two fifths of the processor time of the first minutes of
+# a session, which the other lane needs, and the many short plans of tests do not give that back.
+QUICK_COMPILER = submit._QUICK_COMPILER
 # Users of the broker that lack an ACL: on the topic, on groups.
 DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
@@ -59,7 +62,8 @@ def spark(master: str) -> Iterator[SparkSession]:
     if not target.is_this_machine:
         conf = conf | dict([FEW_TASKS.split("=")])
         archive = shipping.build_archive(jars.cache_folder())
-    arguments = submit.spark_arguments(target, conf, jars.fetch(jars.spark_jars()), archive)
+    found = jars.fetch(jars.spark_jars())
+    arguments = submit.spark_arguments(target, conf, found, archive, QUICK_COMPILER)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     session = SparkSession.builder.getOrCreate()
     yield session
