@@ -6,13 +6,13 @@ import datetime as dt
 import io
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
 from jobs.runtime.explain import explain as explain_job
-from tests.support.jobs import query, run, run_of
+from tests.support.jobs import query, run, run_of, succeed
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, MINUTE
 
@@ -134,15 +134,16 @@ def test_from_a_gap_on_members_and_owners_are_not_known(
     def asked(since: int, until: int) -> list[str]:
         return ["--group", group, "--since", moment(since), "--until", moment(until)]
 
-    def told(since: int, until: int, *more: str) -> tuple[str, dict[str, Any]]:
-        given = run_of(spark, gap, "explain", *asked(since, until), *more)
+    def told(since: int, until: int) -> str:
+        given = run_of(spark, gap, "explain", *asked(since, until))
         given.out = Console(record=True, width=160, file=io.StringIO())
         explain_job(given)
-        return given.out.export_text(), given.summary
+        return given.out.export_text()
 
     since, back, end = GAP_SINCE, GAP_SINCE + HOUR, GAP_SINCE + 2 * HOUR
     path = tmp_path / "explained.html"
-    shown, found = told(since - MINUTE, end, "--html", str(path))
+    line = ("--lakehouse", gap, *asked(since - MINUTE, end), "--html", str(path))
+    found, shown = succeed("explain", *line), told(since - MINUTE, end)
     (event,) = (event for event in found["events"] if event["kind"] == "unknown")
     assert event["at"] == since
     assert event["text"].startswith("Not known from here on, for up to ")
@@ -155,11 +156,11 @@ def test_from_a_gap_on_members_and_owners_are_not_known(
     for panel in ("members", "owners"):
         assert since in column_of(page["panels"][panel]["rows"], "known_until")
     # Amid the gap the last owner is not named, and behind it all are known.
-    shown, _ = told(since + 10 * MINUTE, back - 10 * MINUTE)
+    shown = told(since + 10 * MINUTE, back - 10 * MINUTE)
     assert shown.count("Not known from here on") == 1
     assert re.search(r":0\s+not known\s+22:23:20\s+not known from 22:13:20", shown)
     assert "client-a at" not in shown
-    shown, _ = told(back + MINUTE, end)
+    shown = told(back + MINUTE, end)
     assert re.search(r":0\s+client-b at", shown) or re.search(r":0\s+client-c at", shown)
     assert "who owned" not in shown
     assert "not known from" not in shown
