@@ -19,11 +19,16 @@ from tests.support.kafka_classes import KafkaClasses, NoJdkError, jdk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.jobs import Outcome
+
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
 FIELD = Path(__file__).parent / "field"
 # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
 # more than the heap holds.
 FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}
+# The compiler of the fastest code takes two fifths of the processor time of the first minutes of
+# a session, which the other lane needs, and the many short plans of tests do not give that back.
+QUICK_COMPILER = submit._QUICK_COMPILER
 # Users of the broker that lack an ACL: on the topic, on groups.
 DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
@@ -57,7 +62,8 @@ def spark(master: str) -> Iterator[SparkSession]:
     if not target.is_this_machine:
         conf = conf | dict([FEW_TASKS.split("=")])
         archive = shipping.build_archive(jars.cache_folder())
-    arguments = submit.spark_arguments(target, conf, jars.fetch(jars.spark_jars()), archive)
+    found = jars.fetch(jars.spark_jars())
+    arguments = submit.spark_arguments(target, conf, found, archive, QUICK_COMPILER)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     session = SparkSession.builder.getOrCreate()
     yield session
@@ -73,6 +79,16 @@ def storm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     recording = RECORDINGS / "4.3.1-storm.parquet"
     succeed("pipeline", "--records", recording, "--lakehouse", root, "--cluster", "one")
     return root
+
+
+@pytest.fixture(scope="session")
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:  # noqa: ARG001
+    """What the demo said, into a lakehouse that its summary names; as above."""
+    from tests.support.jobs import run  # noqa: PLC0415 - no unit test needs it
+
+    outcome = run("demo", "--lakehouse", tmp_path_factory.mktemp("demo") / "lakehouse")
+    assert outcome.status == 0, outcome.err
+    return outcome
 
 
 @pytest.fixture(scope="session")

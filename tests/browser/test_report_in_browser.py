@@ -7,6 +7,7 @@ import os
 import shutil
 from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,14 +22,14 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from reporting.model import Facts
 from reporting.page import Ingredients, ingredients, page
-from tests.support.jobs import run
 from tests.support.report import ATTACKS, facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from selenium.webdriver.remote.webelement import WebElement
+
+    from tests.support.jobs import Outcome
 
 _PATIENCE = 60
 _STORM = "#group-0"  # the worst group of the recording is the storm
@@ -105,15 +106,11 @@ def parts() -> Ingredients:
 
 
 @pytest.fixture(scope="module")
-def storm_report(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def storm_report(demo: Outcome) -> Path:
     """The file that the demo writes."""
-    del spark
-    lakehouse = tmp_path_factory.mktemp("storm") / "lakehouse"
-    outcome = run("demo", "--lakehouse", lakehouse)
-    assert outcome.status == 0, outcome.err
-    path = lakehouse / "report.html"
-    assert outcome.summary["report"] == str(path)
-    lines = "".join(outcome.out.splitlines()[:-1])  # a terminal may break a long path
+    path = Path(demo.summary["report"])
+    assert (path.parent.name, path.name) == ("lakehouse", "report.html")
+    lines = "".join(demo.out.splitlines()[:-1])  # a terminal may break a long path
     assert lines.endswith(f"The report is {path}")
     return path
 
@@ -154,8 +151,14 @@ def test_every_chart_is_described_in_words_and_every_table_has_a_caption(storm: 
     assert storm.run("return [...document.querySelectorAll('table')].every(t => t.caption)")
     rows = "return document.querySelectorAll('#group-0 [data-chart=generations] tbody tr').length"
     assert storm.run(rows) == 100
-    storm.one(f"{_STORM} [data-chart=generations] .scroll").send_keys(Keys.END)
-    storm.wait(f"{rows} === 133")
+    box = storm.one(f"{_STORM} [data-chart=generations] .scroll")
+
+    def is_whole(_: webdriver.Chrome) -> bool:
+        # Charts that are drawn meanwhile may cut a scroll short: people press the key again.
+        box.send_keys(Keys.END)
+        return bool(storm.run(f"{rows} === 133"))
+
+    WebDriverWait(storm.driver, _PATIENCE, poll_frequency=1).until(is_whole)
     levels = storm.run(
         "return [...document.querySelectorAll('h1,h2,h3,h4')].map(h => Number(h.tagName[1]))"
     )

@@ -30,7 +30,6 @@ from tests.support.parts import parts_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
     from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +121,7 @@ class Seen:
 
 
 def test_the_dag_does_what_was_missed_and_survives_a_failure(
-    spark: SparkSession, cluster: Standalone, tmp_path: Path
+    cluster: Standalone, tmp_path: Path
 ) -> None:
     source, lakehouse = tmp_path / "source", tmp_path / "lakehouse"
     config = tmp_path / "groupledger.toml"
@@ -156,7 +155,7 @@ def test_the_dag_does_what_was_missed_and_survives_a_failure(
         shutil.copy(part, source)
     status, said = airflow.run("2026-11-26T00:30:00")
     assert status == 0, said
-    now, before = golden.tables(spark, lakehouse), GOLDEN["digests"][RECORDING]["once"]
+    now, before = golden.tables(lakehouse), GOLDEN["digests"][RECORDING]["once"]
     differences = [
         difference
         for table in {*before, *now} - OF_CUTS

@@ -35,4 +35,4 @@ def test_two_pipelines_at_once(spark: SparkSession, tmp_path: Path) -> None:
     succeed("pipeline", "--records", second, "--lakehouse", lakehouse)
     assert differences(everything(spark, str(lakehouse)), everything(spark, str(whole))) == {}
     assert contents(spark, str(lakehouse)) == contents(spark, str(whole))
-    assert is_balanced(spark, str(lakehouse))
+    assert is_balanced(lakehouse)

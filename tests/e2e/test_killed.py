@@ -61,7 +61,7 @@ def test_a_decode_killed_among_its_commits_loses_and_doubles_nothing(
     for root in (lakehouse, whole):
         succeed("decode", "--lakehouse", root)
     assert differences(everything(spark, str(lakehouse)), everything(spark, str(whole))) == {}
-    assert is_balanced(spark, str(lakehouse))
+    assert is_balanced(lakehouse)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_pipeline_killed_again_and_again_loses_and_doubles_nothing(
     whole = str(tmp_path / "whole")
     succeed("pipeline", "--records", RECORDING, "--lakehouse", whole)
     assert contents(spark, str(lakehouse)) == contents(spark, whole)
-    assert is_balanced(spark, str(lakehouse))
+    assert is_balanced(lakehouse)
     offsets = ("topic", "record_partition", "from_offset", "next_offset", "record_count", "holes")
     ours, theirs = (
         sorted(map(repr, table(spark, root, COVERAGE.name).select(*offsets).collect()))
@@ -157,7 +157,7 @@ def test_thirty_kills_at_any_moment_of_any_job_lose_and_double_nothing(
     with capsys.disabled():
         sys.stdout.write(f"\n{len(hits)} kills (seed {SEED}); {jobs}; {steps_hit}\n")
     assert found == {}
-    assert is_balanced(spark, str(lakehouse))
+    assert is_balanced(lakehouse)
     assert len(hits) >= LEAST_KILLS
     assert {job for job, _ in hits} == set(JOBS)
 

@@ -18,15 +18,15 @@ from schemas.placement import java_hash
 from schemas.tables import ANOMALIES
 from tests.factories import group_metadata, member, offset_commit, subscription
 from tests.support import clients
+from tests.support.broker import Broker
 from tests.support.clients import GroupMember, wait_stable
 from tests.support.jobs import succeed, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
-
-    from tests.support.broker import Broker
 
 THRESHOLDS = """
 idle_members = {least_ms = 1000}
@@ -50,6 +50,14 @@ class Found(NamedTuple):
     kind: str
     group: str | None
     subject: str | None
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One of its own: the runs of other tests need not make the tables of new members."""
+    with Broker(tmp_path_factory.mktemp("broker"), offsets_partitions=4) as running:
+        clients.create_offsets_topic(running.bootstrap)
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_STATES,
     MEMBER_SESSIONS,
-    PARTITION_OWNERS,
     RECORDS,
 )
 from sources import kafka
@@ -110,62 +109,28 @@ def test_the_history_says_what_the_admin_client_says(
 ) -> None:
     group = "described"
 
-    def reported() -> Row:
+    def reported() -> list[Row]:
         succeed("silver", *source(broker, lakehouse_path))
         succeed("history", "--lakehouse", lakehouse_path)
         states = table(spark, lakehouse_path, GROUP_STATES.name)
-        row = states.where(F.col("group_id") == group).orderBy(F.desc("sequence")).first()
-        assert row is not None
-        assert row.ended_at is None
-        return row
+        rows = states.where(F.col("group_id") == group).orderBy("sequence").collect()
+        assert rows[-1].ended_at is None
+        return rows
 
     with clients.GroupMember(broker.bootstrap, group, [topic]) as member:
         generation = clients.wait_stable(member)
         described = clients.describe_group(broker.bootstrap, group)
-        assert (reported().state, reported().generation) == (described["group_state"], generation)
+        last = reported()[-1]
+        assert (last.state, last.generation) == (described["group_state"], generation)
         sessions = table(spark, lakehouse_path, MEMBER_SESSIONS.name)
         present = sessions.where((F.col("group_id") == group) & F.col("left_at").isNull())
         assert {r.member_id for r in present.collect()} == {
             m["member_id"] for m in described["members"]
         }
     clients.wait_until(lambda: clients.group_state(broker.bootstrap, group) == "Empty")
-    assert reported().state == "Empty"
     clients.delete_group(broker.bootstrap, group)
-    assert reported().state == clients.group_state(broker.bootstrap, group) == "Dead"
-
-
-def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
-    spark: SparkSession, broker: Broker, topic: str, java: str, lakehouse_path: str
-) -> None:
-    group, at = "new", broker.bootstrap
-
-    def reported() -> tuple[str, dict[str, list[int]]]:
-        succeed("silver", *source(broker, lakehouse_path))
-        succeed("history", "--lakehouse", lakehouse_path)
-        is_now = (F.col("group_id") == group) & F.col("ended_at").isNull()
-        (row,) = table(spark, lakehouse_path, GROUP_STATES.name).where(is_now).collect()
-        is_now = (F.col("group_id") == group) & F.col("left_at").isNull()
-        members = table(spark, lakehouse_path, MEMBER_SESSIONS.name).where(is_now).collect()
-        is_now = (F.col("group_id") == group) & F.col("valid_to").isNull()
-        owned: dict[str, list[int]] = {m.member_id: [] for m in members}
-        for owner in table(spark, lakehouse_path, PARTITION_OWNERS.name).where(is_now).collect():
-            owned[owner.member_id].append(owner.topic_partition)
-        return row.state, {member: sorted(partitions) for member, partitions in owned.items()}
-
-    with (
-        clients.NewProtocolMember(java, at, group, topic) as first,
-        clients.NewProtocolMember(java, at, group, topic) as second,
-    ):
-
-        def is_settled() -> bool:
-            counts = sorted(len(m.partitions) for m in (first, second))
-            return counts == [1, 2] and clients.group_state(at, group) == "Stable"
-
-        clients.wait_until(is_settled, timeout_s=90, what="both members share the partitions")
-        members = (first, second)
-        assert reported() == ("Stable", {m.member_id: m.partitions for m in members})
-    clients.wait_until(lambda: clients.group_state(at, group) == "Empty")
-    assert reported() == ("Empty", {})
+    assert clients.group_state(broker.bootstrap, group) == "Dead"
+    assert [row.state for row in reported()[-2:]] == ["Empty", "Dead"]
 
 
 def test_a_topic_that_is_deleted_and_comes_back_is_reported_as_that(
@@ -231,7 +196,7 @@ def test_a_run_adds_exactly_what_came_since_the_last(
     assert [r.committed_offset for r in new.orderBy("record_offset").collect()] == [0, 1, 2, 3, 4]
     # A simple consumer's first commit may also bring a record of its new group.
     assert 5 <= more["records_ingested"] <= 6
-    assert is_balanced(spark, lakehouse_path)
+    assert is_balanced(lakehouse_path)
 
 
 def test_everything_the_cluster_says_is_there_was_read(

@@ -24,8 +24,6 @@ from tests.support.environments import package
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-
     from tests.support.broker import Broker
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1_800)]
@@ -71,13 +69,13 @@ def run(home: Path, *argv: object, **variables: str) -> subprocess.CompletedProc
     )
 
 
-def assert_same_tables(spark: SparkSession, home: Path, lakehouse: Path, **variables: str) -> None:
+def assert_same_tables(home: Path, lakehouse: Path, **variables: str) -> None:
     """Run the pipeline on a recording, and compare all rows with those of the tests' own Spark."""
     recording = RECORDINGS / f"{RECORDING}.parquet"
     argv = ("pipeline", "--records", recording, "--lakehouse", lakehouse, "--strict")
     done = run(home, *argv, **variables)
     assert done.returncode == 0, done.stderr
-    now, before = golden.tables(spark, lakehouse), GOLDEN["digests"][RECORDING]["once"]
+    now, before = golden.tables(lakehouse), GOLDEN["digests"][RECORDING]["once"]
     differences = [
         difference
         for table in dict.fromkeys([*before, *now])
@@ -105,25 +103,25 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_python(spark: SparkSession, checkout: Path, tmp_path: Path, version: str) -> None:
+def test_python(checkout: Path, tmp_path: Path, version: str) -> None:
     environ = {"PYTHON": python(version), "JAVA_HOME": java(JAVAS[0])}
-    assert_same_tables(spark, checkout, tmp_path / "lakehouse", **environ)
+    assert_same_tables(checkout, tmp_path / "lakehouse", **environ)
     used = checkout / ".venv" / "bin" / "python"
     said = subprocess.run([used, "--version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"Python {version}.")
 
 
 @pytest.mark.parametrize("major", JAVAS)
-def test_java(spark: SparkSession, tmp_path: Path, major: str) -> None:
-    assert_same_tables(spark, ROOT, tmp_path / "lakehouse", JAVA_HOME=java(major))
+def test_java(tmp_path: Path, major: str) -> None:
+    assert_same_tables(ROOT, tmp_path / "lakehouse", JAVA_HOME=java(major))
 
 
 @pytest.mark.parametrize("major", JAVAS)
 @pytest.mark.parametrize("minor", SPARKS)
-def test_spark(spark: SparkSession, tmp_path: Path, minor: str, major: str) -> None:
+def test_spark(tmp_path: Path, minor: str, major: str) -> None:
     home = package(f"spark-{minor}", "pyspark")
     environ = {"SPARK_HOME": str(home), "JAVA_HOME": java(major)}
-    assert_same_tables(spark, ROOT, tmp_path / "lakehouse", **environ)
+    assert_same_tables(ROOT, tmp_path / "lakehouse", **environ)
 
 
 @pytest.mark.parametrize("minor", SPARKS)

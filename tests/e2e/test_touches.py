@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,11 +13,13 @@ import pytest
 from benchmarks import touches
 from tests.conftest import RECORDINGS
 from tests.support.jobs import succeed
-from tests.support.kills import Job
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 # Of the run behind the first: what other runs made and this one goes on from, by table.
 SCANS = {
@@ -41,20 +44,32 @@ LEDGER = 5
 """Commits to the ledger: the plans of four stages, and the end."""
 
 
-def pipeline(records: Path, lakehouse: Path, events: Path) -> Path:
-    """Run a pipeline as a process of its own; return its event log."""
+@contextmanager
+def noted(spark: SparkSession, events: Path) -> Iterator[None]:
+    """Write an event log of what the session does meanwhile, the only file of a folder."""
     events.mkdir()
-    conf = {"enabled": "true", "dir": events.as_uri(), "compress": "false"}
-    conf |= {"rolling.enabled": "false"}
-    words = [w for key, value in conf.items() for w in ("--conf", f"spark.eventLog.{key}={value}")]
-    with Job("pipeline", "--records", records, "--lakehouse", lakehouse, *words) as job:
-        assert job.wait() == 0, job.err
-    return next(events.iterdir())
+    context, jvm = spark._jsc.sc(), spark._jvm
+    conf, nothing = context.getConf(), jvm.scala.Option.apply(None)
+    for name in ("compress", "rolling.enabled"):
+        conf.set(f"spark.eventLog.{name}", "false")
+    folder = jvm.java.net.URI(events.as_uri())
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener("noted", nothing, folder, conf)
+    listener.start()
+    context.addSparkListener(listener)
+    try:
+        yield
+    finally:
+        context.listenerBus().waitUntilEmpty()
+        context.removeSparkListener(listener)
+        listener.stop()
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("spark")
-def test_a_run_asks_for_what_others_made_and_commits_once_a_table(tmp_path: Path) -> None:
+def test_a_run_asks_for_what_others_made_and_commits_once_a_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of few rows, to compile the queries of the report takes longer than to interpret them.
+    monkeypatch.setattr("jobs.runtime.report.configured", lambda *_: nullcontext())
     recorded, some = pq.read_table(RECORDINGS / "4.3.1-modern.parquet"), tmp_path / "some.parquet"
     # Classic and consumer groups: those of the other protocols have a table for each record type.
     is_of_these = pa.array([key[1] <= 8 for key in recorded["key"].to_pylist()])
@@ -71,8 +86,11 @@ def test_a_run_asks_for_what_others_made_and_commits_once_a_table(tmp_path: Path
     lakehouse = tmp_path / "lakehouse"
     succeed("pipeline", "--records", first, "--lakehouse", lakehouse)
     before = touches.commits(lakehouse)
-    log = pipeline(second, lakehouse, tmp_path / "events")
+    with noted(spark, tmp_path / "events"):
+        succeed("pipeline", "--records", second, "--lakehouse", lakehouse)
+    (log,) = (tmp_path / "events").glob("[!.]*")
     scans, commits = touches.scans(log), touches.commits(lakehouse) - before
+    assert scans
     assert scans - Counter(SCANS) == Counter()
     assert commits.pop("bronze.runs") <= LEDGER
     assert set(commits.values()) == {1}

@@ -238,7 +238,7 @@ def test_an_upgrade_in_the_middle_of_a_run(
     ending.lakehouse.runs.write()
     ended = ending.summary
     assert (ended["decoded"], ended["quarantined"]) == (12 + half, 1 + 12 - half)
-    assert is_balanced(spark, lakehouse_path)
+    assert is_balanced(lakehouse_path)
     refused = table(spark, lakehouse_path, QUARANTINE.name).select("decoder").distinct()
     assert [row.decoder for row in refused.collect()] == [OLDER]
 

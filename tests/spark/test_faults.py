@@ -119,7 +119,7 @@ class TestLost:
             shutil.rmtree(folder(lakehouse, spec))
         bring(lakehouse, parts[2])
         assert rows_by_table(spark, lakehouse) == whole
-        assert is_balanced(spark, str(lakehouse))
+        assert is_balanced(lakehouse)
         again = [succeed(job, "--lakehouse", lakehouse) for job in JOBS]
         assert [summary.get("records_read", 0) for summary in again] == [0, 0, 0]
         assert again[2]["anomalies_run"] is False
@@ -257,7 +257,7 @@ def test_a_disk_that_is_full_loses_nothing(
         succeed(job, "--lakehouse", lakehouse, *source)
     assert failed >= len(JOBS) + 1
     assert rows_by_table(spark, lakehouse) == whole
-    assert is_balanced(spark, str(lakehouse))
+    assert is_balanced(lakehouse)
 
 
 def test_a_validation_killed_before_it_was_noted_is_done_again(

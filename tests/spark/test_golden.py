@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import RECORDINGS
 from tests.support import golden
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parents[1]
 GOLDEN = json.loads((TESTS / "golden" / "digests.json").read_text("utf-8"))
@@ -31,8 +27,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "variant"), CASES)
+@pytest.mark.usefixtures("spark")
 def test_every_row_is_what_it_was(
-    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, name: str, variant: str
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, variant: str
 ) -> None:
     if (name, variant) in QUICK:
         root = request.getfixturevalue("thrice").behind[-1]
@@ -41,7 +38,7 @@ def test_every_row_is_what_it_was(
         recording = next(f / f"{name}.parquet" for f in folders if (f / f"{name}.parquet").exists())
         root = tmp_path / "lakehouse"
         golden.process(recording, root, golden.VARIANTS[variant])
-    now = golden.tables(spark, root)
+    now = golden.tables(root)
     before = GOLDEN["digests"][name][variant]
     differences = [
         difference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,14 +16,12 @@ from lakehouse.queries import on_views, show, view_of
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import all_tables
-from tests.conftest import RECORDINGS
 from tests.support.jobs import run, succeed, table
-from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.spark.conftest import Thrice
 
 RUNS = 4
 NEW = f"history_run > {RUNS - 2} AND history_run <= {RUNS - 1}"
@@ -100,14 +99,12 @@ def test_settings_of_a_step_hold_for_that_step(
 
 
 def test_an_interval_that_is_lost_where_two_runs_meet_is_missed(
-    spark: SparkSession, tmp_path: Path, lakehouse_path: str
+    spark: SparkSession, thrice: Thrice, lakehouse_path: str
 ) -> None:
-    first, second = parts_of(RECORDINGS / "2.2.2-default.parquet", tmp_path, 2)
-    line = ("--records", first, "--lakehouse", lakehouse_path)
-    succeed("pipeline", *line, "--skip", "report")
-    for job in ("ingest", "decode", "history"):
-        records = ("--records", second) if job == "ingest" else ()
-        succeed(job, *records, "--lakehouse", lakehouse_path)
+    shutil.copytree(thrice.behind[0], lakehouse_path)
+    succeed("validate", "--lakehouse", lakehouse_path)
+    succeed("silver", "--records", thrice.parts[1], "--lakehouse", lakehouse_path)
+    succeed("history", "--lakehouse", lakehouse_path)
     states = table(spark, lakehouse_path, "gold.group_states")
     ledger = table(spark, lakehouse_path, "bronze.runs").where("stage = 'history' AND run = 1")
     noted = json.loads(ledger.where("state = 'done'").first().details)["begun_since"]

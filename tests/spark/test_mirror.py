@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.jobs import query, succeed
+from tests.support.jobs import asked, succeed
 from tests.support.topic import HOUR, MINUTE, Topic
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def test_times_of_a_mirror_are_not_those_of_groups(tmp_path: Path, late_ms: int)
     root, path = str(tmp_path / "lakehouse"), copied(tmp_path / "mirror.parquet", late_ms)
     line = ("--records", path, "--lakehouse", root, "--topic", NAME)
     succeed("pipeline", *line, "--only", "ingest,decode,history,anomalies")
-    times = "unix_millis(min(commit_timestamp)) AS first, count(record_timestamp) AS known"
-    (commits,) = query(root, f"SELECT {times} FROM silver.offset_commits")
+    times = "epoch_ms(min(commit_timestamp)) AS first, count(record_timestamp) AS known"
+    (commits,) = asked(root, f"SELECT {times} FROM silver.offset_commits")
     assert commits["first"] == START + 1_000
     assert (commits["known"] > 0) is not bool(late_ms)
-    wanted = "evidence = 'exact' AND unix_millis(started_at)"
+    wanted = "evidence = 'exact' AND epoch_ms(started_at)"
     beyond = f"SELECT * FROM gold.group_states WHERE {wanted} > {START + HOUR + MINUTE}"
-    assert not query(root, beyond)
-    kinds = {row["kind"] for row in query(root, "SELECT kind FROM gold.anomalies")}
+    assert not asked(root, beyond)
+    kinds = {row["kind"] for row in asked(root, "SELECT kind FROM gold.anomalies")}
     assert not kinds & {"slow_rebalance", "stuck_rebalance"}

@@ -11,7 +11,7 @@ import pytest
 from jobs.runtime.check import _vendor
 from sources import parquet
 from tests.conftest import FIELD
-from tests.support.jobs import query, succeed
+from tests.support.jobs import asked, succeed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,16 +43,16 @@ def test_groups_of_redpanda_are_like_any_others(tmp_path: Path) -> None:
         assert summary["quarantined"] == 0
     assert summary["expectations_failed"] == 0
     assert summary["expectations"] > 50
-    states = query(root, "SELECT group_id, state FROM gold.group_states WHERE ended_at IS NULL")
+    states = asked(root, "SELECT group_id, state FROM gold.group_states WHERE ended_at IS NULL")
     stable = {row["group_id"] for row in states if row["state"] == "Stable"}
     assert stable == {f"f01-app-{n}" for n in range(6)}
-    owners = query(root, "SELECT DISTINCT group_id FROM gold.partition_owners")
+    owners = asked(root, "SELECT DISTINCT group_id FROM gold.partition_owners")
     assert {row["group_id"] for row in owners} == {*stable, "f01-wrapped"}
     of_wrapped = (
         "SELECT topic_partition, is_deleted FROM gold.committed_offsets"
         " WHERE group_id = 'f01-wrapped'"
     )
-    offsets = {row["topic_partition"]: row["is_deleted"] for row in query(root, of_wrapped)}
+    offsets = {row["topic_partition"]: row["is_deleted"] for row in asked(root, of_wrapped)}
     assert offsets == {0: True, 1: False}
-    kinds = {row["kind"] for row in query(root, "SELECT kind FROM gold.anomalies")}
+    kinds = {row["kind"] for row in asked(root, "SELECT kind FROM gold.anomalies")}
     assert not kinds & {"misplaced_record", "undecodable_records"}

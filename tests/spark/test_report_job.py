@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from schemas.tables import (
     RECORDS,
     RESULTS,
 )
+from tests.conftest import RECORDINGS
 from tests.support.jobs import query, run, run_of, succeed
 from tests.support.report import column_of, data_of
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from reporting.model import Facts
     from schemas.tables import TableSpec
 
-OLD = Path(__file__).parents[2] / "examples" / "recordings" / "2.2.2-default.parquet"
+STORM = RECORDINGS / "4.3.1-storm.parquet"
 
 
 _ASKED = {"sql": ("--query", "SELECT 1")}
@@ -173,15 +175,16 @@ def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
 
 
 def test_the_pipeline_writes_the_report_where_it_is_configured(
-    spark: SparkSession, lakehouse_path: str, tmp_path: Path
+    spark: SparkSession, storm: str, lakehouse_path: str, tmp_path: Path
 ) -> None:
+    shutil.copytree(storm, lakehouse_path)
     path = tmp_path / "pages" / "groups.html"
-    options = ("--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
-    outcome = run("pipeline", "--records", OLD, *options)
+    options = ("--lakehouse", lakehouse_path, "--cluster", "one", "--output", path)
+    outcome = run("pipeline", "--records", STORM, *options, "--only", "report")
     assert outcome.status == 0, outcome.err
     assert [p.name for p in path.parent.iterdir()] == ["groups.html"]
     data = data_of(path)
-    assert data["cluster"] == "old"
+    assert data["cluster"] == "one"
     assert data["group_count"] == len(data["shown"]) > 0
     of_first = data["shown"][0]["panels"]
     assert of_first["states"]["count"] > of_first["generations"]["count"] > 0
@@ -190,7 +193,9 @@ def test_the_pipeline_writes_the_report_where_it_is_configured(
     assert quality["last_validation_at"] is not None
     assert quality["findings"] == []
     # Where no run has brought anything since, the page is not written.
-    again = run_of(spark, lakehouse_path, "pipeline", "--records", str(OLD), *map(str, options[2:]))
+    again = run_of(
+        spark, lakehouse_path, "pipeline", "--records", str(STORM), *map(str, options[2:])
+    )
     report(again)
     assert again.summary["report"] == str(path)
     assert data_of(path) == data
@@ -207,7 +212,7 @@ def test_the_pipeline_writes_the_report_where_it_is_configured(
     assert (finding["expectation"], finding["rows_unexpected"]) == ("e", 2)
     # Whoever asks for a page gets one.
     made_at = data_of(path)["made_at"]
-    succeed("report", "--lakehouse", lakehouse_path, "--cluster", "old", "--output", path)
+    succeed("report", "--lakehouse", lakehouse_path, "--cluster", "one", "--output", path)
     assert data_of(path)["made_at"] > made_at
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from schemas.placement import partition_for
-from tests.support.jobs import query, succeed
+from tests.support.jobs import asked, succeed
 from tests.support.topic import MINUTE, Topic
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def test_late_commits_of_an_hour_that_is_over(tmp_path: Path) -> None:
         succeed("anomalies", "--lakehouse", root, "--thresholds", limits)
         kinds = "kind IN ('no_progress', 'hot_partition') AND is_settled"
         names = "kind, group_id, evidence, started_at"
-        rows = query(root, f"SELECT {names} FROM gold.anomalies WHERE {kinds}")
+        rows = asked(root, f"SELECT {names} FROM gold.anomalies WHERE {kinds}")
         evidence = {(r["kind"], r["group_id"]): json.loads(r["evidence"]) for r in rows}
         assert len(evidence) == len(rows)
-        since.update({r["group_id"]: r["started_at"] for r in rows})
+        since.update({r["group_id"]: str(r["started_at"]) for r in rows})
         return {k: e.get("commits", e.get("commits_an_hour")) for k, e in evidence.items()}
 
     since: dict[str | None, str] = {}

@@ -48,7 +48,8 @@ def lakehouse(spark: SparkSession, lakehouse_path: str) -> Lakehouse:
     return Lakehouse(spark, lakehouse_path, "default")
 
 
-def test_a_path_is_a_path_whatever_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_path_is_a_path_whatever_is_in_it(tmp_path: Path) -> None:
     root = tmp_path.joinpath(*ODD)
     for _ in range(2):
         succeed("silver", "--records", RECORDINGS / "4.3.1-connect.parquet", "--lakehouse", root)
@@ -56,7 +57,7 @@ def test_a_path_is_a_path_whatever_is_in_it(spark: SparkSession, tmp_path: Path)
         assert [path.name for path in tmp_path.iterdir()] == [name]
         tmp_path /= name
     assert (root / "bronze" / "records" / "_delta_log").is_dir()
-    assert is_balanced(spark, str(root))
+    assert is_balanced(root)
 
 
 def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:

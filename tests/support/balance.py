@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-_POSITION = ("record_partition", "record_offset")
+    import pyarrow as pa
 
 
-def unbalanced(records: DataFrame, decoded: Iterable[DataFrame]) -> DataFrame:
+def unbalanced(records: pa.Table, decoded: Iterable[pa.Table]) -> list[tuple[int, int]]:
     """Find records that are not in exactly one of the tables they decode into.
 
     Args:
@@ -22,16 +19,13 @@ def unbalanced(records: DataFrame, decoded: Iterable[DataFrame]) -> DataFrame:
         decoded: rows of every table that records can go to, quarantine among them.
 
     Returns:
-        Columns record_partition, record_offset, in_bronze, in_silver: how often the position is
-        there. No row if all is well.
+        Partition and offset of each; none if all is well.
     """
-    bronze = records.select(*_POSITION, F.lit(1).alias("bronze"), F.lit(0).alias("silver"))
-    silver = [
-        t.select(*_POSITION, F.lit(0).alias("bronze"), F.lit(1).alias("silver")) for t in decoded
-    ]
-    return (
-        reduce(DataFrame.unionByName, silver, bronze)
-        .groupBy(*_POSITION)
-        .agg(F.sum("bronze").alias("in_bronze"), F.sum("silver").alias("in_silver"))
-        .where((F.col("in_bronze") != 1) | (F.col("in_silver") != 1))
-    )
+    bronze = Counter(_positions(records))
+    silver = Counter(at for table in decoded for at in _positions(table))
+    return sorted(at for at in bronze | silver if not bronze[at] == silver[at] == 1)
+
+
+def _positions(table: pa.Table) -> Iterator[tuple[int, int]]:
+    columns = (table[name].to_pylist() for name in ("record_partition", "record_offset"))
+    return zip(*columns, strict=True)

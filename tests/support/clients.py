@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OFFSETS_TOPIC = "__consumer_offsets"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 POLL_S = 0.05
 READ_UNCOMMITTED = "read_uncommitted"
 READ_COMMITTED = "read_committed"

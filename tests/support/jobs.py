@@ -7,8 +7,11 @@ import json
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from rich.console import Console
@@ -29,7 +32,9 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.sql import sql
 from jobs.runtime.validate import validate
+from lakehouse.queries import on_views, tables_of, view_of
 from lakehouse.tables import Lakehouse
+from schemas.columns import arrow_schema
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
@@ -132,22 +137,37 @@ def table(spark: SparkSession, root: str, name: str, cluster: str = "default") -
     return Lakehouse(spark, root, cluster).read(all_tables()[name])
 
 
-def is_balanced(spark: SparkSession, root: str, cluster: str = "default") -> bool:
+def held(root: str | Path, spec: TableSpec) -> pa.Table:
+    """Return all rows of a table; by delta-rs: Spark plans longer than it reads."""
+    path = Path(root, *spec.name.split("."))
+    if not (path / "_delta_log").is_dir():
+        return pa.Table.from_pylist([], arrow_schema(spec.columns))
+    return DeltaTable(path).to_pyarrow_table()
+
+
+def asked(root: str | Path, text: str) -> list[dict[str, Any]]:
+    """Ask tables, and no views, of a lakehouse: by DuckDB, a hundredth of what `query` takes."""
+    with duckdb.connect() as connection:
+        for name in tables_of(text):
+            connection.register(view_of(name), held(root, all_tables()[name]))
+        rows = connection.execute(on_views(text, view_of)).to_arrow_table().to_pylist()
+    return list(rows)
+
+
+def is_balanced(root: str | Path, cluster: str = "default") -> bool:
     """Return whether every record of bronze is in exactly one table of silver."""
-    lakehouse = Lakehouse(spark, root, cluster)
+    assert Path(root, "bronze").is_dir()
     silver = [*(decoded_table(name) for name in silver_tables()), QUARANTINE]
-    # Most tables have not been made, and a plan with all of them takes seconds.
-    made = [lakehouse.read(spec) for spec in silver if lakehouse.exists(spec)]
-    return unbalanced(lakehouse.read(RECORDS), made).isEmpty()
+    records, *decoded = (
+        held(root, spec).filter(pc.field("cluster") == cluster) for spec in (RECORDS, *silver)
+    )
+    return not unbalanced(records, decoded)
 
 
 def rows_of(lakehouse: Lakehouse, spec: TableSpec) -> list[dict[str, Any]]:
-    """Return this cluster's rows of a table; by delta-rs: Spark plans longer than it reads."""
-    if not lakehouse.exists(spec):
-        return []
-    held = DeltaTable(lakehouse.path(spec)).to_pyarrow_table()
-    rows = held.filter(pc.field("cluster") == lakehouse.cluster).to_pylist()
-    return [{c.name: row.get(c.name) for c in spec.columns} for row in rows]
+    """Return this cluster's rows of a table."""
+    of_cluster = held(lakehouse.root, spec).filter(pc.field("cluster") == lakehouse.cluster)
+    return [{c.name: row.get(c.name) for c in spec.columns} for row in of_cluster.to_pylist()]
 
 
 _OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at", "seconds", "token"})
