@@ -24,7 +24,6 @@ from schemas.tables import (
     RECORDS,
     RESULTS,
 )
-from tests.conftest import RECORDINGS
 from tests.support.jobs import query, run, run_of, succeed
 from tests.support.report import column_of, data_of
 
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 
     from reporting.model import Facts
     from schemas.tables import TableSpec
-
-STORM = RECORDINGS / "4.3.1-storm.parquet"
+    from tests.spark.conftest import Thrice
 
 
 _ASKED = {"sql": ("--query", "SELECT 1")}
@@ -157,6 +155,7 @@ def test_a_page_of_some_groups(storm: str, tmp_path: Path) -> None:
     assert names == {"crash-loop", "orders-storm"}
     assert set(column_of(data["anomalies"], "group_id")) <= names
     assert data["chosen"]["groups"] == "crash.*|orders-storm"
+    assert data["cluster"] == "one"
 
 
 def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
@@ -175,16 +174,17 @@ def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
 
 
 def test_the_pipeline_writes_the_report_where_it_is_configured(
-    spark: SparkSession, storm: str, lakehouse_path: str, tmp_path: Path
+    spark: SparkSession, thrice: Thrice, lakehouse_path: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(storm, lakehouse_path)
+    shutil.copytree(thrice.behind[-1], lakehouse_path)
     path = tmp_path / "pages" / "groups.html"
-    options = ("--lakehouse", lakehouse_path, "--cluster", "one", "--output", path)
-    outcome = run("pipeline", "--records", STORM, *options, "--only", "report")
+    records = str(thrice.parts[-1])
+    options = ("--lakehouse", lakehouse_path, "--output", path)
+    outcome = run("pipeline", "--records", records, *options, "--only", "validate,report")
     assert outcome.status == 0, outcome.err
     assert [p.name for p in path.parent.iterdir()] == ["groups.html"]
     data = data_of(path)
-    assert data["cluster"] == "one"
+    assert data["cluster"] == "default"
     assert data["group_count"] == len(data["shown"]) > 0
     of_first = data["shown"][0]["panels"]
     assert of_first["states"]["count"] > of_first["generations"]["count"] > 0
@@ -193,9 +193,7 @@ def test_the_pipeline_writes_the_report_where_it_is_configured(
     assert quality["last_validation_at"] is not None
     assert quality["findings"] == []
     # Where no run has brought anything since, the page is not written.
-    again = run_of(
-        spark, lakehouse_path, "pipeline", "--records", str(STORM), *map(str, options[2:])
-    )
+    again = run_of(spark, lakehouse_path, "pipeline", "--records", records, *map(str, options[2:]))
     report(again)
     assert again.summary["report"] == str(path)
     assert data_of(path) == data
@@ -212,7 +210,7 @@ def test_the_pipeline_writes_the_report_where_it_is_configured(
     assert (finding["expectation"], finding["rows_unexpected"]) == ("e", 2)
     # Whoever asks for a page gets one.
     made_at = data_of(path)["made_at"]
-    succeed("report", "--lakehouse", lakehouse_path, "--cluster", "one", "--output", path)
+    succeed("report", "--lakehouse", lakehouse_path, "--output", path)
     assert data_of(path)["made_at"] > made_at
 
 
