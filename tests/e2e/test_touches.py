@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -66,10 +66,8 @@ def noted(spark: SparkSession, events: Path) -> Iterator[None]:
 
 @pytest.mark.timeout(600)
 def test_a_run_asks_for_what_others_made_and_commits_once_a_table(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    # Of few rows, to compile the queries of the report takes longer than to interpret them.
-    monkeypatch.setattr("jobs.runtime.report.configured", lambda *_: nullcontext())
     recorded, some = pq.read_table(RECORDINGS / "4.3.1-modern.parquet"), tmp_path / "some.parquet"
     # Classic and consumer groups: those of the other protocols have a table for each record type.
     is_of_these = pa.array([key[1] <= 8 for key in recorded["key"].to_pylist()])
