@@ -207,7 +207,8 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     known = replace(state.epochs, regexes=dict(state.epochs.regexes))
     before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
-    if is_cut or not is_complete:
+    lacks_records = is_cut or not is_complete
+    if lacks_records:
         # Only what stands before the hole in the same batch has the same time.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if has_moved_on:
@@ -221,9 +222,9 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     # A share group with a member is Stable, whatever its epoch; others may be at any state.
     has_epoch = state.epochs.group is not None or state.group_type == "share"
     is_told = has_epoch and (state.members or _may_be_empty(state))
-    lacks_some = (is_cut or not is_complete) and not is_told
+    lacks_some = lacks_records and not is_told
     # A leave begins an epoch: without one it tells that others may be missing, too.
-    lacks_epoch = (is_cut or not is_complete) and _is_leave(batch)
+    lacks_epoch = lacks_records and _is_leave(batch)
     state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some or lacks_epoch
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
@@ -235,7 +236,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         of_epoch = group_epochs.Known(told, known, is_upgrade, is_new, is_next, batch)
         why = group_epochs.explain(state, changes, of_epoch)
         _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
-        state.gap.is_gapped = is_cut or not is_complete
+        state.gap.is_gapped = lacks_records
     elif (row := _of_kind(state)) is not None and not has_moved_on:
         _amend(state, row, _put_off(state, batch, before, changed))
     if (row := _of_kind(state)) is not None and not has_moved_on:
