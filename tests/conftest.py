@@ -86,8 +86,10 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outco
     """What the demo said, into a lakehouse that its summary names; as above."""
     from tests.support.jobs import run  # noqa: PLC0415 - no unit test needs it
 
-    outcome = run("demo", "--lakehouse", tmp_path_factory.mktemp("demo") / "lakehouse")
+    root = tmp_path_factory.mktemp("demo") / "lakehouse"
+    outcome = run("demo", "--lakehouse", root)
     assert outcome.status == 0, outcome.err
+    assert outcome.summary["report"] == str(root / "report.html")
     return outcome
 
 

@@ -22,11 +22,10 @@ def test_every_form_is_known_and_every_bracket_is_closed(key: str) -> None:
     assert key.partition(" ")[0] in KINDS
 
 
-# What one who is paged is to do, in the words that sentences begin with.
+# What one who is paged is to do: a sentence, or what follows a colon, begins with it.
 _STEPS = re.compile(
-    r"\b(ask|commit|delete|find out|finish|give|have it|look|lower|raise|read its logs|restart|run"
-    r"|split|start|take|upgrade)\b",
-    re.IGNORECASE,
+    r"\b(Ask|Commit|Delete|Find out|Finish|Give|Have it|Look|Lower|Raise|Read its logs|Restart|Run"
+    r"|Split|Start|Take)\b|[:?] ?(finish|give|look|upgrade)\b"
 )
 # Told as an info alone.
 _INFOS = {"offsets_expired deleted"}
