@@ -26,9 +26,6 @@ FIELD = Path(__file__).parent / "field"
 # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
 # more than the heap holds.
 FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}
-# Without the compiler of the fastest code, which works beside the session, on the core of the other
-# lane: its first two tests took 127 s of processor time with it, 71 s without.
-QUICK_COMPILER = submit._QUICK_COMPILER
 # Users of the broker that lack an ACL: on the topic, on groups.
 DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
@@ -63,7 +60,7 @@ def spark(master: str) -> Iterator[SparkSession]:
         conf = conf | dict([FEW_TASKS.split("=")])
         archive = shipping.build_archive(jars.cache_folder())
     found = jars.fetch(jars.spark_jars())
-    arguments = submit.spark_arguments(target, conf, found, archive, QUICK_COMPILER)
+    arguments = submit.spark_arguments(target, conf, found, archive)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     session = SparkSession.builder.getOrCreate()
     yield session
