@@ -436,7 +436,7 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
     """
     of_pattern: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     every = list(groups)
-    made = Counter(_GIVEN.sub("*", row["group_id"]) for row in every)
+    made = Counter(pattern_of(row["group_id"]) for row in every)
     for row in every:
         group, state, last = row["group_id"], row["state"] or {}, row["record"]
         if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
@@ -444,12 +444,17 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
         known = [t for t in (row["kept_at"], state.get("since")) if t is not None]
         idle = now - max(known, default=now)
         if idle > thresholds.of(group)["stale_group"]["idle_ms"]:
-            of_pattern[_GIVEN.sub("*", group)].append((idle, row))
+            of_pattern[pattern_of(group)].append((idle, row))
     for pattern, stale in of_pattern.items():
         if len(stale) >= thresholds.values["stale_group"]["groups_of_a_name"]:
             yield Finding(None, _alike(stale, now, pattern, made[pattern]))
         else:
             yield from (Finding(row["group_id"], _stale([(i, row)], now)) for i, row in stale)
+
+
+def pattern_of(group: str) -> str:
+    """Return the id of a group with * for what a client makes up for a group of its own."""
+    return _GIVEN.sub("*", group)
 
 
 def _stale(stale: list[tuple[int, Row]], now: int) -> Hit:

@@ -1,4 +1,4 @@
-"""Copies what people ask of to files for tools without Spark: a DuckDB file, Parquet, offsets."""
+"""Copies what people ask of to files: a DuckDB file, Parquet, offsets, a script to clean up."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detectors.log import pattern_of
 from jobs.runtime.paths import write_whole
 from jobs.runtime.reset import known_offsets
 from jobs.runtime.serve import chosen_clusters
+from jobs.runtime.unused import unused_groups
 from lakehouse.catalog import description, duckdb_texts, register, view_texts
+from reporting.cleanup import by_pattern, script
 from reporting.reset import command, groups_of, plan
 from reporting.text import count
 from schemas.errors import GroupledgerError
@@ -45,6 +48,9 @@ def export(run: Run) -> None:
     if run.options.moment is not None:
         _export_offsets(run, run.options.moment)
         return
+    if run.options.unused_moment is not None:
+        _export_unused(run, run.options.unused_moment)
+        return
     copied = exported(run)
     target = Path(run.options.duckdb or run.options.parquet or "").absolute()
     _check(target, set(copied), is_file=run.options.duckdb is not None)
@@ -74,19 +80,34 @@ def export(run: Run) -> None:
 def _export_offsets(run: Run, at: int) -> None:
     """Write the offsets that groups had committed by a time, and say what sets them."""
     rows = known_offsets(run, at)
-    target = Path(run.options.offsets or "offsets.csv").absolute()
-    try:
-        write_whole(target, plan(rows))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ExportError(f"export: {target} cannot be written: {reason}") from error
-    groups = groups_of(rows)
-    run.summary |= {"export": str(target), "offsets": len(rows)}
-    for line in (
+    target, groups = Path(run.options.offsets or "offsets.csv").absolute(), groups_of(rows)
+    run.summary["offsets"] = len(rows)
+    lines = [
         f"{count(len(rows), 'offset')} of {count(len(groups), 'group')}: {target}",
         "Stop the members first; then, and with --execute for --dry-run when it is right:",
         command(groups, str(target)),
-    ):
+    ]
+    _write_file(run, target, plan(rows), lines)
+
+
+def _export_unused(run: Run, since: int) -> None:
+    """Write a script that deletes groups nobody has used since a time, and say which they are."""
+    rows, until = unused_groups(run, since)
+    target = Path(run.options.script or "unused-groups.sh").absolute()
+    run.summary["groups"] = len(rows)
+    told = f"{count(len(rows), 'group')} that nobody has used: {target}"
+    how = f"Read it, then let who may delete groups run it: BOOTSTRAP_SERVERS=HOST:PORT sh {target}"
+    _write_file(run, target, script(rows, since, until), [told, *by_pattern(rows, pattern_of), how])
+
+
+def _write_file(run: Run, target: Path, text: str, lines: list[str]) -> None:
+    try:
+        write_whole(target, text)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ExportError(f"export: {target} cannot be written: {reason}") from error
+    run.summary["export"] = str(target)
+    for line in lines:
         run.out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -53,8 +53,8 @@ _WINDOW = _group("What to show")
 _QUERY = _group("What to run (one of --query, --file and --serve)")
 _UPKEEP = _group("What to keep")
 _STEPS = _group("Steps")
-_FILES = _group("Where to (one of --duckdb, --parquet and --offsets)")
-_OFFSETS = _group("Which offsets")
+_FILES = _group("Where to (one of --duckdb, --parquet, --offsets and --script)")
+_OFFSETS = _group("Which offsets or groups")
 _EVERY = _group("Every job", 1)
 
 
@@ -491,8 +491,13 @@ class Files(Part):
     offsets: Annotated[str | None, _FILES] = None
     """CSV file of offsets that groups had committed by a time, for --reset-offsets --from-file of
     kafka-consumer-groups (default with --offsets-at: offsets.csv)."""
+    script: Annotated[str | None, _FILES] = None
+    """Shell script that deletes groups, by Kafka's own tools (default with --unused-since:
+    unused-groups.sh)."""
     offsets_at: Annotated[str | None, _OFFSETS] = None
     """By when: 02:10, 2026-11-21 02:10, 2026-11-21T02:10:00Z or "2h ago"."""
+    unused_since: Annotated[str | None, _OFFSETS] = None
+    """Groups that nobody was in and that committed nothing since a time, such as "30d ago"."""
     group: Annotated[str | None, _OFFSETS] = None
     """The group, or a regular expression, as Java has them, that matches whole ids."""
     topic: Annotated[str, _OFFSETS] = EVERY_TOPIC
@@ -507,22 +512,33 @@ class Files(Part):
         Raises:
             ValueError: What is given is no time or no zone.
         """
-        if self.offsets_at is None:
-            return None
+        return self._parsed(self.offsets_at)
+
+    @property
+    def unused_moment(self) -> int | None:
+        """Since when groups are not used, likewise."""
+        return self._parsed(self.unused_since)
+
+    def _parsed(self, given: str | None) -> int | None:
         now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
-        return times.parsed(self.offsets_at, now, where)
+        return None if given is None else times.parsed(given, now, where)
 
     def check(self) -> None:
         """Refuse what is not one target, and offsets of no time or no group."""
         is_offsets = self.offsets is not None or self.moment is not None
-        if (self.duckdb is not None) + (self.parquet is not None) + is_offsets != 1:
+        is_script = self.script is not None or self.unused_moment is not None
+        given = (self.duckdb is not None, self.parquet is not None, is_offsets, is_script)
+        if sum(given) != 1:
             raise ValueError(
-                "export: give exactly one of --duckdb FILE, --parquet FOLDER and --offsets-at TIME"
+                "export: give exactly one of --duckdb FILE, --parquet FOLDER, --offsets-at TIME and"
+                " --unused-since TIME"
             )
         if is_offsets and self.moment is None:
             raise ValueError("--offsets: say of when with --offsets-at TIME")
         if is_offsets and self.group is None:
             raise ValueError("--offsets-at: name the group with --group ID")
+        if is_script and self.unused_moment is None:
+            raise ValueError("--script: say since when with --unused-since TIME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -712,11 +728,12 @@ class Sql(Query, Common):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Files, Common):
-    """Copy gold and its views to files for tools without Spark, or offsets to go back to.
+    """Copy gold and its views to files for tools without Spark, offsets to go back to, a clean-up.
 
     ```console
     ./spark-submit.sh export --lakehouse /data/groups --duckdb groups.duckdb
     ./spark-submit.sh export --lakehouse /data/groups --offsets-at "2026-11-21 02:10" --group orders
+    ./spark-submit.sh export --lakehouse /data/groups --unused-since "30d ago"
     ```
     """
 

@@ -32,7 +32,8 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
     Raises:
         UsageError: there is no such group, or no offset to go back to.
     """
-    chosen, where, lakehouse = run.options, zone(run.options.timezone), _of_one_cluster(run)
+    chosen, where = run.options, zone(run.options.timezone)
+    lakehouse = of_one_cluster(run)
     log, group = log_of(lakehouse), chosen.group or ""
     time = f"{to_second(at, where)} ({chosen.timezone})"
     # Of files, nobody knows what came after their newest record.
@@ -63,7 +64,7 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
     return [row for row in rows if row["missing"] is None]
 
 
-def _of_one_cluster(run: Run) -> Lakehouse:
+def of_one_cluster(run: Run) -> Lakehouse:
     """Return the tables as the one cluster sees them that was named, or that there is.
 
     Raises:
@@ -73,7 +74,7 @@ def _of_one_cluster(run: Run) -> Lakehouse:
     if name == EVERY_CLUSTER:
         held = run.lakehouse.clusters(COVERAGE)
         if len(held) > 1:
-            raise UsageError(f"--offsets-at: name one of the clusters {', '.join(held)}: --cluster")
+            raise UsageError(f"--cluster: name one of the clusters {', '.join(held)}")
         (name,) = held
     return Lakehouse(run.spark, run.lakehouse.root, name)
 

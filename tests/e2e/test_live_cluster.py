@@ -281,6 +281,19 @@ def test_offsets_of_a_time_are_taken_back_by_the_broker(
     for group in groups:
         found = clients.list_group_offsets(broker.bootstrap, group)
         assert {p: o.offset for p, o in found.items()} == {p: 3 + p.partition for p in parts}
+    # Nobody uses them: they are deleted by the script, and no other group of the broker.
+    succeed("history", "--lakehouse", lakehouse_path)
+    script = tmp_path / "clean-up.sh"
+    given = ("--unused-since", "0s ago", "--group", "back.*", "--script", script)
+    outcome = run("export", "--lakehouse", lakehouse_path, *given)
+    assert outcome.status == 0, outcome.err
+    assert outcome.summary["groups"] == len(groups)
+    (line,) = (text for text in script.read_text().splitlines() if "--delete" in text)
+    words = shlex.split(line.replace("$BOOTSTRAP_SERVERS", broker.bootstrap))[1:]
+    assert words[3::2] == ["--group"] * len(groups), line
+    broker.ask("consumer.group.ConsumerGroupCommand", *words)
+    for group in groups:
+        assert not clients.list_group_offsets(broker.bootstrap, group)
 
 
 def test_a_deleted_group_leaves_tombstones(
