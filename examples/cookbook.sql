@@ -131,3 +131,14 @@ FROM (
 )
 GROUP BY record_partition
 ORDER BY records DESC;
+
+-- What did rebalances cost us last week, by cause?
+-- In minutes of consumers that were without partitions. No record says when an eager rebalance began, so that the bounds
+-- are wide: [states.md](states.md#what-a-rebalance-cost).
+SELECT cause, sum(rebalances) AS rebalances, round(sum(cost_member_ms) / 60000, 1) AS consumer_minutes,
+  round(sum(cost_member_ms_min) / 60000, 1) AS at_least,
+  CASE WHEN every(cost_member_ms_max IS NOT NULL) THEN round(sum(cost_member_ms_max) / 60000, 1) END AS at_most
+FROM gold.rebalance_costs
+WHERE day >= TIMESTAMP '2026-11-15' AND day < TIMESTAMP '2026-11-22'
+GROUP BY cause
+ORDER BY consumer_minutes DESC, cause;

@@ -77,6 +77,7 @@ PANELS = {
             *("generation", "join_started_at", "join_completed_at", "stable_at", "rebalance_ms"),
             *("cause", "cause_detail", "aborted_generations", "member_count", "joined", "left"),
             *("replaced", "moved_partitions", "protocol", "leader_client_id"),
+            *("cost_member_ms", "cost_member_ms_min"),
             *("record_partition", "record_offset"),
         ),
         500,
@@ -213,7 +214,8 @@ class Facts:
         late_counts: how many there are by severity, those that are left out too.
         open_counts: how many anomalies have not ended, by kind and severity.
         every_group: rows of gold.group_health of all groups; none but for metrics.
-        causes: rebalances of the last day, by group and cause; none but for metrics.
+        causes: rebalances by group and cause, those of the last day and all that are known with
+            what they cost; none but for metrics.
         lag_seconds: age of what each group reads next, at its last sample; none but for metrics.
         partition_lag: lag of each partition, at its last sample; none unless metrics ask for it.
         step_ms: how long one bar of `rebalances` is.

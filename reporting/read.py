@@ -370,11 +370,16 @@ def worst_groups(
 
 
 def _measured(lakehouse: Lakehouse, since: int, *, by_partition: bool) -> dict[str, DataFrame]:
-    """Ask of each group for the causes of its rebalances, and the age of what it reads next.
+    """Ask of each group for its rebalances by cause, and the age of what it reads next.
 
     And for the lag of each of its partitions, if that is asked for: certain, at the last sample.
     """
-    began = lakehouse.read(GROUP_GENERATIONS).where(F.col("join_started_at") >= time_at(since))
+    began = lakehouse.read(GROUP_GENERATIONS).where("join_started_at IS NOT NULL")
+    by_cause = (
+        F.count_if(F.col("join_started_at") >= time_at(since)).alias("rebalances"),
+        F.count("*").alias("every_rebalance"),
+        F.sum("cost_member_ms").alias("cost_member_ms"),
+    )
     cause = F.coalesce("cause", F.lit("unknown")).alias("cause")
     samples = lakehouse.read(LAG).where(F.col("sampled_at") >= time_at(since))
     worst = samples.groupBy("group_id", "sampled_at").agg(F.max("lag_seconds").alias("seconds"))
@@ -387,7 +392,7 @@ def _measured(lakehouse: Lakehouse, since: int, *, by_partition: bool) -> dict[s
         partitions["partition_lag"] = newest.where("lag IS NOT NULL")
     return {
         **partitions,
-        "causes": began.groupBy("group_id", cause).agg(F.count("*").alias("rebalances")),
+        "causes": began.groupBy("group_id", cause).agg(*by_cause),
         "lag_seconds": worst.groupBy("group_id").agg(last).where("lag_seconds IS NOT NULL"),
     }
 

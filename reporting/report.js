@@ -68,6 +68,16 @@
     return `${(ms / 86400e3).toFixed(1)} d`;
   }
 
+  /** Says what generations cost, as far as is known: "; cost 14 consumer-minutes (at least 12)". */
+  function cost(generations) {
+    const sum = (name) => generations.reduce((all, g) => all + (g[name] || 0), 0);
+    const [ms, least] = [sum("cost_member_ms"), sum("cost_member_ms_min")];
+    if (!ms) return "";
+    const [size, unit] = ms < 120e3 ? [1e3, "seconds"] : ms < 7200e3 ? [60e3, "minutes"] : [3600e3, "hours"];
+    const inUnits = (n) => number(Math.round((n / size) * 10) / 10);
+    return `; cost ${inUnits(ms)} consumer-${unit}${least < ms ? ` (at least ${inUnits(least)})` : ""}`;
+  }
+
   // -- times --------------------------------------------------------------------------------------
 
   const localZone = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
@@ -1022,7 +1032,7 @@
         title: "Rebalances, by seconds and cause",
         text:
           `${many(rows.length, "rebalance")}, median ${duration(lengths[lengths.length >> 1])}, ` +
-          `longest ${duration(lengths.at(-1))}; most often: ${spoken(causes[0][0])}`,
+          `longest ${duration(lengths.at(-1))}; most often: ${spoken(causes[0][0])}${cost(rows)}`,
         remark: this.leftOut("generations"),
         legend: [
           ...causes.map(([cause, n]) => [`${spoken(cause)} ${number(n)}`, paint(shadeOf(cause))]),
@@ -1041,6 +1051,7 @@
           ["left", "left", "id"],
           ["replaced", "replaced", "id"],
           ["moved partitions", "moved_partitions", "number"],
+          ["cost (all members)", "cost_member_ms", "ms"],
           ["aborted before", "aborted_generations", "number"],
           ["assignor", "protocol"],
           ["leader", "leader_client_id", "id"],

@@ -13,6 +13,7 @@ from rich.text import Text
 from reporting.model import SUMMED_UP_GROUPS
 from reporting.story import MARKS, UNKNOWN, axis, band, committed, owned
 from reporting.text import (
+    consumer_time,
     count,
     duration,
     moment,
@@ -196,6 +197,8 @@ def show_story(out: Console, story: Story, where: dt.tzinfo, partition: str | No
     out.print(lines)
     if not story.events:
         out.print("Nothing happened: no rebalance, no anomaly.")
+    if story.cost[0]:
+        out.print(f"Rebalances cost {consumer_time(*story.cost)}.", highlight=False)
     out.print()
     owners, offsets = owned(story), committed(story)
     shown = owners if partition is not None else owners[:_MOST_OWNERS]

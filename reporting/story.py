@@ -76,6 +76,15 @@ class Story:
     found: Mapping[str, Sequence[Row]]
     first: int = 0
 
+    @property
+    def cost(self) -> tuple[int, int]:
+        """For how long members were without partitions of theirs, as far as is known; at least."""
+        rows = self.found.get("generations", ())
+        return (
+            sum(row["cost_member_ms"] or 0 for row in rows),
+            sum(row["cost_member_ms_min"] or 0 for row in rows),
+        )
+
     def figures(self) -> dict[str, Any]:
         """Return the story for programs."""
         said = [(asdict(event), event.record or (None, None)) for event in self.events]
@@ -86,7 +95,8 @@ class Story:
         ]
         window = {"group_id": self.group, "since": self.since, "until": self.until}
         shown = {name: self.found[name] for name in ("states", "owners", "offsets")}
-        return {**window, "events": events, **shown}
+        cost = dict(zip(("cost_member_ms", "cost_member_ms_min"), self.cost, strict=True))
+        return {**window, **cost, "events": events, **shown}
 
 
 def window(log: Log, since: int | None, until: int | None) -> tuple[int, int]:

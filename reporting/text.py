@@ -14,6 +14,7 @@ _UNITS = (
     (1_000, "s", 1),
     (1, "ms", 0),
 )
+_CONSUMER_TIMES = (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds")
 
 
 def printable(text: str) -> str:
@@ -62,6 +63,14 @@ def duration(milliseconds: float) -> str:
     """Write a duration: `5 ms`, `5.9 s`, `12 min`, `3 h`."""
     size, unit, places = next((u for u in _UNITS if milliseconds >= u[0]), _UNITS[-1])
     return f"{milliseconds / size:.{places}f}".removesuffix(".0") + f" {unit}"
+
+
+def consumer_time(milliseconds: int, least: int) -> str:
+    """Write time of several consumers: `14 consumer-minutes (at least 12)`."""
+    fits = (u for u in _CONSUMER_TIMES if milliseconds >= 2 * u[0])
+    size, unit = next(fits, _CONSUMER_TIMES[-1])
+    ms, bound = (f"{n / size:,.1f}".removesuffix(".0") for n in (milliseconds, least))
+    return f"{ms} consumer-{unit}" + (f" (at least {bound})" if least < milliseconds else "")
 
 
 def moment(millis: int, where: dt.tzinfo = dt.timezone.utc) -> dt.datetime:

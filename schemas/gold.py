@@ -197,6 +197,14 @@ GROUP_GENERATIONS = (
     column("waiting_since", "timestamp", "Since when the first of them has no worker."),
     *_record("tells of the generation"),
     _SETTLED,
+    column(
+        "cost_member_ms",
+        "bigint",
+        "What the rebalance cost: for how long members were without partitions of theirs, all of"
+        " them together, each by the share of its partitions; null if it is not known.",
+    ),
+    column("cost_member_ms_min", "bigint", "It cost no less; null if nothing bounds it."),
+    column("cost_member_ms_max", "bigint", "It cost no more; null if nothing bounds it."),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from timeline import cause, connect, estimate, gaps, generations, lives, streams
+from timeline import cause, connect, cost, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
 from timeline.model import Commits, Epochs, Member, partition_key
@@ -167,9 +167,12 @@ def _generation(
     changes = compare(state.members, members)
     moved = generations.moves(state.members, members, _released(state, step))
     started, before = _started(state, step, changes, moved), state.generation
+    waits = _waits(state, step, moved, started)
+    _note_least(state, step, started, waits)
     _prepare(state, step, started)
     row = _row(state, step, changes, started)
     row["clock_skew_ms"] = skew
+    row |= cost.UNKNOWN if waits is None else cost.of(waits, step.when)
     if members:
         _stable(state, step)
         _fill_leader(row, payload, members, before)
@@ -337,6 +340,32 @@ def _separated(started: Moment, before: int | None, end: int) -> Moment:
     earliest = at if started.earliest is None else min(started.earliest, at)
     latest = at if started.latest is None else max(started.latest, at)
     return Moment(at, None if started.earliest is None else earliest, latest)
+
+
+def _waits(state: GroupState, step: _Step, moved: Moves, started: Moment) -> cost.Waits | None:
+    """Return how many members were without partitions of theirs since when; None if unknown."""
+    if not step.follows and step.generation > 1:
+        state.given_up = {}
+        return None  # others may have been there before it, and owned other partitions
+    # Who votes for an eager assignor gives up all, whichever one is chosen now
+    # (ConsumerCoordinator takes what all of its assignors support).
+    protocols = (
+        cause.rebalance_protocol((step.record.payload or {}).get("protocol"), step.members),
+        (state.generation or {}).get("rebalance_protocol"),
+    )
+    if cause.EAGER in protocols:
+        return cost.stopped(state, step.members, started)
+    # It gives up what it is told to once it has the assignment, and re-joins then.
+    since = Moment(started.at, earliest_exit(state.interval), step.completed.latest)
+    return cost.moved(state, step.members, moved, since)
+
+
+def _note_least(state: GroupState, step: _Step, started: Moment, waits: cost.Waits | None) -> None:
+    """Note what a generation cost at least if it is shown by when it had begun."""
+    for number, since in waits or ():
+        if state.quiet is not None and since is started:
+            sooner = since._replace(latest=max(since.at or 0, state.quiet["by"]))
+            state.quiet |= {cost.LEAST: cost.of([(number, sooner)], step.when)[cost.LEAST]}
 
 
 def _stable(state: GroupState, step: _Step) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from timeline import classic, lives, tasks
+from timeline import classic, cost, lives, tasks
 from timeline.model import Record
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def _note_again(state: GroupState, chunk: CommitChunk) -> None:
     again = np.isin(chunk.partitions[:in_time], quiet["partitions"])
     if (again & (chunk.times[:in_time] >= stable)).any():
         row["join_started_at_max"] = max(row["join_started_at"], quiet["by"])
+        row[cost.LEAST] = quiet.get(cost.LEAST, row.get(cost.LEAST))
         state.quiet = None
     elif in_time < len(is_late):
         state.quiet = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from timeline import streams
 from timeline.members import brief, owners_by_partition
-from timeline.model import GENERATIONS, partition_of
+from timeline.model import COST, GENERATIONS, partition_of
 from timeline.timeline import NEVER, elapsed
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def begin(
         "join_ms": elapsed(join_started.at, join_completed.at),
         "sync_ms": elapsed(join_completed.at, stable_at),
         "rebalance_ms": elapsed(join_started.at, stable_at or join_completed.at),
+        **dict.fromkeys(COST, 0),
         "member_count": 0,
         **{f"members_{change}": [] for change in ("joined", "left", "replaced")},
         "cause": UNKNOWN,
@@ -119,6 +120,7 @@ class Moves:
     """How the partitions of a group went from one set of members to the next.
 
     Attributes:
+        former: the owner of each partition before, also of those that waited for another.
         owners: the owner of each partition now.
         kept: how many partitions kept their owner.
         moved: partitions that got another.
@@ -138,7 +140,7 @@ class Moves:
         after: dict[str, str],
         present: set[str],
     ) -> None:
-        known = {**released, **before}
+        self.former = known = {**released, **before}
         self.owners = after
         other = [p for p, owner in after.items() if known.get(p) != owner]
         self.kept = len(after) - len(other)

@@ -144,7 +144,7 @@ def _end(state: GroupState, record: Record, when: Moment) -> None:
     follow(state, {}, record, when, generation=None, end_cause=DELETED)
     generations.end(state, when.at)
     enter(state, DEAD, when, record, generation=None, member_count=0)
-    state.group_type, state.members, state.last_owners = None, {}, {}
+    state.group_type, state.members, state.last_owners, state.given_up = None, {}, {}, {}
     state.epochs, state.commits, state.live = Epochs(), Commits(), []
     state.cycles, state.overdue, state.usual_pause, state.revoking = [], [], None, []
     state.initial_delay_ms = state.classic_since = None

@@ -31,6 +31,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
     SESSIONS: gold.MEMBER_SESSIONS,
     OWNERS: gold.PARTITION_OWNERS,
 }
+COST = "cost_member_ms", "cost_member_ms_min", "cost_member_ms_max"
+"""Columns of what a generation cost."""
 IS_SETTLED = "is_settled"
 """The column that a row gets when it is given away."""
 _BLANK = {
@@ -320,6 +322,8 @@ class GroupState:
         sessions: the open row of each member.
         owners: the open rows of partition owners, by `Member.ownerships`.
         last_owners: who owned a partition that nobody owns now, by `partition_key`.
+        given_up: partitions that wait for another owner: who gave each up, which share of what it
+            had that is, and the moment; see `cost`.
         revoking: who had to give partitions up in the generation, by `Member.identity`.
         waiting: since when tasks of Connect wait for a delay to pass, by `partition_key`.
         cycles: how long the last generations lasted till all had learnt that members changed.
@@ -351,6 +355,7 @@ class GroupState:
     sessions: dict[str, Row] = field(default_factory=dict)
     owners: dict[str, Row] = field(default_factory=dict)
     last_owners: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, list[Any]] = field(default_factory=dict)
     revoking: list[str] = field(default_factory=list)
     waiting: dict[str, int] = field(default_factory=dict)
     topic_names: dict[str, str] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from timeline import cost, gaps, generations, lives, tasks
 from timeline import epochs as group_epochs
-from timeline import gaps, generations, lives, tasks
 from timeline.gaps import doubt
 from timeline.members import CONVERTED, LEFT, Changes, client, compare, follow
 from timeline.model import (
@@ -243,6 +243,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         row["subscribed_topics"] = _subscribed(state)
     if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
+    cost.follow(state, before, when, is_known=not (lacks_records or state.gap.is_partial))
     _enter_if_known(state, last, when)
     follow(
         state,
@@ -730,6 +731,7 @@ def _bump(
     missing = None if known is None or number is None else max(0, number - known - 1)
     if last is not None and (is_complete or missing == 0):
         _overtaken(state, last, when.at, {m.member_id for m in changes.joined})
+    cost.cut(state, when, is_complete=is_complete)
     row = generations.begin(
         state,
         record,

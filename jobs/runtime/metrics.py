@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, write_to_textfile
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -120,8 +120,7 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
         if (since := row.get("lag_status_since")) is not None
     ]
     causes = [
-        ({**of, "group": row["group_id"], "cause": row["cause"]}, row["rebalances"])
-        for row in facts.causes
+        ({**of, "group": row["group_id"], "cause": row["cause"]}, row) for row in facts.causes
     ]
     seconds = [({**of, "group": group}, held) for group, held in facts.lag_seconds.items()]
     partitions = [
@@ -179,7 +178,17 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
         _gauge(
             _OURS + "group_rebalances_24h",
             "rebalances that began in the last 24 hours of the log, by cause",
-            *causes,
+            *((named, row["rebalances"]) for named, row in causes if row["rebalances"]),
+        ),
+        _counter(
+            _OURS + "group_rebalances",
+            "rebalances that are known, by cause",
+            *((named, row["every_rebalance"]) for named, row in causes),
+        ),
+        _counter(
+            _OURS + "group_rebalance_cost_seconds",
+            "for how long members were without partitions of theirs, all together, by cause",
+            *((named, (row["cost_member_ms"] or 0) / 1000) for named, row in causes),
         ),
         _gauge(_OURS + "open_anomalies", about_anomalies, *not_ended),
         _gauge(_OURS + "missing_offsets", "offsets of the log without a record", (of, missing)),
@@ -193,7 +202,21 @@ def _newest(of: dict[str, str], as_of: int) -> Metric:
 
 
 def _gauge(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:
-    family = GaugeMetricFamily(name, about, labels=list(samples[0][0]) if samples else [])
+    return _family(GaugeMetricFamily, name, about, *samples)
+
+
+def _counter(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    """Return what only grows; its samples have `_total` behind their name."""
+    return _family(CounterMetricFamily, name, about, *samples)
+
+
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    about: str,
+    *samples: tuple[dict[str, str], float],
+) -> Metric:
+    family = kind(name, about, labels=list(samples[0][0]) if samples else [])
     for labels, value in samples:
         family.add_metric(list(labels.values()), value)
     return family

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 from importlib import resources
 from itertools import pairwise
@@ -134,7 +135,8 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
         for figure in storm.driver.find_elements(By.CSS_SELECTOR, f"{_STORM} figure")
     }
     assert list(shown) == ["anomalies", "states", "generations", "members", "owners", "offsets"]
-    assert "most often: new member" in shown["generations"]
+    assert "most often: new member; cost " in shown["generations"]
+    assert re.search(r"cost \d+(\.\d)? consumer-\w+ \(at least \d", shown["generations"])
     assert "6 clients, 210 sessions, all on 127.0.0.1; came back most: flapper-" in shown["members"]
     names = storm.texts(_NAMES)
     assert names[0] == "orders-storm"

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_COSTS = "groupledger_group_rebalance_cost_seconds"
+
+
 def metrics(path: Path) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(path.read_text("utf-8")):
-        assert family.type == "gauge"
+        is_counter = family.name in {_COSTS, "groupledger_group_rebalances"}
+        assert family.type == ("counter" if is_counter else "gauge")
         assert family.documentation
         of_name = found.setdefault(family.name.removeprefix("groupledger_"), {})
         for sample in family.samples:
@@ -47,6 +51,17 @@ def test_a_run_and_the_groups_are_measured(
         "SELECT kind, severity, count(*) AS n FROM gold.anomalies WHERE is_open GROUP BY ALL",
     )
     assert first["open_anomalies"] == {(r["kind"], r["severity"]): r["n"] for r in open_ones}
+
+    costs = query(
+        storm,
+        "SELECT group_id, cause, sum(rebalances) AS n, sum(cost_member_ms) / 1000 AS seconds"
+        " FROM gold.rebalance_costs GROUP BY ALL",
+    )
+    assert first["group_rebalances"] == {(r["cause"], r["group_id"]): r["n"] for r in costs}
+    assert first["group_rebalance_cost_seconds"] == {
+        (r["cause"], r["group_id"]): r["seconds"] for r in costs
+    }
+    assert sum(first["group_rebalance_cost_seconds"].values()) > 300
 
     for name in kafka._TIMEOUTS:
         monkeypatch.setitem(kafka._TIMEOUTS, name, "1000")

@@ -68,7 +68,11 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
     health |= {"state": "Stable", "members": 3, "rebalances_1h": 2, "open_anomalies": 1}
     since = {"lag_status_since": 500, "as_of": 1_500}
     facts.every_group = [health | {"worst_lag_status": "STALL"} | since]
-    facts.causes = [{"group_id": "a", "cause": "new_member", "rebalances": 7}]
+    every = {"every_rebalance": 9, "cost_member_ms": 12_500}
+    facts.causes = [{"group_id": "a", "cause": "new_member", "rebalances": 7, **every}]
+    # None of the last day, and nobody knows what the others cost.
+    every = {"every_rebalance": 1, "cost_member_ms": None}
+    facts.causes += [{"group_id": "a", "cause": "unknown", "rebalances": 0, **every}]
     facts.lag_seconds = {"a": 12.5}
     facts.partition_lag = [{"group_id": "a", "topic": "t", "topic_partition": 2, "lag": 9}]
     facts.quality.offsets, facts.quality.records = 10, 8
@@ -88,9 +92,21 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
         f"groupledger_group_rebalances_1h{{{of_a}}} 2.0",
         f"groupledger_group_open_anomalies{{{of_a}}} 1.0",
         'groupledger_group_rebalances_24h{cause="new_member",cluster="eu",group="a"} 7.0',
+        f'groupledger_group_rebalances_total{{cause="new_member",{of_a}}} 9.0',
+        f'groupledger_group_rebalances_total{{cause="unknown",{of_a}}} 1.0',
+        f'groupledger_group_rebalance_cost_seconds_total{{cause="new_member",{of_a}}} 12.5',
+        f'groupledger_group_rebalance_cost_seconds_total{{cause="unknown",{of_a}}} 0.0',
         'groupledger_missing_offsets{cluster="eu"} 2.0',
         'groupledger_newest_record_seconds{cluster="eu"} 1.5',
     ]
+    # What a run keeps of it is the same, counters too.
+    kept = metrics._kept(str(path))
+    assert {family.name: family.type for family in kept if family.type == "counter"} == {
+        f"groupledger_group_{name}": "counter" for name in ("rebalances", "rebalance_cost_seconds")
+    }
+    before = told(path)
+    metrics._write(str(path), kept)
+    assert told(path) == before
 
 
 def test_the_last_success_outlives_a_failure(tmp_path: Path) -> None:

@@ -131,10 +131,13 @@ def test_a_story_says_what_is_not_known_and_not_shown() -> None:
     text = explained(Story("g\n", since, until, [event], found))
     assert text.startswith("g\\n: ")
     assert "█ Stable, ? unknown" in text
+    assert "cost" not in text
     assert "01.500~ [critical] [red] a\\nb  record 3/7" in text
     assert "a\\x1b at /h" in text
     assert "5 more rows of owners; --partition TOPIC:NUMBER shows those of one partition" in text
-    whole = explained(Story("g", since, until, [], found), "orders:1")
+    cost = {"generations": [{"cost_member_ms": 7_000, "cost_member_ms_min": 2_500}]}
+    whole = explained(Story("g", since, until, [], found | cost), "orders:1")
+    assert "Rebalances cost 7 consumer-seconds (at least 2.5)." in whole
     assert (whole.count("at /h"), "more rows" in whole) == (25, False)
     nothing = Story("g", since, until, [], {"states": [], "owners": [], "offsets": []})
     text = explained(nothing, "orders:99")

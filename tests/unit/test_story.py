@@ -9,7 +9,7 @@ import pytest
 
 from reporting.model import Log
 from reporting.story import Story, axis, band, committed, events, near, owned, window
-from reporting.text import duration
+from reporting.text import consumer_time, duration
 
 NONE: dict[str, list[dict[str, Any]]] = {
     "states": [],
@@ -182,6 +182,28 @@ def test_a_short_rebalance_is_seen_in_a_long_window() -> None:
 )
 def test_durations_have_the_unit_that_fits(milliseconds: int, text: str) -> None:
     assert duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "least", "text"),
+    [
+        (0, 0, "0 consumer-seconds"),
+        (119_900, 119_900, "119.9 consumer-seconds"),
+        (840_000, 720_000, "14 consumer-minutes (at least 12)"),
+        (9_000_000, 0, "2.5 consumer-hours (at least 0)"),
+    ],
+)
+def test_time_of_consumers_has_its_bound_in_the_same_unit(ms: int, least: int, text: str) -> None:
+    assert consumer_time(ms, least) == text
+
+
+def test_a_story_has_what_its_rebalances_cost() -> None:
+    costs = [(5, 3), (None, None), (7, None)]
+    rows = [{"cost_member_ms": ms, "cost_member_ms_min": least} for ms, least in costs]
+    told = Story("g", 0, 30, [], NONE | {"offsets": [], "generations": rows})
+    assert told.cost == (12, 3)
+    figures = told.figures()
+    assert (figures["cost_member_ms"], figures["cost_member_ms_min"]) == (12, 3)
 
 
 def test_a_window_is_the_last_hour_unless_something_else_is_said() -> None:
