@@ -55,8 +55,8 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
         members = _running(state, record.payload, members, is_complete=is_complete)
         if members and _is_replacement(state, record.payload, members):
             _replaced(state, record, members)
-        elif current(state) == EMPTY and not members and _same_generation(state, record.payload):
-            pass  # written again, by a coordinator that took over: nothing happened
+        elif not members and _is_written_again(state, record.payload):
+            pass  # by a coordinator that took over: nothing happened
         else:
             _generation(state, record, members, is_complete=is_complete)
     _finish_record(state, record)
@@ -276,9 +276,11 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
 
 def _was_recreated(state: GroupState, record: Record, number: int, *, has_members: bool) -> bool:
     """Return whether the group was recreated without a record of its end, and end it then."""
-    # Only a recreated group counts its generations from the start.
+    # Only a recreated group counts its generations from the start, or becomes empty in the one in
+    # which it is empty: what comes next has another number (ClassicGroup.initNextGeneration).
     known = state.interval["generation"] if state.interval is not None else None
-    if known is None or (number >= known and (number > 0 or has_members)):
+    is_emptied_again = number == known and current(state) == EMPTY and not has_members
+    if known is None or (number >= known and not is_emptied_again and (number > 0 or has_members)):
         return False
     lives.end_without_tombstone(state, record)
     return number > 0
@@ -553,6 +555,17 @@ def _follows(known: int | None, number: int, *, is_complete: bool) -> bool:
 
 def _is_connect(payload: Row) -> bool:
     return payload.get("protocol_type") == connect.PROTOCOL_TYPE
+
+
+def _is_written_again(state: GroupState, payload: Row) -> bool:
+    """Return whether a record without members tells of the state that the group is known to be in.
+
+    One that became empty later is another group of the same id.
+    """
+    if current(state) != EMPTY or not _same_generation(state, payload):
+        return False
+    since, claimed = (state.interval or {})["started_at"], payload.get("current_state_timestamp")
+    return since is None or claimed is None or claimed <= since
 
 
 def _same_generation(state: GroupState, payload: Row) -> bool:

@@ -392,3 +392,17 @@ def test_an_empty_group_went_when_its_offsets_expired(
     assert dead["started_at"] == emptied + dead_after * DAY
     assert (dead["started_at_min"], dead["started_at_max"]) == (emptied, log.clock)
     assert dead["evidence"] == "bounded"
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+def test_a_group_that_became_empty_again_in_one_generation_is_another(is_later: bool) -> None:  # noqa: FBT001
+    log = Records().classic(1, {"a": [0]}).wait(HOUR).classic(2, took=0)
+    emptied = log.clock
+    log.wait(9 * DAY, hole=True).classic(2, took=0 if is_later else 9 * DAY)
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    told = [(r["state"], r["started_at"] - emptied) for r in rows if r["started_at"] >= emptied]
+    if is_later:  # the first one went when its offsets expired
+        assert told[:2] == [("Empty", 0), ("Dead", 7 * DAY)]
+        assert told[-1] == ("Empty", 9 * DAY)
+    else:  # a coordinator that took over has written it again
+        assert told == [("Empty", 0)]
