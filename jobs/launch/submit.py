@@ -40,6 +40,10 @@ LOCAL_DRIVER_MEMORY = "4g"
 # and then ends with "Out of space in CodeCache". With both compilers Java has 240 MB.
 _QUICK_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
+# A thread of Spark's own that memory ran out for is gone, and whoever waits for it waits forever. A
+# single run that hangs is somebody's to end; a process that stays has to end by itself.
+_TO_STAY = ("-XX:+ExitOnOutOfMemoryError",)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -133,13 +137,14 @@ def job_process(
     # The check says what is missing, and so does without what is not there.
     find = jars.present if chosen.job == "check" and target.sees_checkout else jars.fetch
     found_jars = [path for each in needed for path in find(each)]
+    java_options = list(_TO_STAY) if chosen.every else []
     if target.sees_checkout:
-        java_options = _QUICK_COMPILER if is_brief(chosen) else ()
+        java_options += _QUICK_COMPILER if is_brief(chosen) else ()
         arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)
         env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
         return [sys.executable, *script], env
     archive = build_archive(jars.cache_folder())
-    arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive)
+    arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive, java_options)
     submit = target.home / "bin" / "spark-submit"
     return [str(submit), *arguments, *script], env
 

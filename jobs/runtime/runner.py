@@ -16,18 +16,18 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from rich.console import Console
 
-from jobs import INTERRUPTED, say_ended
+from jobs import INTERRUPTED, say_ended, wait
 from jobs.launch import executors
 from jobs.runtime import command_line, writers
 from jobs.runtime.beforehand import look_ahead, no_tables
 from jobs.runtime.run import Run
-from jobs.runtime.session import session
+from jobs.runtime.session import forget, session
 from lakehouse.tables import Lakehouse
 from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from schemas.tables import RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -53,13 +53,16 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         with session(chosen) as spark:
             if chosen.every_s is None:
                 return once(spark, chosen, err, started)
-            for begun in _times(chosen.every_s):
+
+            def one(begun: float) -> int:
                 seconds.clear()
                 summary.clear()
                 status = _status(partial(once, spark, chosen, err, begun), chosen, err)
-                if _measured(measure, chosen, err, status):
-                    _look_for_spark(spark)
-            return 0
+                status = _measured(measure, chosen, err, status)
+                _tidy(spark, is_in_doubt=status != 0)
+                return status
+
+            return _again(one, _times(chosen.every_s))
 
     def once(spark: SparkSession, chosen: Options, err: Console, started: float) -> int:
         if chosen.like.has_tasks:
@@ -81,6 +84,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
         if chosen.json:
             figures = {**summary, "seconds": seconds}
             print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))
+        sys.stdout.flush()  # whoever follows a process that stays has not to wait for its end
         return run.status
 
     def measure(chosen: Options, status: int) -> None:
@@ -151,22 +155,39 @@ def _measured(
     return status
 
 
-def _times(every_s: int) -> Iterator[float]:
-    """Give the time at each start, until a signal ends the process (`jobs.end`)."""
+def _again(one: Callable[[float], int], starts: Iterable[float]) -> int:
+    """Do one run at each start, whatever came of the last; return why no other one can work."""
+    for begun in starts:
+        if one(begun) == UsageError.status:
+            break
+    return UsageError.status
+
+
+def _times(
+    every_s: int,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = wait,
+) -> Iterator[float]:
+    """Give the time at each start, until a signal ends the process.
+
+    What takes longer than the time between two starts is followed at once by one more.
+    """
     while True:
-        started = time.monotonic()
+        started = now()
         yield started
-        time.sleep(max(0, started + every_s - time.monotonic()))
+        pause(max(0, started + every_s - now()))
 
 
-def _look_for_spark(spark: SparkSession) -> None:
-    """Refuse to go on in a session that has ended.
+def _tidy(spark: SparkSession, *, is_in_doubt: bool) -> None:
+    """Free what a run has left; refuse to go on in a session that has ended.
 
     Raises:
         GroupledgerError: No run of this process can work any more.
     """
     try:
-        spark.range(1).count()
+        if is_in_doubt:
+            spark.range(1).count()
+        forget(spark)
     except Exception as error:
         raise GroupledgerError("Spark has ended, and with it all further runs: start again") from (
             error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
@@ -46,7 +48,23 @@ def session(options: Options) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Py4JError, OSError):  # a JVM that is gone is told by who needed it
+            spark.stop()
+
+
+def forget(spark: SparkSession) -> None:
+    """Free what a run has left in the session, so that the next one finds it as in a new process.
+
+    Delta remembers the logs of tables, which may be deleted or put back between two runs. Blocks of
+    checkpoints and files of shuffles stay until Java collects what they belong to, and that until
+    Python does: in a large heap hours later.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - pyspark has no public way
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    for rows in spark.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001
+        rows.unpersist()
+    gc.collect()
+    jvm.System.gc()
 
 
 @contextmanager

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 MODERN = RECORDINGS / "4.3.1-modern.parquet"
+ROUNDS = ("--only", "ingest", "--every", "1m")
 
 
 def write(path: Path, records: pa.Table) -> Path:
@@ -104,12 +105,43 @@ def test_a_run_that_fails_is_followed_by_the_next_one(
 
     monkeypatch.setattr(runner, "_times", starts)
     line = ["pipeline", "--records", records, "--lakehouse", root, "--metrics", metrics]
-    outcome = run(*line, "--only", "ingest", "--every", "1m")
+    outcome = run(*line, *ROUNDS)
     assert outcome.status == INTERRUPTED
     assert "no such file" in outcome.complaint
     statuses = [re.findall(r"groupledger_run_status\{\S* (\S+)", text) for text in said]
     assert statuses == [["1.0"], ["0.0"]]
     assert json.loads(outcome.out.splitlines()[-1])["records_ingested"] > 0
+
+
+def test_a_run_finds_a_copy_that_was_put_back_since_the_one_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process of its own does; and what the one before has kept in memory is gone."""
+    records, root, copy = (tmp_path / name for name in ("records", "lakehouse", "copy"))
+    second = parts_of(STORM, records, 2)[-1]
+    ingested = []
+    blocks = spark.sparkContext._jsc.getPersistentRDDs  # type: ignore[attr-defined]
+
+    def starts(_: int) -> Iterator[float]:
+        for put_back in (False, False, True):
+            if put_back:
+                shutil.rmtree(root)
+                shutil.copytree(copy, root)
+            yield time.monotonic()
+            assert not blocks()
+            ingested.append(held(root, RECORDS).num_rows)
+            if not copy.exists():
+                shutil.copytree(root, copy)
+                later.rename(second)
+        raise KeyboardInterrupt
+
+    later = second.rename(tmp_path / "later.parquet")
+    monkeypatch.setattr(runner, "_times", starts)
+    outcome = run("pipeline", "--records", records, "--lakehouse", root, *ROUNDS)
+    assert outcome.status == INTERRUPTED
+    assert "groupledger:" not in outcome.err
+    half, whole, again = ingested
+    assert 0 < half < whole == again == pq.read_metadata(STORM).num_rows
 
 
 class Recordings(NamedTuple):

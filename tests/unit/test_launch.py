@@ -41,6 +41,18 @@ def test_a_brief_run_has_as_much_room_for_code_as_any() -> None:
     assert len(rooms) == 1
 
 
+@pytest.mark.parametrize("spark_home", [None, jars.pyspark_home()], ids=["own", "of the user"])
+@pytest.mark.parametrize(("every", "ends"), [([], False), (["--every", "1h"], True)])
+def test_a_process_that_stays_ends_when_memory_runs_out(
+    spark_home: Path | None, every: list[str], *, ends: bool
+) -> None:
+    argv = ["pipeline", "--records", "x", *every]
+    target = submit.Target("local[*]", spark_home)
+    command, env = submit.job_process(target, argv, command_line.parse(argv))
+    started = [*command, env.get("PYSPARK_SUBMIT_ARGS", "")]
+    assert any("-XX:+ExitOnOutOfMemoryError" in word for word in started) is ends
+
+
 def _room_for_code(given: tuple[str, ...]) -> int:
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     line = [java, *given, "-XX:+PrintFlagsFinal", "-version"]

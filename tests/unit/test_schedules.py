@@ -21,7 +21,9 @@ import yaml
 from examples.scheduling.databricks import own_spark
 from jobs.launch import jars
 from jobs.launch.shipping import CONF, read_properties
+from jobs.launch.submit import choose_target
 from jobs.runtime.command_line import parse
+from schemas.errors import UsageError
 from tests.support.environments import environment
 
 if TYPE_CHECKING:
@@ -322,11 +324,23 @@ def test_the_cron_job_runs_the_pipeline() -> None:
 def test_what_stays_runs_the_pipeline_again_and_again() -> None:
     service = unit("groupledger-every.service")["Service"]
     words = shlex.split(service["ExecStart"])
-    (container,) = load("kubernetes/continuous.yaml")["spec"]["template"]["spec"]["containers"]
+    (container,) = deployed()["containers"]
     for line in (words, [*container["command"], *container["args"]]):
         job = accepted(line[line.index("/opt/groupledger/spark-submit.sh") + 1 :])
         assert (job.job, job.every_s) == ("pipeline", 900)
     assert service["SuccessExitStatus"] == str(128 + signal.SIGTERM)
+    assert service["Restart"] == "on-failure"
+    assert service["RestartPreventExitStatus"] == str(UsageError.status)
+
+
+def test_what_stays_gets_its_signals_itself() -> None:
+    """By the Spark of the image it would be a child of spark-submit, which passes none on."""
+    (container,) = deployed()["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert choose_target(accepted(container["args"]).master, env).sees_checkout
+    spec = load("kubernetes/continuous.yaml")["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
 
 
 @pytest.mark.parametrize("operator", ["apache", "kubeflow"])
@@ -350,6 +364,12 @@ def pods() -> list[dict[str, Any]]:
     return [job["template"]["spec"] for job in jobs]
 
 
+def deployed() -> dict[str, Any]:
+    """Return the pod that stays."""
+    pod: dict[str, Any] = load("kubernetes/continuous.yaml")["spec"]["template"]["spec"]
+    return pod
+
+
 def test_maintain_is_a_cron_job_of_its_own_and_waits_for_the_pipeline() -> None:
     pipeline, maintain = pods()
     (container,) = maintain["containers"]
@@ -366,7 +386,8 @@ def test_maintain_is_a_cron_job_of_its_own_and_waits_for_the_pipeline() -> None:
 
 
 def test_pods_have_no_more_rights_than_they_need() -> None:
-    for pod in pods():
+    assert deployed()["automountServiceAccountToken"] is False  # it makes no other pods
+    for pod in (*pods(), deployed()):
         assert pod["securityContext"]["runAsNonRoot"]
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in pod["containers"]:
