@@ -95,7 +95,8 @@ def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: 
     state.epochs = Epochs()
     if not is_whole:
         when = when._replace(earliest=earliest_exit(state.interval))
-    _converted_back(state, record, members, when, rebalances=rebalances)
+    # A rebalance takes seconds, and its end is recorded: where none is known, it is Stable.
+    _converted_back(state, record, members, when, rebalances=rebalances and is_whole)
     _finish_record(state, record)
 
 

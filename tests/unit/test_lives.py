@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.detection import detected_history
 from tests.support.history import _chunk, rebuild
 from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_history_truth import as_text, assert_same
@@ -187,7 +188,22 @@ def test_what_is_left_of_a_conversion_back_does_not_show_whether_it_rebalances()
     log.target(None).epoch(None).classic(1, {"b": [0, 1]})
     tables = whole_and_cut(log.log())
     (classic,) = (r for r in tables[STATES] if r["group_type"] == "classic")
-    assert classic["evidence"] == "bounded"
+    assert (classic["state"], classic["evidence"]) == ("Stable", "bounded")
+    kinds = {row["kind"] for row in detected_history(tables, log.clock + HOUR)}
+    assert "stuck_rebalance" not in kinds
+    log.wait(HOUR).classic(2, {"b": [0, 1]})
+    told = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    phases = ["PreparingRebalance", "CompletingRebalance", "Stable"]
+    assert [r["state"] for r in told[-3:]] == phases
+
+
+def test_a_conversion_back_that_is_never_over_is_stuck() -> None:
+    log = Records().joins_empty("a").joins_empty("b", 2).wait(MINUTE)
+    log.leaves_empty("a", 3).target(None).epoch(None).classic(3, {"b": [0, 1]})
+    tables = whole_and_cut(log.log())
+    assert states(tables)[-1] == ("classic", "PreparingRebalance")
+    kinds = {row["kind"] for row in detected_history(tables, log.clock + HOUR)}
+    assert "stuck_rebalance" in kinds
 
 
 def test_what_is_left_of_a_group_that_is_gone_begins_none() -> None:
