@@ -51,8 +51,8 @@ trap 'end INT' INT
 trap 'end TERM' TERM HUP
 
 # Spark plans most of the time, on one core: the other one is the other lane's.
-# These share no lakehouse with the others there: with them both lanes end at about the same time.
-alone=(tests/spark/test_{grown_topic,mirror,redpanda,settled_anomalies}.py)
+# It shares no lakehouse with the others there: with it both lanes end at about the same time.
+alone=(tests/spark/test_grown_topic.py)
 spark() { "$python" -m pytest --durations=60 tests/spark "${alone[@]/#/--ignore=}"; }
 rest() {
   "$python" -m mypy

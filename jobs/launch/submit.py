@@ -155,7 +155,7 @@ def is_brief(chosen: options.Options) -> bool:
     So is a run after others, which has only what is new to look at, and so is a query. The first
     run has all that the topic holds, and to compact large tables takes twice as long.
     """
-    if chosen.serve or (chosen.job == "maintain" and not chosen.dry_run):
+    if chosen.serve or chosen.every or (chosen.job == "maintain" and not chosen.dry_run):
         return False
     root = options.local_path(chosen.lakehouse)
     has_tables = root is not None and Path(root, "bronze", "records").is_dir()

@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
@@ -53,18 +53,14 @@ def session(options: Options) -> Iterator[SparkSession]:
 
 
 def forget(spark: SparkSession) -> None:
-    """Free what a run has left in the session, so that the next one finds it as in a new process.
+    """Free the blocks that a run has checkpointed.
 
-    Delta remembers the logs of tables, which may be deleted or put back between two runs. Blocks of
-    checkpoints and files of shuffles stay until Java collects what they belong to, and that until
-    Python does: in a large heap hours later.
+    They would stay until Java collects what they belong to, and that until Python does: in a large
+    heap as long as Spark lets pass between two collections (`spark.cleaner.periodicGC.interval`).
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - pyspark has no public way
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     for rows in spark.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001
         rows.unpersist()
     gc.collect()
-    jvm.System.gc()
 
 
 @contextmanager

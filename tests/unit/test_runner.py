@@ -117,6 +117,7 @@ def test_a_signal_while_it_waits_is_its_end_in_peace(
         "import os, signal, sys, threading, time\n"
         "from jobs import end_by_signals, wait\n"
         f"number = {int(number)}\n"
+        "signal.signal(number, signal.SIG_DFL)\n"  # whatever these tests are in the background of
         "end_by_signals()\n"
         "threading.Timer(0.3, os.kill, (os.getpid(), number)).start()\n"
         f"{before}\n"
