@@ -20,6 +20,7 @@ from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
 
 if TYPE_CHECKING:
     from jobs.runtime.run import Run
+    from reporting.model import Log
 
 
 def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
@@ -36,17 +37,13 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
     lakehouse = of_one_cluster(run)
     log, group = log_of(lakehouse), chosen.group or ""
     time = f"{to_second(at, where)} ({chosen.timezone})"
-    # Of files, nobody knows what came after their newest record.
-    newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
-    ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
-    until = max(log.known_until, last or 0)
+    until = known_until(lakehouse, log)
     if at > until:
         raise UsageError(
             f"--offsets-at {time}: the lakehouse knows offsets until {to_second(until, where)}"
         )
-    pattern = quoted(group) if group in log.groups else group
     with run.step("reading the offsets"):
-        rows = _rows(lakehouse, at, pattern, chosen.topic)
+        rows = _rows(lakehouse, at, named(group, log), chosen.topic)
     if not rows:
         topic = "" if chosen.topic == EVERY_TOPIC else f" with offsets of {chosen.topic}"
         raise UsageError(
@@ -79,13 +76,26 @@ def of_one_cluster(run: Run) -> Lakehouse:
     return Lakehouse(run.spark, run.lakehouse.root, name)
 
 
+def known_until(lakehouse: Lakehouse, log: Log) -> int:
+    """Return until when commits are known, in epoch milliseconds."""
+    # Of files, nobody knows what came after their newest record.
+    newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
+    ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
+    return max(log.known_until, last or 0)
+
+
+def named(group: str, log: Log) -> str:
+    """Return the pattern of the group of an id, or of those whose whole ids match it."""
+    return Selection(quoted(group) if group in log.groups else group).pattern or ""
+
+
 def _rows(lakehouse: Lakehouse, at: int, groups: str, topic: str) -> list[dict[str, Any]]:
     """Return the rows of groups whose ids match a pattern, in their order."""
     if not lakehouse.exists(decoded_table("offset_commits")):
         return []
     register(lakehouse, "offsets_at", clusters=[lakehouse.cluster])
     found = lakehouse.spark.sql(f"SELECT * FROM offsets_at(timestamp_millis({at}))")  # noqa: S608
-    found = found.where(F.col("group_id").rlike(Selection(groups).pattern or ""))
+    found = found.where(F.col("group_id").rlike(groups))
     if topic != EVERY_TOPIC:
         found = found.where(F.col("topic") == topic)
     rows = found.orderBy("group_id", "topic", "topic_partition").toArrow()

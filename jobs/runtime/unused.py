@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from jobs.runtime.reset import of_one_cluster
+from jobs.runtime.reset import known_until, named, of_one_cluster
 from lakehouse.catalog import register
-from reporting.model import Selection
 from reporting.read import log_of, time_at
 from reporting.text import to_second
 from schemas.columns import in_millis
@@ -29,7 +28,8 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
         UsageError: the log is not known until then, or there is no such group.
     """
     lakehouse = of_one_cluster(run)
-    time, until = f"{to_second(since)} UTC", log_of(lakehouse).known_until
+    log, time = log_of(lakehouse), f"{to_second(since)} UTC"
+    until = known_until(lakehouse, log)
     if since > until:
         raise UsageError(
             f"--unused-since {time}: the lakehouse knows groups until {to_second(until)} UTC"
@@ -37,7 +37,7 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
     register(lakehouse, "unused_groups", clusters=[lakehouse.cluster])
     found = run.spark.table("gold.unused_groups").where(F.col("unused_since") <= time_at(since))
     if run.options.group is not None:
-        found = found.where(F.col("group_id").rlike(Selection(run.options.group).pattern or ""))
+        found = found.where(F.col("group_id").rlike(named(run.options.group, log)))
     with run.step("looking for groups that nobody uses"):
         rows = in_millis(found.orderBy("group_id").toArrow()).to_pylist()
     if not rows:

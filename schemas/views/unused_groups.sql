@@ -12,7 +12,9 @@ SELECT
 FROM gold.group_states AS states
 LEFT JOIN (
   SELECT cluster, group_id, sort_array(collect_set(topic) FILTER (WHERE NOT is_deleted)) AS topics,
-    count_if(NOT is_deleted) AS offsets, max(committed_at) AS last_commit_at
+    count_if(NOT is_deleted) AS offsets,
+    -- That an offset was deleted is no use of it.
+    max(if(is_deleted, committed_at, coalesce(record_timestamp, committed_at))) AS last_commit_at
   FROM gold.committed_offsets GROUP BY cluster, group_id
 ) AS held ON states.cluster = held.cluster AND states.group_id = held.group_id
 WHERE states.ended_at IS NULL AND states.state = 'Empty'

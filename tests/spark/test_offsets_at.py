@@ -117,3 +117,15 @@ def test_what_cannot_be_told_is_one_line(
     assert outcome.status != 0
     assert said in outcome.err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_group_that_only_commits_is_in_use_until_its_last_commit(
+    root: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "clean-up.sh"
+    line = ("--lakehouse", root, "--script", script, "--unused-since", "2025-11-21 10:15")
+    outcome = run("export", *line)
+    assert outcome.status == 0, outcome.err
+    assert "others: unused since 2025-11-21 10:11:00 UTC, 1 offset of 1 topic" in outcome.out
+    assert "--group others\n" in script.read_text()
+    assert "orders" not in outcome.out + script.read_text()
