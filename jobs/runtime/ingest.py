@@ -71,12 +71,14 @@ class Source:
         ranges: the offsets that they account for.
         found: what they hold, by record type; None of a source that is read only once.
         markers: offsets of transactions' ends, which are no records, by partition.
+        files: what tells the files that it is of, see `State`; None of a cluster.
     """
 
     records: DataFrame
     ranges: list[Range]
     found: dict[Position, Extent] | None = None
     markers: dict[Position, np.ndarray] = field(default_factory=dict)
+    files: dict[str, Any] | None = None
 
 
 def ingest(run: Run) -> None:
@@ -230,8 +232,11 @@ def _say_truncated(run: Run, ranges: list[Range]) -> None:
 
 
 def _from_files(run: Run, path: str, state: State) -> Source:
-    topic = run.options.topic
-    every = parquet.read(run.spark, path)
+    topic, files = run.options.topic, parquet.listed(run.spark, path)
+    note, unread = parquet.noted(files), parquet.unread(files, state.files)
+    if not unread:
+        return Source(run.spark.createDataFrame([], ""), [])
+    every = parquet.read(run.spark, path, unread)
     records = every.where(F.col("topic") == topic)
     ends = is_marker(F.col("key"))
     found = extents(records, F.when(ends, MARKER).otherwise(record_type(F.col("key"))))
@@ -258,7 +263,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
         _refuse_within(parquet.repeated_with_other_bytes(records), path)
         records = parquet.once(records)
         found = extents(records, record_type(F.col("key")))
-    return Source(records, state.file_ranges(found), found, markers)
+    return Source(records, state.file_ranges(found), found, markers, note)
 
 
 def _refuse(conflicts: DataFrame, path: str, lakehouse: Lakehouse) -> None:
@@ -311,6 +316,7 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
     _account(lakehouse, source.ranges, found, number, now, markers=source.markers)
     types = by_type(found)
     state = state.after(number, source.ranges, found, now)
+    state = replace(state, files=source.files or state.files)
     _note(lakehouse, state, types, version=version, seconds=time.monotonic() - started)
     return sum(types.values())
 
