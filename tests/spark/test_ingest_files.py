@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
 from jobs import INTERRUPTED
-from jobs.runtime import ingest as ingest_job
+from jobs import ingest as ingest_job
 from jobs.runtime import runner
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse

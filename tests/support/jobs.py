@@ -17,21 +17,21 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 from jobs.anomalies import detect
+from jobs.decode import decode
 from jobs.demo import demo
+from jobs.explain import explain
+from jobs.export import export
+from jobs.history import history
+from jobs.ingest import ingest
+from jobs.lag import lag
+from jobs.maintain import maintain
 from jobs.pipeline import pipeline
+from jobs.report import report
 from jobs.runtime.command_line import parse
-from jobs.runtime.decode import decode
-from jobs.runtime.explain import explain
-from jobs.runtime.export import export
-from jobs.runtime.history import history
-from jobs.runtime.ingest import ingest
-from jobs.runtime.lag import lag
-from jobs.runtime.maintain import maintain
-from jobs.runtime.report import report
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from jobs.runtime.sql import sql
-from jobs.runtime.validate import validate
+from jobs.sql import sql
+from jobs.validate import validate
 from lakehouse.queries import on_views, tables_of, view_of
 from lakehouse.tables import Lakehouse
 from schemas.columns import arrow_schema
