@@ -120,7 +120,7 @@ def test_a_run_asks_each_table_once(
             patch.setattr(Lakehouse, "read", counted)
             return read_of_any(*given, **named)
 
-    for caller in ("report", "summary"):
+    for caller in ("page", "summary"):
         monkeypatch.setattr(f"jobs.runtime.{caller}.read_facts", counting)
     monkeypatch.setattr("jobs.pipeline.read_facts", counting)
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from rich.console import Console
 
-from jobs.anomalies import detect
+from jobs.anomalies import find_and_tell
 from jobs.decode import decode
 from jobs.demo import demo
 from jobs.explain import explain
@@ -72,7 +72,7 @@ _JOBS = {
     "decode": ("decode", decode),
     "ingest": ("ingest", ingest),
     "history": ("history", history),
-    "anomalies": ("anomalies", detect),
+    "anomalies": ("anomalies", find_and_tell),
     "lag": ("lag", lag),
     "report": ("report", report),
     "explain": ("explain", explain),
