@@ -203,7 +203,8 @@ def _less(rows: Iterable[dict[str, Any]], without: Collection[str]) -> Iterator[
 def _of_any_moment(spec: TableSpec, row: dict[str, Any]) -> dict[str, Any]:
     if spec is RUNS:
         details = json.loads(row["details"])
-        details.get("state", {}).pop("observed_at", None)
+        for of_the_moment in ("observed_at", "files"):
+            details.get("state", {}).pop(of_the_moment, None)
         return row | {"details": json.dumps(details)}
     if spec is ANOMALIES and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
