@@ -1,4 +1,4 @@
-"""Gold and silver to gold.anomalies and gold.group_health: detects anomalies in new history.
+"""Gold and silver to gold.anomalies, incidents and group_health: detects anomalies in new history.
 
 A run that was killed is done again with the same range and the same time of the log. Each table is
 written once a run; the checkpoints, from which the next run resumes, come after the anomalies.
@@ -19,11 +19,12 @@ from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
 from detectors.model import HOUR_MS
 from detectors.transform import Sources, detect
-from jobs.runtime import ingest
+from jobs.runtime import incidents, ingest
 from jobs.runtime.decode import STAGE as DECODE
 from jobs.runtime.history import FIRST_HOUR, HAS_MOVED, MISPLACED, WENT_BACK
 from jobs.runtime.history import STAGE as HISTORY
 from jobs.runtime.homes import by_coordinator, second_of
+from jobs.runtime.incidents import tell_incidents
 from jobs.runtime.lag import STAGE as LAG_RUNS
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.session import configured
@@ -39,6 +40,7 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
+    INCIDENTS,
     LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
@@ -262,8 +264,10 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     lakehouse.keep(GROUP_HEALTH, table)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
-    stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
+    told, noted = tell_incidents(lakehouse, stage, kept.groups, kinds)
+    stage.rows = {ANOMALIES.name: written, INCIDENTS.name: told, GROUP_HEALTH.name: len(rows)}
     stage.details = {
+        incidents.DETAIL: noted,
         "anomalies": {row["kind"]: row["known"] for row in kinds},
         VERSIONS: lakehouse.versions([ANOMALIES], stage.former.get(VERSIONS, {})),
     }

@@ -23,6 +23,7 @@ from schemas.tables import (
     ANOMALY_CHECKPOINTS,
     COVERAGE,
     GROUP_HEALTH,
+    INCIDENTS,
     LAG,
     LOG_OFFSETS,
     QUARANTINE,
@@ -59,7 +60,8 @@ _LOOKING_BACK = {"begun_since"}
 _NOTHING = {"decode": -1, "history": -1, "anomalies": -1, "lag": -1}
 # Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
 _STAGES = {
-    **dict.fromkeys((ANOMALIES.name, GROUP_HEALTH.name, ANOMALY_CHECKPOINTS.name), "anomalies"),
+    **dict.fromkeys((ANOMALIES.name, INCIDENTS.name, GROUP_HEALTH.name), "anomalies"),
+    ANOMALY_CHECKPOINTS.name: "anomalies",
     **dict.fromkeys((LAG.name, LOG_OFFSETS.name), "lag"),
 }
 
