@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from detectors import incidents as rule
 from detectors.incidents import CAUSES, KINDS, Known, clients_of, groups_of, incidents
 from schemas.gold import INCIDENTS
+from schemas.placement import partition_for
+from tests.support.detection import detected
+from tests.support.topic import PARTITIONS, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).parents[2]
 
 Row = dict[str, Any]
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -153,8 +162,8 @@ def test_a_topic_that_has_grown_unseen_by_many_groups_is_one_incident() -> None:
 # -- partitions of the log -------------------------------------------------------------------------
 
 
-def places(*of: tuple[int, str], newest: int = AT + HOUR) -> dict[str, tuple[int, int]]:
-    """Place groups, named by letters, in partitions of the log."""
+def places(*of: tuple[int, Iterable[str]], newest: int = AT + HOUR) -> dict[str, tuple[int, int]]:
+    """Place groups in partitions of the log."""
     return {group: (partition, newest) for partition, groups in of for group in groups}
 
 
@@ -284,6 +293,44 @@ def test_a_name_that_other_groups_have_without_trouble_explains_nothing() -> Non
     assert groups_of(clients_of(rows), [{"client": 0, "group_id": "x", "client_id": "apple"}]) == {
         clients_of(rows)[0]: set()
     }
+
+
+# -- of records ------------------------------------------------------------------------------------
+
+
+def groups_in(partition: int) -> list[str]:
+    """Name groups that belong into a partition of the log."""
+    names = (f"g-{number}" for number in range(1_000))
+    return [name for name in names if partition_for(name, PARTITIONS) == partition][:4]
+
+
+def test_records_of_a_silent_partition_are_one_incident(tmp_path: Path) -> None:
+    topic, silent, well = Topic(), groups_in(7), [*groups_in(8), *groups_in(9)]
+    for group in (*silent, *well):
+        topic.generation(group, AT, 1, a=0)
+    for minute in range(240):
+        for group in silent if minute < 90 else []:
+            topic.commits(group, 7, AT + minute * MINUTE + 1_000, minute)
+        for group in well:
+            partition = partition_for(group, PARTITIONS)
+            topic.commits(group, partition, AT + minute * MINUTE + 1_000, minute)
+    path = topic.write(tmp_path / "silent.parquet")
+    rows = [row for row in detected(path) if row["kind"] in KINDS]
+    assert {row["group_id"] for row in rows} == {*silent}
+    (one,) = told(rows, places=places((8, tuple(well)), newest=AT + 4 * HOUR))
+    assert (one["cause"], one["subject"], one["group_count"]) == ("silent_partition", "7", 4)
+    # With others of the partition that go on it is no incident.
+    others = places((7, tuple("abcdefgh")), (8, tuple(well)), newest=AT + 4 * HOUR)
+    assert told(rows, places=others) == []
+
+
+def test_a_recording_of_a_topic_that_three_groups_lose_has_an_incident() -> None:
+    path = ROOT / "tests" / "field" / "09-expired-during-a-rebalance.parquet"
+    rows = [row for row in detected(path) if row["kind"] in KINDS]
+    (one,) = told(rows)
+    assert (one["cause"], one["subject"]) == ("topic_deleted", "dusty")
+    assert one["groups"] == ["f09-dust-a", "f09-dust-b", "f09-dust-c"]
+    assert len({row["group_id"] for row in rows}) > 3
 
 
 # -- all of them -----------------------------------------------------------------------------------
