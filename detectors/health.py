@@ -102,13 +102,16 @@ def _since(own: Row) -> int | None:
 def known_anomalies(as_of: int, run: int) -> str:
     """Return SQL for the anomalies that there are: a row for each group, and one for each kind.
 
-    A row of a kind has how many there are (`known`), and how many the anomalies run wrote
-    (`written`); kind is null in those of groups, which have the other columns.
+    A row of a kind has how many there are (`known`), how many the anomalies run wrote (`written`),
+    when the first of these began (`since`), and a `mark` that is another if one is new, gone, worse
+    or over; kind is null in those of groups, which have the other columns.
     """
     severity, kind = index_among("severity", SEVERITIES), index_among("kind", _KINDS)
     since = as_of - WINDOWS["24h"] // _MS
     return f"""
 SELECT kind, count(*) AS known, count_if(anomalies_run = {run}) AS written,
+  unix_millis(min(IF(anomalies_run = {run}, started_at, NULL))) AS since,
+  bit_xor(xxhash64(anomaly_id, severity, is_open)) AS mark,
   group_id, count_if(is_open) AS open_anomalies,
   count_if(is_open OR ended_at >= timestamp_millis({since})) AS anomalies_24h,
   max(IF(is_open, struct({severity} AS rank, {kind} AS kind), NULL)) AS worst

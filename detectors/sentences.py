@@ -211,7 +211,11 @@ def summary(kind: str, evidence: Row) -> str:
     Its evidence has `subject`, `label`, `ms`, how long it lasted, `of`, the group's `name`, and
     `when`, its `window`, as well.
     """
-    sentence = _SENTENCES.get(f"{kind} {evidence['label']}") or _SENTENCES[kind]
+    return filled(_SENTENCES.get(f"{kind} {evidence['label']}") or _SENTENCES[kind], evidence)
+
+
+def filled(sentence: str, evidence: Row) -> str:
+    """Return a sentence with its evidence; `label` is always there."""
     chosen = _ALTERNATIVES.sub(lambda part: _chosen(part[1], evidence), sentence)
     return _EVIDENCE.sub(lambda part: _shown(part[1], part[2] or "", evidence), chosen)
 

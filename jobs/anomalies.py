@@ -1,4 +1,4 @@
-"""Gold and silver to gold.anomalies and gold.group_health: detects anomalies in new history.
+"""Gold and silver to gold.anomalies, incidents and group_health: detects anomalies in new history.
 
 A run that was killed is done again with the same range and the same time of the log. Each table is
 written once a run; the checkpoints, from which the next run resumes, come after the anomalies.
@@ -20,6 +20,7 @@ from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
 from detectors.model import HOUR_MS
 from detectors.transform import Sources, detect
+from jobs.runtime.incidents import tell_incidents
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.notify import notify
 from jobs.runtime.runner import run_job
@@ -39,6 +40,7 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
+    INCIDENTS,
     LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
@@ -261,8 +263,10 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     lakehouse.keep(GROUP_HEALTH, table)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
-    stage.rows = {ANOMALIES.name: written, GROUP_HEALTH.name: len(rows)}
+    told, noted = tell_incidents(lakehouse, stage, kept.groups, kinds)
+    stage.rows = {ANOMALIES.name: written, INCIDENTS.name: told, GROUP_HEALTH.name: len(rows)}
     stage.details = {
+        Detail.INCIDENTS: noted,
         Detail.KNOWN: {row["kind"]: row["known"] for row in kinds},
         Detail.VERSIONS: lakehouse.versions([ANOMALIES], stage.former.get(Detail.VERSIONS, {})),
     }

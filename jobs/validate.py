@@ -25,6 +25,7 @@ from schemas.tables import (
     ANOMALY_CHECKPOINTS,
     COVERAGE,
     GROUP_HEALTH,
+    INCIDENTS,
     LAG,
     LOG_OFFSETS,
     QUARANTINE,
@@ -58,7 +59,8 @@ _LOOKING_BACK = {"begun_since"}
 _NOTHING = dict.fromkeys((Stage.DECODE, Stage.HISTORY, Stage.ANOMALIES, Stage.LAG), -1)
 # Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
 _STAGES = {
-    **dict.fromkeys((ANOMALIES.name, GROUP_HEALTH.name, ANOMALY_CHECKPOINTS.name), Stage.ANOMALIES),
+    **dict.fromkeys((ANOMALIES.name, INCIDENTS.name, GROUP_HEALTH.name), Stage.ANOMALIES),
+    ANOMALY_CHECKPOINTS.name: Stage.ANOMALIES,
     **dict.fromkeys((LAG.name, LOG_OFFSETS.name), Stage.LAG),
 }
 

@@ -40,6 +40,16 @@ FORMATS = JSON, SLACK, TEAMS, PAGERDUTY, ALERTMANAGER = (
 NEW, ENDED, AGAIN = "new", "ended", "again"
 """Why an anomaly is posted: it is new or worse, it was posted and is over, it still goes on."""
 
+INCIDENT = "incident"
+"""The kind of what is posted of an incident, as if it were an anomaly, instead of its anomalies."""
+
+IN_INCIDENT, GROUPS = "in_incident", "groups"
+"""What rows of `due` have beside `POSTED`: whether an incident tells of an anomaly, and the first
+groups of an incident; None of an anomaly."""
+
+NAMED_GROUPS = 20
+"""So many groups of an incident are named."""
+
 _SLACK_HOSTS = frozenset({"hooks.slack.com", "hooks.slack-gov.com"})
 _PAGERDUTY_HOSTS = frozenset({"events.pagerduty.com", "events.eu.pagerduty.com"})
 _ALERTS_PATH = "/api/v2/alerts"
@@ -139,7 +149,8 @@ def due(rows: Iterable[Json], rule: Rule) -> list[Alert]:
     """Return what is to be posted of anomalies: first what is new or worse, then what is over.
 
     The `notes` of a row are its steps in gold.alerts. One that was posted may be found no more, by
-    other thresholds or with records that came late: it has notes, its id, and else None.
+    other thresholds or with records that came late: it has notes, its id, and else None. An anomaly
+    that an incident tells of is not new; if it was posted before, its end is.
     """
     alerts = [alert for row in rows if (alert := _due(row, rule)) is not None]
     return sorted(alerts, key=_turn)
@@ -158,7 +169,7 @@ def _due(row: Json, rule: Rule) -> Alert | None:
     rank = -1 if row["severity"] is None else SEVERITIES.index(row["severity"])
     is_open, ended_at = bool(row["is_open"]), row["ended_at"]
     is_late = ended_at is not None and ended_at >= rule.since
-    is_new = rank > told and rank >= SEVERITIES.index(rule.least)
+    is_new = rank > told and rank >= SEVERITIES.index(rule.least) and not row.get(IN_INCIDENT)
     if is_new and (is_open or is_late or notes):
         why = NEW
     elif awaits_end and (not is_open or rule.tells_again):
@@ -169,6 +180,8 @@ def _due(row: Json, rule: Rule) -> Alert | None:
     if row["kind"] is None and notes:  # it is not found any more
         known = {**row, "kind": notes[-1].get("kind"), "group_id": notes[-1].get("group_id")}
     anomaly = {name: _posted(name, known[name]) for name in POSTED}
+    if groups := row.get(GROUPS):
+        anomaly[GROUPS] = [cut(name, _LONGEST["group_id"]) for name in groups[:NAMED_GROUPS]]
     return Alert(
         why=why,
         anomaly={**anomaly, "severity": SEVERITIES[rank if is_new else told]},
@@ -213,12 +226,18 @@ def messages(format_: str, part: list[Alert], head: Letterhead) -> list[Message]
 
 
 def _title(part: list[Alert], head: Letterhead) -> str:
-    new = sum(alert.why == NEW for alert in part)
-    ended = sum(alert.why == ENDED for alert in part)
-    said = [count(new, "new or worse anomaly")] if new else []
-    if ended:
-        said.append(f"{ended} resolved" if said else count(ended, "resolved anomaly"))
-    return f"groupledger: {', '.join(said)} in cluster {head.cluster}"
+    def number(why: str, *, of_incidents: bool) -> int:
+        kinds = (alert.anomaly["kind"] for alert in part if alert.why == why)
+        return sum((kind == INCIDENT) == of_incidents for kind in kinds)
+
+    nouns = (("incident", True), ("anomaly", False))
+    new = [(number(NEW, of_incidents=is_one), f"new or worse {noun}") for noun, is_one in nouns]
+    ended = [(number(ENDED, of_incidents=is_one), f"resolved {noun}") for noun, is_one in nouns]
+    said = [count(n, noun) for n, noun in new if n]
+    over = [count(n, noun) for n, noun in ended if n]
+    if said and over:
+        over = [f"{sum(n for n, _ in ended)} resolved"]
+    return f"groupledger: {', '.join([*said, *over])} in cluster {head.cluster}"
 
 
 def _summary(alert: Alert) -> str:
@@ -404,7 +423,7 @@ def _event(alert: Alert, head: Letterhead) -> Json:
         "timestamp": _written(anomaly["started_at"]),
         "group": head.cluster,
         "class": anomaly["kind"],
-        "custom_details": {name: _written(anomaly[name]) for name in details},
+        "custom_details": {n: _written(anomaly[n]) for n in (*details, GROUPS) if n in anomaly},
     }
     if anomaly["subject"] is not None:
         event["payload"]["component"] = passed_on(anomaly["subject"])
@@ -449,7 +468,7 @@ def _firing(alert: Alert, head: Letterhead, severity: str, ends: dt.datetime) ->
         "anomaly_id": anomaly["anomaly_id"],
     }
     more = {name: _written(anomaly[name]) for name in ("label", "started_at", "ended_at")}
-    annotations = {"summary": _summary(alert), **more}
+    annotations = {"summary": _summary(alert), **more, GROUPS: ", ".join(anomaly.get(GROUPS, ()))}
     firing: Json = {
         "labels": {name: passed_on(text) for name, text in labels.items() if text},
         "annotations": {name: passed_on(str(text)) for name, text in annotations.items() if text},

@@ -30,6 +30,9 @@ LISTED_FINDINGS = 20
 LISTED_ANOMALIES = 5_000
 """Rows in the table of anomalies: a row is all of a kind that a group has."""
 
+LISTED_INCIDENTS = 100
+"""Incidents on the page and in a summary."""
+
 GROUP_ANOMALIES = 100
 """Anomalies of a group that is shown in detail."""
 
@@ -213,6 +216,7 @@ class Facts:
             inform: by severity, the newest first.
         late_counts: how many there are by severity, those that are left out too.
         open_counts: how many anomalies have not ended, by kind and severity.
+        incidents: rows of gold.incidents, the worst first.
         every_group: rows of gold.group_health of all groups; none but for metrics.
         causes: rebalances by group and cause, those of the last day and all that are known with
             what they cost; none but for metrics.
@@ -237,6 +241,7 @@ class Facts:
     late: list[Row] = field(default_factory=list)
     late_counts: dict[str, int] = field(default_factory=dict)
     open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    incidents: list[Row] = field(default_factory=list)
     every_group: list[Row] = field(default_factory=list)
     causes: list[Row] = field(default_factory=list)
     lag_seconds: dict[str, float] = field(default_factory=dict)

@@ -125,6 +125,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "anomaly_count": facts.anomaly_count,
         "fold_count": facts.fold_count,
         "anomalies": packed(facts.anomalies, _ANOMALY_COLUMNS),
+        "incidents": _incidents(facts),
         "step_ms": facts.step_ms,
         "rebalances": packed(facts.rebalances, ("group_id", "at", "count")),
         "quality": asdict(facts.quality),
@@ -144,6 +145,17 @@ def _data(facts: Facts) -> dict[str, Any]:
             for group in facts.shown
         ],
     }
+
+
+def _incidents(facts: Facts) -> list[dict[str, Any]]:
+    """Return the incidents, each with the numbers of its anomalies that the page has (`at`)."""
+    names = facts.anomalies["anomaly_id"].to_pylist() if facts.incidents else []
+    numbers = {name: number for number, name in enumerate(names)}
+    return [
+        {name: value for name, value in row.items() if name not in ("incident_id", "anomaly_ids")}
+        | {"at": [numbers[name] for name in row["anomaly_ids"] if name in numbers]}
+        for row in facts.incidents
+    ]
 
 
 def _inlined(code: str) -> str:

@@ -24,6 +24,8 @@ from reporting.model import (
     LISTED_ANOMALIES,
     LISTED_FINDINGS,
     LISTED_GROUPS,
+    LISTED_INCIDENTS,
+    NO_ROWS,
     OLDER_STEPS,
     PANELS,
     SHOWN_GROUPS,
@@ -46,6 +48,7 @@ from schemas.tables import (
     GROUP_HEALTH,
     GROUP_STATES,
     HOLE_REASONS,
+    INCIDENTS,
     LAG,
     MEMBER_SESSIONS,
     OFFSET_PROGRESS,
@@ -101,9 +104,11 @@ def read_facts(
         questions |= _quality_asked(lakehouse, is_page=is_page)
     if is_page:
         questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
+    questions |= _incidents(lakehouse, chosen, as_of, is_page=is_page)
     if For.METRICS in readers and late_from is not None:
         questions |= _measured(lakehouse, late_from, by_partition=For.PARTITIONS in readers)
     found = ask(questions)
+    facts.incidents = sorted(found.get("incidents", NO_ROWS).to_pylist(), key=_worst_incident)
     groups, facts.group_count = _counted(found["groups"])
     facts.groups = groups.slice(0, most)
     if facts.group_count:
@@ -118,6 +123,11 @@ def read_facts(
     elif readers != For.PAGE:
         _tell_anomalies(facts, (ask(of_late()) if is_page else found)["anomalies"])
     return facts
+
+
+def _worst_incident(row: Row) -> tuple[bool, int, int, str]:
+    severity = -SEVERITIES.index(row["severity"])
+    return not row["is_open"], severity, -row["started_at"], row["incident_id"]
 
 
 def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
@@ -425,6 +435,10 @@ _ANOMALY = [
     *("first_record_partition", "first_record_offset"),
     *("last_record_partition", "last_record_offset"),
 ]
+_INCIDENT = [
+    *("incident_id", "cause", "severity", "subject", "started_at", "ended_at", "is_open"),
+    *("group_count", "anomaly_ids", "anomaly_count", "summary"),
+]
 # What anomalies are counted by.
 _CELL = ("named", "kind", "severity", "is_open", "is_late")
 
@@ -490,6 +504,24 @@ def _anomalies(
     # What proves an anomaly is shown with its group.
     proof = {name: F.when(is_named, F.col(name)) for name in ("evidence", "thresholds")}
     return told.where(is_listed | is_told | (F.col("place") == 1)).withColumns(proof)
+
+
+def _incidents(
+    lakehouse: Lakehouse, chosen: Selection, as_of: int | None, *, is_page: bool
+) -> dict[str, DataFrame]:
+    """Ask for the worst incidents of the page's time, or of late, of any of the chosen groups."""
+    if as_of is None or not lakehouse.exists(INCIDENTS):
+        return {}
+    since, end = as_of - DAY_MS, F.when(~F.col("is_open"), F.col("ended_at"))
+    if is_page:
+        since = chosen.since or (chosen.until or as_of) - WINDOW_MS
+    of_time = replace(chosen, since=since)
+    found = touching(lakehouse.read(INCIDENTS), "started_at", end, of_time)
+    if (pattern := chosen.pattern) is not None:
+        found = found.where(F.exists("groups", lambda group: group.rlike(pattern)))
+    severity = F.desc(_index_among("severity", SEVERITIES))
+    worst = (F.desc("is_open"), severity, F.desc("started_at"), F.asc("incident_id"))
+    return {"incidents": found.select(*_INCIDENT).orderBy(*worst).limit(LISTED_INCIDENTS)}
 
 
 def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
@@ -621,8 +653,13 @@ def rows_of_group(
     ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
     until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
     begun = of(GROUP_GENERATIONS).withColumn("until", until_of)
+    incidents = {}
+    if lakehouse.exists(INCIDENTS):
+        own = lakehouse.read(INCIDENTS).where(F.array_contains("groups", group))
+        incidents["incidents"] = touched(own, "started_at", "ended_at").drop("groups")
     answers = ask(
         {
+            **incidents,
             "states": touched(of(GROUP_STATES), "started_at", "ended_at"),
             "generations": touched(begun, "join_started_at", "until").select(
                 *(c for c in begun.columns if not c.startswith("members_") and c != "until")

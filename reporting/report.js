@@ -441,7 +441,8 @@
   const places = new Map(groups.map((g, at) => [g.group_id, at]));
   const place = (a) => places.get(a.group_id) ?? groups.length;
   // One order of the worst for all: what goes on, its severity and kind, and then as the groups are.
-  const anomalies = unpacked(data.anomalies).sort(
+  const inFile = unpacked(data.anomalies);
+  const anomalies = [...inFile].sort(
     (a, b) =>
       b.is_open - a.is_open || weight(a) - weight(b) || place(a) - place(b) || b.started_at - a.started_at,
   );
@@ -641,6 +642,25 @@
     ["evidence", "evidence", "long"],
     ["thresholds", "thresholds", "long"],
   ];
+
+  /** Lists incidents: each is a row that opens to its anomalies, as far as they are in the file. */
+  function listIncidents() {
+    byId("incidents").append(
+      ...data.incidents.map((incident) => {
+        const about = `${spoken(incident.cause)}, ${many(incident.group_count, "group")}, ${many(incident.anomaly_count, "anomaly", "anomalies")}`;
+        const open = incident.is_open ? ["open", lastSeen(incident)] : [];
+        const when = make("div.soft", about, ", began ", ...zoned(incident.started_at), open.length ? ", " : "", open);
+        const summary = make("summary", badge(incident.severity), " ", make("b", "incident"), " ", printable(incident.summary), when);
+        const own = incident.at.map((at) => inFile[at]);
+        const items = own.map((a) =>
+          make("li", badge(a.severity), " ", spoken(a.kind), " ", groupLink(a.group_id), " ", spanLink(a, printable(a.summary))),
+        );
+        const rest = incident.anomaly_count - own.length;
+        if (rest) items.push(make("li.soft", `${number(rest)} more: `, make("code", "SELECT * FROM gold.incidents")));
+        return make("details.incident", summary, make("div.found", make("ul", items)));
+      }),
+    );
+  }
 
   function listAnomalies() {
     const target = byId("anomalies");
@@ -1569,6 +1589,7 @@
 
   settings();
   tellFront();
+  listIncidents();
   listAnomalies();
   listGroups();
   details();

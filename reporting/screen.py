@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -10,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from reporting.model import SUMMED_UP_GROUPS
+from reporting.model import DAY_MS, SUMMED_UP_GROUPS
 from reporting.story import MARKS, UNKNOWN, axis, band, committed, owned
 from reporting.text import (
     consumer_time,
@@ -23,7 +24,7 @@ from reporting.text import (
     short_name,
     to_second,
 )
-from schemas.gold import SEVERITIES
+from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, LOST
 
 if TYPE_CHECKING:
@@ -57,14 +58,35 @@ def show_groups(out: Console, facts: Facts, kinds: Sequence[str]) -> None:
     groups = facts.groups.slice(0, SUMMED_UP_GROUPS).to_pylist()
     _show_health(out, groups, facts.group_count)
     place = {row["group_id"]: number for number, row in enumerate(groups)}
-    late = sorted(facts.late, key=lambda row: place.get(row["group_id"], len(place)))
-    for row, more in worst_by_group(late, kinds):
+    incidents, single = told_as_one(facts, groups[0]["as_of"])
+    late = sorted(single, key=lambda row: place.get(row["group_id"], len(place)))
+    for row, more in [*((row, 0) for row in incidents), *worst_by_group(late, kinds)]:
         line = anomaly_line(row, to_second(row["started_at"]), groups[0]["as_of"])
         line += f" (+{more} more)" if more else ""
         out.print(line, soft_wrap=True, highlight=False)
     counts = facts.late_counts
     shown = ", ".join(f"{counts[s]:,} {s}" for s in reversed(SEVERITIES) if s in counts)
     _print(out, f"Anomalies of these 24 hours: {shown or 'none'}; {ANOMALIES.name} has them all")
+
+
+def told_as_one(facts: Facts, as_of: int) -> tuple[list[Row], list[Row]]:
+    """Return the incidents of late, but for those that only inform, and the other anomalies."""
+    every = [
+        {**row, "kind": "incident"}
+        for row in facts.incidents
+        if row["severity"] != INFO and (row["is_open"] or row["ended_at"] >= as_of - DAY_MS)
+    ]
+    told = {name for row in every for name in row["anomaly_ids"]}
+    of_groups = Counter(row["group_id"] for row in facts.late if row.get("anomaly_id") in told)
+    single = [
+        row
+        if row.get("group_late") is None
+        # What an incident tells is no more of it.
+        else {**row, "group_late": row["group_late"] - of_groups[row["group_id"]]}
+        for row in facts.late
+        if row.get("anomaly_id") not in told
+    ]
+    return every[:_SHOWN_ANOMALIES], single
 
 
 def worst_by_group(rows: Sequence[Row], kinds: Sequence[str]) -> list[tuple[Row, int]]:

@@ -164,7 +164,8 @@ def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[E
 
     Args:
         found: rows of the group that touch the window, times in epoch milliseconds, by `states`,
-            `generations`, `anomalies`, `lag`, `owners` and `members`.
+            `generations`, `anomalies`, `lag`, `owners` and `members`; by `incidents` if there are
+            any.
         since: start of the window, in epoch milliseconds.
         until: its end.
     """
@@ -172,6 +173,7 @@ def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[E
         *_rebalances(found["generations"]),
         *_states(found["states"]),
         *_anomalies(found["anomalies"]),
+        *_incidents(found.get("incidents", ())),
         *_lag(found["lag"]),
         *_unknown(found["members"], found["owners"], since, until),
     ]
@@ -276,6 +278,12 @@ def _anomalies(anomalies: Iterable[Row]) -> Iterator[Event]:
         record = None if None in first else first
         text = f"{row['kind']}: {row['summary']}"
         yield Event(row["started_at"], row["severity"], text, record)
+
+
+def _incidents(incidents: Iterable[Row]) -> Iterator[Event]:
+    for row in incidents:
+        text = f"Part of an incident of {count(row['group_count'], 'group')}: {row['summary']}"
+        yield Event(row["started_at"], row["severity"], text, None)
 
 
 def _lag(samples: Iterable[Row]) -> Iterator[Event]:

@@ -508,6 +508,33 @@ ANOMALIES = (
     _SETTLED,
 )
 
+INCIDENTS = (
+    column(
+        "incident_id", "string", "Id; the same in every run, however many anomalies come to it."
+    ),
+    column(
+        "cause",
+        "string",
+        "What is behind it: offsets_set, topic_deleted, topic_grown, silent_partition, coordinator"
+        " or client.",
+    ),
+    column("severity", "string", "info, warning or critical: that of the worst of its anomalies."),
+    column(
+        "subject",
+        "string",
+        "Topic, partitions of the offsets topic, or name of the clients; null if it has none.",
+    ),
+    column("started_at", "timestamp", "When the first of its anomalies began."),
+    column("ended_at", "timestamp", "Until when the last of them lasted, as far as is known."),
+    column("is_open", "boolean", "One of them may go on."),
+    Column("groups", ArrayOf(Primitive("string")), "Its groups, in the order in which they began."),
+    column("group_count", "int", "How many they are."),
+    Column("anomaly_ids", ArrayOf(Primitive("string")), "Its anomalies, in that order, too."),
+    column("anomaly_count", "int", "How many they are."),
+    column("summary", "string", "A sentence that says what happened, and what to do."),
+    column("evidence", "string", "Numbers and names that bear the cause out, as JSON."),
+)
+
 GROUP_HEALTH = (
     _GROUP,
     _TYPE,
@@ -557,7 +584,7 @@ ANOMALY_CHECKPOINTS = (
 )
 
 ALERTS = (
-    column("anomaly_id", "string", "The anomaly."),
+    column("anomaly_id", "string", "The anomaly, or the incident."),
     _SEVERITY,
     column("step", "string", "posting: about to be posted; posted; failed: to be tried again."),
     column("at", "timestamp", "When the step was taken."),
@@ -567,6 +594,14 @@ ALERTS = (
         "The end of the anomaly is to be posted, too, since it may go on; false in the post of its"
         " end. Null in rows of releases that posted no end.",
     ),
-    column("kind", "string", "Kind of the anomaly; null in rows of older releases."),
-    column("group_id", "string", "Its group; null if it is of the log, or in rows as above."),
+    column(
+        "kind",
+        "string",
+        "Kind of the anomaly; incident, of an incident; null in rows of older releases.",
+    ),
+    column(
+        "group_id",
+        "string",
+        "Its group; null if it is of the log or an incident, or in rows as above.",
+    ),
 )

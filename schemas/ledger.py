@@ -47,6 +47,7 @@ class Detail:
         THRESHOLDS: of the detection, the fingerprint of its thresholds.
         LAG_RUN: of the detection, the newest run of the lag that it knew; -1 for none.
         KNOWN: of the detection, how many anomalies there are, by kind.
+        INCIDENTS: of the detection, what the next one compares its anomalies with.
         REACH: of the validation, the last run of each stage that it looked at.
         FAILING: of the validation, the expectations that do not hold.
         VACUUMED: of the maintenance, when each table was cleaned last, in epoch milliseconds.
@@ -78,6 +79,7 @@ class Detail:
     THRESHOLDS = "thresholds"
     LAG_RUN = "lag_run"
     KNOWN = "anomalies"
+    INCIDENTS = "incidents"
     REACH = "reach"
     FAILING = "failing"
     VACUUMED = "vacuumed"

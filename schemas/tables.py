@@ -366,6 +366,14 @@ ANOMALIES = TableSpec(
     partitions=_OPEN_APART,
     constraints=(_one_of("severity", "info", "warning", "critical"),),
 )
+INCIDENTS = TableSpec(
+    name="gold.incidents",
+    grain="One row per incident: anomalies of many groups that one cause is behind.",
+    columns=(_CLUSTER, *gold.INCIDENTS, gold.ANOMALIES_RUN),
+    key=("cluster", "incident_id"),
+    skipping=("cause", "severity", "started_at", "ended_at", "anomalies_run"),
+    constraints=(_one_of("severity", "info", "warning", "critical"),),
+)
 GROUP_HEALTH = TableSpec(
     name="gold.group_health",
     grain="One row per group: how it is now.",
@@ -409,6 +417,7 @@ _GOLD = (
     LOG_OFFSETS,
     GROUP_CHECKPOINTS,
     ANOMALIES,
+    INCIDENTS,
     GROUP_HEALTH,
     ANOMALY_CHECKPOINTS,
     ALERTS,

@@ -7,6 +7,7 @@ is written unless a signal ends it, and then the time of the last end gets old.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +141,8 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
         ({**of, "kind": kind, "severity": severity}, number)
         for (kind, severity), number in facts.open_counts.items()
     ]
+    of_severity = Counter(row["severity"] for row in facts.incidents if row["is_open"])
+    incidents = [({**of, "severity": severity}, n) for severity, n in sorted(of_severity.items())]
     about_lag = "records that a group is behind, of all its partitions, at the last sample"
     about_anomalies = "anomalies that had not ended at the last run"
     return [
@@ -191,6 +194,7 @@ def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
             *((named, (row["cost_member_ms"] or 0) / 1000) for named, row in causes),
         ),
         _gauge(_OURS + "open_anomalies", about_anomalies, *not_ended),
+        _gauge(_OURS + "incidents", "incidents that had not ended at the last run", *incidents),
         _gauge(_OURS + "missing_offsets", "offsets of the log without a record", (of, missing)),
         *([] if facts.as_of is None else [_newest(of, facts.as_of)]),
     ]

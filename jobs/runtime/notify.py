@@ -25,6 +25,10 @@ from reporting.alerts import (
     AGAIN,
     ALERTMANAGER,
     ENDED,
+    GROUPS,
+    IN_INCIDENT,
+    INCIDENT,
+    NAMED_GROUPS,
     NEW,
     POSTED,
     Alert,
@@ -37,7 +41,7 @@ from reporting.alerts import (
 )
 from reporting.text import moment
 from schemas.ledger import Detail, Stage
-from schemas.tables import ALERTS, ANOMALIES
+from schemas.tables import ALERTS, ANOMALIES, INCIDENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,14 +78,30 @@ class Notes:
         self.lakehouse.append(ALERTS, rows, claim)
 
     def due(self, rule: Rule) -> list[Alert]:
-        """Return what is to be posted of gold.anomalies."""
+        """Return what is to be posted of gold.anomalies and gold.incidents."""
         note = F.struct("severity", "step", "at", "awaits_end", "kind", "group_id")
         notes = self.lakehouse.read(ALERTS).groupBy("anomaly_id")
         noted = notes.agg(F.collect_list(note).alias("notes"))
-        known = self.lakehouse.read(ANOMALIES).select(*POSTED)
+        known = self._known()
         may_be_due = F.expr("is_open OR notes IS NOT NULL") | (F.col("ended_at") >= rule.since)
         rows = known.join(noted, "anomaly_id", how="full").where(may_be_due)
         return due(rows.toArrow().to_pylist(), rule)
+
+    def _known(self) -> DataFrame:
+        """Return anomalies, marked if an incident tells of them, and incidents as if they were."""
+        anomalies = self.lakehouse.read(ANOMALIES).select(*POSTED)
+        if not self.lakehouse.exists(INCIDENTS):
+            return anomalies
+        incidents = self.lakehouse.read(INCIDENTS)
+        names = incidents.select(F.explode("anomaly_ids").alias("anomaly_id")).distinct()
+        told = F.broadcast(names.withColumn(IN_INCIDENT, F.expr("true")))
+        own = {"anomaly_id": F.col("incident_id"), "kind": F.lit(INCIDENT), "label": F.col("cause")}
+        own["group_id"] = F.lit(None).cast("string")
+        columns = [own.get(name, F.col(name)).alias(name) for name in POSTED]
+        first = F.slice("groups", 1, NAMED_GROUPS).alias(GROUPS)
+        return anomalies.join(told, "anomaly_id", how="left").unionByName(
+            incidents.select(*columns, first), allowMissingColumns=True
+        )
 
     def _claims(self) -> DataFrame:
         return self.lakehouse.read(ALERTS).where("step = 'posting'")

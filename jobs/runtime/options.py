@@ -640,7 +640,7 @@ class Lag(Source, Common):
 
 @dataclass(frozen=True, kw_only=True)
 class Detect(Selected, Anomalies, Common):
-    """Find what is wrong: gold and silver into gold.anomalies and gold.group_health.
+    """Find what is wrong: gold and silver into gold.anomalies, incidents and group_health.
 
     ```console
     ./spark-submit.sh anomalies --lakehouse /data/groups --thresholds thresholds.toml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import shutil
 from functools import reduce
@@ -221,6 +222,10 @@ BROKEN = {
     "gold.anomalies: severity_is_known": Broken("gold.anomalies", {"severity": "'bad'"}),
     "gold.anomalies: anomalies_run_forwards": Broken("gold.anomalies", {"ended_at": BEFORE}),
     "gold.anomalies: anomaly_can_be_read": Broken("gold.anomalies", {"evidence": "'{'"}),
+    "gold.incidents: incidents_run_forwards": Broken("gold.incidents", {"ended_at": BEFORE}),
+    "gold.incidents: groups_and_anomalies_are_counted": Broken(
+        "gold.incidents", {"group_count": "2"}
+    ),
     "gold.group_health: health_is_known": Broken("gold.group_health", {"health": "NULL"}),
     "gold.group_health: counts_fit": Broken("gold.group_health", {"rebalances_1h": "-1"}),
 }
@@ -245,6 +250,21 @@ MADE_UP: dict[str, dict[str, Any]] = {
         "group_status": "OK",
     },
     "gold.log_offsets": {"topic": "t", "topic_partition": 0, "lag_run": 0},
+    "gold.incidents": {
+        "incident_id": "i",
+        "cause": "offsets_set",
+        "severity": "warning",
+        "started_at": dt.datetime(2026, 11, 21, tzinfo=dt.timezone.utc),
+        "ended_at": dt.datetime(2026, 11, 21, tzinfo=dt.timezone.utc),
+        "is_open": False,
+        "groups": ["a", "b", "c"],
+        "group_count": 3,
+        "anomaly_ids": ["1", "2", "3"],
+        "anomaly_count": 3,
+        "summary": "Somebody set them.",
+        "evidence": "{}",
+        "anomalies_run": 0,
+    },
     "gold.anomalies": {
         "anomaly_id": "a",
         "severity": "info",

@@ -71,6 +71,7 @@ def facts(names: list[str], rows_a_panel: int | None = None) -> Facts:
             findings=[_finding(name) for name in names[:2]],
         ),
     )
+    found.incidents = [_incident(names)] if names else []
     for name in names[:SHOWN_GROUPS]:
         group = Group(name, counts={"anomalies": 1})
         for panel, declared in PANELS.items():
@@ -103,6 +104,22 @@ def _health(name: str, n: int) -> dict[str, object]:
         "worst_lag_status": "OK",
         "last_commit_at": AS_OF - n,
         "as_of": AS_OF,
+    }
+
+
+def _incident(names: list[str]) -> dict[str, object]:
+    return {
+        "incident_id": "i",
+        "cause": "client",
+        "severity": "critical",
+        "subject": names[0],
+        "started_at": AS_OF - 5_000_000,
+        "ended_at": AS_OF - 4_000_000,
+        "is_open": True,
+        "group_count": 9,
+        "anomaly_ids": ["a1", "a0", "elsewhere"],
+        "anomaly_count": 3,
+        "summary": f"9 groups rebalanced as clients named {names[0]} came and went.",
     }
 
 

@@ -137,6 +137,43 @@ def test_the_text_of_json_is_no_markup_and_a_line_for_each_anomaly() -> None:
     assert [row["former_severity"] for row in body["anomalies"][2:4]] == [None, "warning"]
 
 
+def incident(why: str = alerts.NEW, **given: Any) -> Alert:  # noqa: ANN401
+    about = {"kind": alerts.INCIDENT, "group_id": None, "label": "offsets_set"}
+    groups = [f"g{number}" for number in range(20)]
+    said = {"summary": "Somebody set 120 offsets of 30 groups.", "groups": groups}
+    return alert(why, 99, **about, **said, **given)
+
+
+@pytest.mark.parametrize("format_", alerts.FORMATS)
+def test_an_incident_is_one_message_with_its_groups(format_: str) -> None:
+    for why in (alerts.NEW, alerts.ENDED):
+        (body,) = bodies(format_, [incident(why)])
+        jsonschema.validate(body, SCHEMAS[format_])
+        text = json.dumps(body)
+        # PagerDuty knows by the id what is resolved.
+        assert ("120 offsets of 30 groups" in text) == (is_of(body) != "resolve")
+        names_them = format_ in {"json", "alertmanager"} or is_of(body) == "trigger"
+        assert ("g0" in text and "g19" in text) == names_them
+
+
+def test_incidents_are_counted_beside_anomalies() -> None:
+    def title(*of: Alert) -> str:
+        (body,) = bodies("json", [*of])
+        return str(body["text"]).splitlines()[0].partition(" in cluster")[0]
+
+    ended = incident(alerts.ENDED)
+    assert title(incident()) == "groupledger: 1 new or worse incident"
+    assert title(incident(), alert(), alert()) == (
+        "groupledger: 1 new or worse incident, 2 new or worse anomalies"
+    )
+    assert title(alert(), ended, alert(alerts.ENDED)) == (
+        "groupledger: 1 new or worse anomaly, 2 resolved"
+    )
+    assert title(ended, alert(alerts.ENDED)) == (
+        "groupledger: 1 resolved incident, 1 resolved anomaly"
+    )
+
+
 def test_one_anomaly_is_no_plural() -> None:
     assert bodies("json", [alert()])[0]["text"].startswith("groupledger: 1 new or worse anomaly in")
     (body,) = bodies("json", [alert(alerts.ENDED)])

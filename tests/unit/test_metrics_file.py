@@ -29,17 +29,21 @@ def test_what_a_group_is_behind_at_most_is_no_figure(tmp_path: Path) -> None:
     facts = Facts("eu", "/lakehouse", 0, group_count=4)
     facts.every_group = [health | dict(zip(names, row, strict=True)) for row in behind]
     facts.open_counts = {("idle_members", "warning"): 2}
+    facts.incidents = [{"severity": "critical", "is_open": is_open} for is_open in (True, False)]
     path = tmp_path / "x.prom"
     metrics._write(str(path), metrics._of_groups(facts, "eu"))
     every = told(path)
     of_groups = [
-        line for line in every if re.match(r"groupledger_(groups|group_lag|open_anomalies)\{", line)
+        line
+        for line in every
+        if re.match(r"groupledger_(groups|group_lag|open_anomalies|incidents)\{", line)
     ]
     assert of_groups == [
         'groupledger_groups{cluster="eu"} 4.0',
         'groupledger_group_lag{cluster="eu",group="a"} 5.0',
         'groupledger_group_lag{cluster="eu",group="c\\"\\n"} 0.0',
         'groupledger_open_anomalies{cluster="eu",kind="idle_members",severity="warning"} 2.0',
+        'groupledger_incidents{cluster="eu",severity="critical"} 1.0',
     ]
     # A run adds its own figures, and takes the place of those of the run before.
     options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])

@@ -70,6 +70,8 @@ def test_names_that_attack_the_page_stay_in_its_data(parts: Ingredients) -> None
     data = attacked.embedded("data")
     assert isinstance(data, dict)
     names = data["groups"]["columns"]["group_id"]
+    # The incident names which of the page's anomalies are its own.
+    assert [incident["at"] for incident in data["incidents"]] == [[1, 0]]
     assert names == list(ATTACKS)
 
 

@@ -58,6 +58,32 @@ def test_groups_and_what_is_wrong_with_them() -> None:
     assert not [c for c in text if not c.isprintable() and c != "\n"]
 
 
+def test_an_incident_is_one_line_in_place_of_its_anomalies() -> None:
+    told = facts(["a", "b"], 0)
+    storm = {"anomaly_id": "1", "is_open": True, "ended_at": AS_OF, "group_late": 2}
+    told.late = [
+        anomaly("a", "critical", KINDS[0], **storm),
+        anomaly("b", "warning", KINDS[0], anomaly_id="2", group_late=1),
+        anomaly("a", "warning", KINDS[1], anomaly_id="3", group_late=2),
+    ]
+    old = AS_OF - 2 * 24 * 3_600_000
+    told.incidents = [
+        incident(["1", "2"], summary="3 groups of [7] stopped."),
+        incident(["3"], is_open=False, ended_at=old),
+        incident(["3"], severity="info"),
+    ]
+    lines = shown(told).splitlines()
+    assert lines[-3:-1] == [
+        "critical 2026-11-21 07:00:00 incident  3 groups of [7] stopped.",
+        "warning  2026-11-21 07:00:00 offset_rewind  a offset_rewind",
+    ]
+
+
+def incident(ids: list[str], **given: Any) -> dict[str, Any]:  # noqa: ANN401
+    about = {"severity": "critical", "started_at": AS_OF, "ended_at": AS_OF, "is_open": True}
+    return {**about, "anomaly_ids": ids, "summary": "an incident", **given}
+
+
 def test_a_file_of_80_columns_has_every_id_and_figure_as_a_whole() -> None:
     names = [f"stock-projector-ready-of-the-department-us-east-{n}" for n in range(12)]
     told = facts(names, 0)

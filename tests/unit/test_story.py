@@ -87,6 +87,13 @@ def test_events_are_in_the_order_of_time_and_within_the_window() -> None:
     ]
 
 
+def test_an_incident_that_the_group_is_part_of_is_told() -> None:
+    row = {"started_at": 500, "severity": "warning", "group_count": 30, "summary": "All at once."}
+    (event,) = events(NONE | {"incidents": [row]}, 900, 2_000)
+    assert (event.at, event.kind) == (500, "warning")
+    assert event.text == "Part of an incident of 30 groups: All at once."
+
+
 def test_names_keep_their_letters_and_unsure_attempts_are_not_counted() -> None:
     row = GENERATION | {"leader_client_id": "MyApp", "aborted_evidence": "unknown"}
     row |= {"join_ms": None, "sync_ms": None, "moved_partitions": 1}

@@ -132,6 +132,39 @@ def test_each_is_posted_once_for_each_severity(webhook: Webhook, lakehouse: Kept
     assert SECRET not in repr(lakehouse.rows)
 
 
+def test_what_an_incident_tells_is_not_posted_one_by_one(webhook: Webhook, lakehouse: Kept) -> None:
+    run = run_of(lakehouse, "--notify", webhook.url)
+    lasting = {"is_open": True, "in_incident": True}
+    about = {"kind": "incident", "group_id": None, "groups": ["a", "b", "c"]}
+    early = anomaly("early", is_open=True)
+    found(lakehouse, early)
+    notify(run)
+    # One of the anomalies was posted before the others showed that they are one.
+    parts = [early | lasting, *(anomaly(name, **lasting) for name in "bc")]
+    found(lakehouse, *parts, anomaly("i", is_open=True, **about))
+    notify(run)
+    notify(run)
+    assert webhook.posted == ["early", "i"]
+    assert webhook.received[1]["anomalies"][0]["groups"] == ["a", "b", "c"]
+    # That one of them is worse is told of all, once.
+    parts = [early | lasting, anomaly("b", "critical", **lasting), anomaly("c", **lasting)]
+    found(lakehouse, *parts, anomaly("i", "critical", is_open=True, **about))
+    notify(run)
+    assert webhook.posted == ["early", "i", "i"]
+    # What was posted alone is resolved alone.
+    over = [anomaly(name, in_incident=True) for name in ("early", "b", "c")]
+    found(lakehouse, *over, anomaly("i", "critical", **about))
+    notify(run)
+    notify(run)
+    assert webhook.received[3]["text"].startswith("groupledger: 1 resolved incident, 1 resolved")
+    assert [row["anomaly_id"] for row in webhook.received[3]["resolved"]] == ["i", "early"]
+    assert len(webhook.received) == 4
+    # Anomalies that are of no incident any more are told by themselves.
+    found(lakehouse, *parts[:1], anomaly("d"), anomaly("e", in_incident=None))
+    notify(run)
+    assert webhook.posted[3:] == ["d", "e"]
+
+
 def test_a_post_that_fails_is_tried_again_and_holds_nothing_up(
     webhook: Webhook, lakehouse: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,133 @@
+"""gold.anomalies to gold.incidents: what one cause is behind in many groups, told as one.
+
+As long as no anomaly is new, worse or over, and no incident is open, nothing is read or written.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import xor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from detectors import incidents as rule
+from detectors.detection import batch_of
+from lakehouse.queries import answers
+from lakehouse.tables import EVERY_ROW, among, sql_text
+from schemas.ledger import Detail
+from schemas.tables import INCIDENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from detectors.model import Row
+    from lakehouse.runs import StageRun
+    from lakehouse.tables import Lakehouse
+
+_MARK, _OPEN_SINCE, _HAS_TABLE = "mark", "open_since", "has_table"
+_TIMES = ("started_at", "ended_at")
+_ANOMALY = (
+    *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "is_open", "evidence"),
+    "first_record_partition",
+)
+_INCIDENT = tuple(
+    c.name for c in INCIDENTS.of_cluster if c.name not in (*_TIMES, INCIDENTS.run_column)
+)
+
+
+def tell_incidents(
+    lakehouse: Lakehouse, stage: StageRun, groups: Iterable[Row], kinds: Iterable[Row]
+) -> tuple[int, Row]:
+    """Bring gold.incidents up to the anomalies of a run.
+
+    Args:
+        lakehouse: the tables.
+        stage: the run, which has written gold.anomalies.
+        groups: what `health.GROUPS_NOW` asks for.
+        kinds: the rows of kinds of `health.known_anomalies`.
+
+    Returns:
+        The number of rows written, and what to note of it for the next run.
+    """
+    is_made = lakehouse.exists(INCIDENTS)
+    before = {} if stage.is_refresh else stage.former.get(Detail.INCIDENTS, {})
+    if before.get(_HAS_TABLE) and not is_made:
+        before = {}  # somebody has deleted it
+    of_kinds = [row for row in kinds if row["kind"] in rule.KINDS]
+    mark = reduce(xor, (row["mark"] for row in of_kinds), 0)
+    open_since = before.get(_OPEN_SINCE)
+    is_same = mark == before.get(_MARK) and open_since is None
+    is_few = sum(row["known"] for row in of_kinds) < rule.LEAST_GROUPS and not is_made
+    if is_same or is_few:
+        return 0, {_MARK: mark, _OPEN_SINCE: None, _HAS_TABLE: is_made}
+    begun = [t for t in (*(row["since"] for row in of_kinds), open_since) if t is not None]
+    since = min(begun) - rule.LOOKING_BACK_MS if before and begun else None
+    asked = [_asked("gold.anomalies", _ANOMALY, f"{among('kind', rule.KINDS)}{_from(since)}")]
+    if is_made:
+        asked.append(_asked(INCIDENTS.name, _INCIDENT, f"true{_from(since)}"))
+    anomalies, *more = answers(lakehouse, asked)
+    former = [row for rows in more for row in rows]
+    # What began with the first of those that were read may have begun before.
+    first = None if since is None else since + rule.WINDOW_MS
+    found = _found(lakehouse, anomalies, former, groups)
+    found = [row for row in found if first is None or row["started_at"] >= first]
+    noted = {_MARK: mark, _OPEN_SINCE: _earliest(found), _HAS_TABLE: is_made or bool(found)}
+    told = [row for row in former if first is None or row["started_at"] >= first]
+    if _by_id(found) == _by_id(told):
+        return 0, noted
+    rows = [{**row, INCIDENTS.run_column: stage.id.number} for row in found]
+    table = pa.Table.from_batches([batch_of(rows, INCIDENTS.of_cluster)])
+    ids = among("incident_id", [row["incident_id"] for row in found])
+    where = EVERY_ROW if first is None else f"started_at >= timestamp_millis({first}) OR {ids}"
+    lakehouse.replace(INCIDENTS, table, stage.id, where)
+    lakehouse.keep(INCIDENTS, table, stage.id.number)
+    return len(rows), noted
+
+
+def _asked(table: str, columns: Sequence[str], where: str) -> str:
+    times = [f"unix_millis({name}) AS {name}" for name in _TIMES]
+    return f"SELECT {', '.join((*columns, *times))} FROM {table} WHERE {where}"  # noqa: S608 - ours
+
+
+def _from(since: int | None) -> str:
+    return "" if since is None else f" AND started_at >= timestamp_millis({since})"
+
+
+def _found(
+    lakehouse: Lakehouse, anomalies: list[Row], former: list[Row], groups: Iterable[Row]
+) -> list[Row]:
+    """Return the incidents of some anomalies; who else had their clients is asked if any had."""
+    places = {
+        row["group_id"]: (row["record_partition"], row["newest_at"])
+        for row in groups
+        if row["record_partition"] is not None and row["newest_at"] is not None
+    }
+    clients = rule.clients_of(anomalies)
+    members = answers(lakehouse, [_members(clients)])[0] if clients else []
+    known = rule.Known(places, rule.groups_of(clients, members), former)
+    return rule.incidents(anomalies, known, lakehouse.cluster)
+
+
+def _members(clients: Sequence[rule.Client]) -> str:
+    """Return SQL for the groups that had members with such names, by what these begin with."""
+    asked = "\n  UNION ALL ".join(
+        f"SELECT {number} AS client, {sql_text(name.partition('*')[0])} AS beginning,"
+        f" timestamp_millis({first - rule.WINDOW_MS}) AS first, timestamp_millis({last}) AS last"
+        for number, (name, first, last) in enumerate(clients)
+    )
+    return f"""
+SELECT client, group_id, client_id
+FROM gold.member_sessions JOIN (
+  {asked}
+) ON startswith(client_id, beginning) AND joined_at <= last
+  AND (left_at IS NULL OR left_at >= first)
+GROUP BY client, group_id, client_id"""  # noqa: S608 - texts are given as such
+
+
+def _earliest(found: Iterable[Row]) -> int | None:
+    return min((row["started_at"] for row in found if row["is_open"]), default=None)
+
+
+def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
+    return {row["incident_id"]: row for row in rows}
