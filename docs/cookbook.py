@@ -49,6 +49,7 @@ RECORDINGS = {
         "admin": "tests/truth/4.3.1-admin2.parquet",
         "compacted": "tests/truth/4.3.1-compacted.parquet",
         "field": "tests/field/04-one-partition-stands-still.parquet",
+        "deleted": "tests/field/09-expired-during-a-rebalance.parquet",
     },
 }
 _HEAD = """\
@@ -66,8 +67,8 @@ The first {demo} are asked of the lakehouse of the demo ({sql_demo}).
 ```
 
 The others need what the demo lacks: other assignors, the new protocols, resets, a compacted log,
-a partition that nobody reads. They are asked of a lakehouse in which five recordings are five
-clusters ({sql_more}). Leave `cluster = …` out if yours holds but one.
+a partition that nobody reads, a topic that is deleted. They are asked of a lakehouse in which six
+recordings are six clusters ({sql_more}). Leave `cluster = …` out if yours holds but one.
 
 ```sh
 {commands}
@@ -90,7 +91,7 @@ def build(spark: SparkSession, root: str, file: str) -> None:
         if cluster != "compacted":  # only bronze is asked of
             decode(run)
             history(run)
-        if file == DEMO or cluster == "field":
+        if file == DEMO or cluster in ("field", "deleted"):
             anomalies(run)
         run.lakehouse.runs.write()
 

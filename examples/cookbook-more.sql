@@ -48,7 +48,7 @@ SELECT group_id, group_instance_id, count(*) AS sessions, count(DISTINCT client_
   count(*) FILTER (WHERE end_cause = 'static_member_replaced') AS replaced,
   max(session_timeout_ms) AS session_timeout_ms
 FROM gold.member_sessions
-WHERE group_instance_id IS NOT NULL
+WHERE cluster <> 'deleted' AND group_instance_id IS NOT NULL
 GROUP BY group_id, group_instance_id
 ORDER BY group_id, group_instance_id;
 
@@ -79,3 +79,11 @@ LATERAL VIEW OUTER explode(from_json(evidence, 'by_partition ARRAY<STRUCT<partit
   owner STRING, committed_offset BIGINT, waiting BIGINT, shown_by ARRAY<STRING>>>').by_partition) AS part
 WHERE cluster = 'field' AND kind = 'unread_partition'
 ORDER BY since, group_id, partition;
+
+-- What was one cause behind many groups?
+-- An incident stands for the anomalies of all its groups; its `summary` says what happened, and what to do.
+SELECT cause, severity, subject, group_count AS groups, anomaly_count AS anomalies, started_at,
+  array_join(slice(groups, 1, 3), ', ') AS first_groups
+FROM gold.incidents
+WHERE cluster = 'deleted'
+ORDER BY started_at, incident_id;
