@@ -11,6 +11,7 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
 from reporting.model import Selection, quoted
 from reporting.read import log_of, rows_of_group
+from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
 from reporting.text import printable, to_second
@@ -68,7 +69,8 @@ def _read(run: Run) -> Story:
             f"{near_names(log, group)}"
         )
     found = rows_of_group(lakehouse, group, chosen.partition, since, until)
-    return Story(group, since, until, events(found, since, until), found, log.first)
+    counted = remedies(found["generations"], found["members"])
+    return Story(group, since, until, events(found, since, until), found, log.first, counted)
 
 
 if __name__ == "__main__":

@@ -124,12 +124,14 @@ class Group:
         counts: how many rows of each panel there are, and how many `anomalies`, those that are
             left out too.
         older: of each panel, how many of the rows that are left out began when.
+        remedies: what would have prevented the rebalances of the panel `generations`, in sentences.
     """
 
     group_id: str
     rows: dict[str, pa.Table] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     older: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    remedies: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -133,6 +133,7 @@ def _data(facts: Facts) -> dict[str, Any]:
             {
                 "group_id": group.group_id,
                 "anomaly_count": group.counts.get("anomalies", 0),
+                "remedies": group.remedies,
                 "panels": {
                     name: {
                         "rows": packed(group.rows.get(name, NO_ROWS), panel.columns),

@@ -38,6 +38,7 @@ from reporting.model import (
     Quality,
     Selection,
 )
+from reporting.remedies import remedies
 from schemas.columns import in_millis
 from schemas.gold import INFO, SEVERITIES, STATUSES
 from schemas.ledger import Detail, Stage
@@ -182,6 +183,15 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
             group.counts[panel] = rows["row_count"][start].as_py()
             group.rows[panel] = rows.slice(start, held).drop_columns(["rank", "row_count"])
             start += held
+    for group in facts.shown:
+        _count_remedies(group)
+
+
+def _count_remedies(group: Group) -> None:
+    rows = {name: group.rows.get(name, NO_ROWS) for name in ("generations", "members")}
+    is_whole = group.counts.get("members", 0) == rows["members"].num_rows
+    sessions = rows["members"].to_pylist() if is_whole else None
+    group.remedies = remedies(rows["generations"].to_pylist(), sessions).sentences
 
 
 def _tell_anomalies(facts: Facts, rows: pa.Table) -> None:
@@ -565,6 +575,21 @@ _MADE_OF = {
         for what in ("joined", "left", "replaced")
     },
 }
+# What remedies are counted from, beside what the page shows: of a rebalance in which more members
+# changed, who they were is not read, so that it is not counted.
+_CHANGED_MEMBERS = 50
+_COUNTED = {
+    "generations": (
+        *("group_type", "protocol_type", "rebalance_protocol", "previous_generation", "join_ms"),
+        *("rebalance_timeout_ms", "subscriptions", "subscribed_topics", "assigned_partitions"),
+        "stickiness",
+        *(
+            f"CASE WHEN size(members_{what}) <= {_CHANGED_MEMBERS} THEN members_{what} END"
+            f" AS members_{what}"
+            for what in ("joined", "left", "replaced")
+        ),
+    )
+}
 
 
 def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selection) -> DataFrame:
@@ -576,6 +601,7 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
         held = _samples(held)
     made_of = _MADE_OF.get(panel, {})
     columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
+    columns += map(F.expr, _COUNTED.get(panel, ()))
     rows = held.select("group_id", *columns)
     # Rows that began at once are ordered by all else.
     by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
@@ -609,6 +635,10 @@ def _samples(lag: DataFrame) -> DataFrame:
 
 # -- one group -------------------------------------------------------------------------------------
 
+_STAYS = (
+    *("member_id", "group_instance_id", "client_id", "client_host", "joined_at", "left_at"),
+    *("last_generation", "known_until"),
+)
 _IS_LIVE = "coalesce(source, 'kafka') != 'parquet'"
 
 
@@ -648,7 +678,7 @@ def rows_of_group(
     lag = of(LAG).where(F.col("sampled_at").between(time_at(since), time_at(until)))
     if partition is not None:
         owners, hours, lag = (_of_partition(rows, partition) for rows in (owners, hours, lag))
-    doubted = of(MEMBER_SESSIONS).where("known_until IS NOT NULL")
+    stays = of(MEMBER_SESSIONS).select(*_STAYS)
     # A classic generation is recorded when it ends, another when it begins.
     ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
     until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
@@ -661,11 +691,9 @@ def rows_of_group(
         {
             **incidents,
             "states": touched(of(GROUP_STATES), "started_at", "ended_at"),
-            "generations": touched(begun, "join_started_at", "until").select(
-                *(c for c in begun.columns if not c.startswith("members_") and c != "until")
-            ),
+            "generations": touched(begun, "join_started_at", "until").drop("until"),
             "owners": touched(owners, "valid_from", "valid_to"),
-            "members": touched(doubted, "joined_at", "left_at"),
+            "members": touched(stays, "joined_at", "left_at"),
             # An hour may have nothing but deletions, which are no commits.
             "offsets": hours.where(
                 (F.coalesce("first_commit_at", "record_timestamp") < time_at(until))

@@ -363,8 +363,8 @@
   }
 
   /**
-   * Makes a figure of what a chart shows: { name, title, text, legend, remark, rows, tip, columns, data }. `rows` are
-   * drawn, `data` (or else `rows`) are in the table and the CSV; `tip` gives the title of a row's tooltip.
+   * Makes a figure of what a chart shows: { name, title, text, legend, notes, remark, rows, tip, columns, data }. `rows`
+   * are drawn, `data` (or else `rows`) are in the table and the CSV; `tip` gives the title of a row's tooltip.
    */
   function figureOf(part, of, heading = "h4") {
     const plot = make("div.plot", {
@@ -393,6 +393,7 @@
         opener,
         saves(`${of} ${part.name}`, part.columns, () => rows),
       ),
+      (part.notes || []).map((note) => make("p.soft", printable(note))),
       legend(part.legend),
       part.remark ? make("p.remark", part.remark) : null,
       plot,
@@ -1053,6 +1054,7 @@
         text:
           `${many(rows.length, "rebalance")}, median ${duration(lengths[lengths.length >> 1])}, ` +
           `longest ${duration(lengths.at(-1))}; most often: ${spoken(causes[0][0])}${cost(rows)}`,
+        notes: this.group.remedies,
         remark: this.leftOut("generations"),
         legend: [
           ...causes.map(([cause, n]) => [`${spoken(cause)} ${number(n)}`, paint(shadeOf(cause))]),

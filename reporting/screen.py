@@ -221,6 +221,12 @@ def show_story(out: Console, story: Story, where: dt.tzinfo, partition: str | No
         out.print("Nothing happened: no rebalance, no anomaly.")
     if story.cost[0]:
         out.print(f"Rebalances cost {consumer_time(*story.cost)}.", highlight=False)
+    if sentences := story.remedies.sentences:
+        out.print("What would have prevented them, each counted by itself:")
+        counted = Table.grid(padding=(0, 1))
+        for sentence in sentences:
+            counted.add_row("-", Text(printable(sentence)))
+        out.print(counted)
     out.print()
     owners, offsets = owned(story), committed(story)
     shown = owners if partition is not None else owners[:_MOST_OWNERS]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reporting.remedies import Remedies
 from reporting.text import count, duration, moment, printable
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Event:
 class Story:
     """What a group did in a window: what happened, in the order of time, and the rows as read.
 
-    The history of the log begins at `first`.
+    The history of the log begins at `first`. `remedies` are of these rebalances.
     """
 
     group: str
@@ -75,6 +76,7 @@ class Story:
     events: list[Event]
     found: Mapping[str, Sequence[Row]]
     first: int = 0
+    remedies: Remedies = field(default_factory=Remedies)
 
     @property
     def cost(self) -> tuple[int, int]:
@@ -96,7 +98,11 @@ class Story:
         window = {"group_id": self.group, "since": self.since, "until": self.until}
         shown = {name: self.found[name] for name in ("states", "owners", "offsets")}
         cost = dict(zip(("cost_member_ms", "cost_member_ms_min"), self.cost, strict=True))
-        return {**window, **cost, "events": events, **shown}
+        counted = {
+            "remedies": [asdict(remedy) for remedy in self.remedies.named],
+            "remarks": self.remedies.remarks,
+        }
+        return {**window, **cost, **counted, "events": events, **shown}
 
 
 def window(log: Log, since: int | None, until: int | None) -> tuple[int, int]:
