@@ -372,8 +372,13 @@ def test_ends_of_transactions_are_no_records(
     assert succeed("ingest", *line)["records_ingested"] == 0
 
 
-def test_files_that_were_read_are_not_opened_again(tmp_path: Path, lakehouse_path: str) -> None:
+@pytest.mark.parametrize("is_here", [True, False], ids=["here", "in another store"])
+def test_files_that_were_read_are_not_opened_again(
+    tmp_path: Path, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch, *, is_here: bool
+) -> None:
     folder, long_ago = tmp_path / "bucket", 1_700_000_000
+    if not is_here:
+        monkeypatch.setattr(parquet, "_here", lambda _: None)
 
     def file(name: str, offset: int, at: int = long_ago, group: bytes = b"a") -> Path:
         rows = [record(offset, b"\0\2\0\1" + group, None)]
