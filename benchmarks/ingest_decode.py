@@ -35,9 +35,9 @@ from benchmarks import generate, memory
 from benchmarks.row_decoder import DecodedRow, decode_record
 from decoders.records import decode as decode_batch
 from decoders.transform import decoded, is_of_type
+from jobs.decode import decode
+from jobs.ingest import ingest
 from jobs.launch import jars, submit
-from jobs.runtime.decode import decode
-from jobs.runtime.ingest import ingest
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import session
 from lakehouse.tables import spark_schema

@@ -18,16 +18,16 @@ from rich.console import Console
 from benchmarks.ingest_decode import spark_session
 from detectors.sentences import KINDS
 from docs.markdown import WIDTH, paragraph
-from jobs.runtime.anomalies import anomalies
+from jobs.anomalies import anomalies
+from jobs.decode import decode
+from jobs.explain import explain
+from jobs.history import history
+from jobs.ingest import ingest
 from jobs.runtime.command_line import parse
-from jobs.runtime.decode import decode
-from jobs.runtime.explain import explain
-from jobs.runtime.history import history
-from jobs.runtime.ingest import ingest
 from jobs.runtime.run import Run
-from jobs.runtime.sql import split, sql
 from jobs.runtime.summary import show_summary
-from jobs.runtime.validate import validate
+from jobs.sql import split, sql
+from jobs.validate import validate
 from lakehouse.tables import Lakehouse
 from reporting.model import For
 from reporting.read import read_facts

@@ -1,20 +1,504 @@
-"""`./spark-submit.sh anomalies`."""
+"""Gold and silver to gold.anomalies, incidents and group_health: detects anomalies in new history.
+
+A run that was killed is done again with the same range and the same time of the log. Each table is
+written once a run; the checkpoints, from which the next run resumes, come after the anomalies.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
-from jobs.runtime.anomalies import anomalies
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from detectors import health, log
+from detectors.clock import known_until, time_of_log
+from detectors.detection import OUTPUT, batch_of
+from detectors.health import GROUPS_NOW, group_health
+from detectors.model import HOUR_MS
+from detectors.transform import Sources, detect
+from jobs.runtime.incidents import tell_incidents
+from jobs.runtime.limits import read_thresholds
 from jobs.runtime.notify import notify
 from jobs.runtime.runner import run_job
+from jobs.runtime.session import configured
+from jobs.runtime.state import state_of
 from jobs.runtime.summary import show_anomalies
+from lakehouse.queries import answers
+from lakehouse.runs import PLANNED
+from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
+from schemas.ledger import Detail, Stage
+from schemas.tables import (
+    ANOMALIES,
+    ANOMALY_CHECKPOINTS,
+    COMMITTED_OFFSETS,
+    COVERAGE,
+    GROUP_CHECKPOINTS,
+    GROUP_GENERATIONS,
+    GROUP_HEALTH,
+    GROUP_STATES,
+    INCIDENTS,
+    LAG,
+    MEMBER_SESSIONS,
+    OFFSET_MOVES,
+    OFFSET_PROGRESS,
+    PARTITION_OWNERS,
+    all_tables,
+)
+from timeline.homes import second_of
+from timeline.transform import by_coordinator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from detectors.log import Finding
+    from detectors.model import Row
+    from detectors.thresholds import Thresholds
     from jobs.runtime.run import Run
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
+    from schemas.tables import TableSpec
+    from timeline.homes import Second
+
+COMMITS, METADATA = (all_tables()[name] for name in (log.COMMITS, log.METADATA))
 
 
-def detect(run: Run) -> None:
+class Kept(NamedTuple):
+    """State from earlier runs, and the current state of the groups.
+
+    Attributes:
+        groups: what `GROUPS_NOW` gives.
+        log: what the detectors remember of the log as a whole, as JSON; None if there is nothing.
+        checkpoints_run: the run that wrote the checkpoints; -1 without any.
+        anomalies_run: the last run of which there are anomalies; -1 without any.
+        observed_at: when the log was read last, in epoch milliseconds.
+        behind: partitions of the log that could not be read to their end.
+        sampled_until: until when no commit was missing at the newest sample of the lag, in epoch
+            milliseconds; None without one.
+    """
+
+    groups: list[Row]
+    log: str | None
+    checkpoints_run: int
+    anomalies_run: int
+    observed_at: int | None
+    behind: frozenset[int]
+    sampled_until: int | None
+
+    @property
+    def as_of(self) -> int:
+        """The time of the log in epoch milliseconds."""
+        return time_of_log(self.groups, self.observed_at, self.sampled_until)
+
+
+class Changes(NamedTuple):
+    """What a run looks at.
+
+    Attributes:
+        ingest_runs: exclusive lower and inclusive upper bound of the new ingest runs.
+        decode_runs: the same of the decode runs.
+        rows: number of new rows by silver table.
+        replayed: groups whose history was rebuilt.
+        misplaced: records that are not where their group belongs.
+        second: the second coordinators of groups that have two.
+        has_moved: some groups have records in two partitions of the log.
+        have_gone_back: some groups may have gone back to where they had been before.
+        is_backfill: some of the hours with new commits lie before those that were looked at.
+        since: the earliest time of a new commit, or the start of its hour, in epoch milliseconds;
+            None if no commit is new, or they have no times.
+    """
+
+    ingest_runs: tuple[int, int]
+    decode_runs: tuple[int, int]
+    rows: Counter[str]
+    replayed: list[str]
+    misplaced: list[Row]
+    second: list[Second]
+    has_moved: bool
+    have_gone_back: bool
+    since: int | None
+    is_backfill: bool
+
+    @property
+    def hours(self) -> str:
+        """Return the condition of rows of gold.offset_progress of the hours to look at."""
+        return EVERY_ROW if self.is_backfill or self.since is None else log.hours_since(self.since)
+
+
+def anomalies(run: Run) -> None:
+    """Bring gold.anomalies and gold.group_health up to the history."""
+    limits = read_thresholds(run.options.thresholds)
+    last = run.lakehouse.runs.last(Stage.ANOMALIES)
+    known = {} if last is None else last.details[Detail.KNOWN]
+    run.summary |= {"anomalies_run": False, "anomalies": known}
+    while _follow(run, limits):
+        pass
+
+
+def _follow(run: Run, limits: Thresholds) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
+    lakehouse, runs = run.lakehouse, run.lakehouse.runs
+    with run.step("looking for new history"):
+        last, to = runs.last(Stage.ANOMALIES), runs.last_number(Stage.HISTORY)
+        if to < 0 or (last is not None and not _has_work(lakehouse, last, to, limits)):
+            return False
+        lag_run = runs.last_number(Stage.LAG)
+        kept = _kept(lakehouse, lag_run)
+        refresh = _is_refresh(lakehouse, last, to, kept, limits)
+    with (
+        run.step("detecting anomalies"),
+        runs.incremental(
+            Stage.ANOMALIES,
+            to=to,
+            refresh=refresh,
+            force=True,  # without new history the lag is newer
+            floor=max(kept.checkpoints_run, kept.anomalies_run),
+            plan={
+                Detail.AS_OF: kept.as_of,
+                Detail.THRESHOLDS: limits.fingerprint,
+                Detail.LAG_RUN: lag_run,
+            },
+        ) as stage,
+    ):
+        if stage is None:
+            return False
+        _carry_out(lakehouse, stage, kept, limits)
+        run.summary |= {"anomalies_run": True, "anomalies": stage.details[Detail.KNOWN]}
+    return stage.is_resumed
+
+
+# -- planning --------------------------------------------------------------------------------------
+
+
+def _has_work(lakehouse: Lakehouse, last: LedgerRow, to: int, limits: Thresholds) -> bool:
+    """Return whether a run is to be resumed, or something is new, or a full refresh is due."""
+    planned = lakehouse.runs.last(Stage.ANOMALIES, PLANNED)
+    is_pending = planned is not None and planned.run > last.run
+    # When nobody commits any more, the history stands still, and the lag grows.
+    is_new = to > last.to_run or lakehouse.runs.last_number(Stage.LAG) > last.details.get(
+        Detail.LAG_RUN, -1
+    )
+    return is_pending or is_new or _is_outdated(lakehouse, last, limits)
+
+
+def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> bool:
+    """Return whether the last run used other thresholds, or a table is missing."""
+    is_there = lakehouse.exists(ANOMALIES) and lakehouse.exists(ANOMALY_CHECKPOINTS)
+    return not is_there or last.details[Detail.THRESHOLDS] != limits.fingerprint
+
+
+def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
+    runs = lakehouse.runs
+    last, read = runs.last(Stage.ANOMALIES), state_of(lakehouse)
+    checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).localCheckpoint(eager=False)
+    lakehouse.keep(ANOMALY_CHECKPOINTS, checkpoints)
+    asked = [
+        GROUPS_NOW,
+        "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL",
+    ]
+    history = runs.last_number(Stage.HISTORY)
+    states = lakehouse.kept(GROUP_STATES, history - 1, history)
+    given = {} if states is None else {GROUP_STATES.name: states}
+    if lag_run >= 0:
+        # The log was read to its end where the last of its partitions was.
+        asked.append("SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag")
+        given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+    is_whole = last is not None and lakehouse.has_all([ANOMALIES], last.versions)
+    if not is_whole:
+        asked.append("SELECT max(anomalies_run) AS run FROM gold.anomalies")
+    groups, own, *more = answers(lakehouse, asked, given)
+    found = last.run if last is not None and is_whole else more[-1][0]["run"]
+    of_log, checkpoints_run = (own[0]["state"], own[0]["anomalies_run"]) if own else (None, -1)
+    return Kept(
+        groups,
+        of_log,
+        checkpoints_run,
+        -1 if found is None else found,
+        read.observed_at,
+        read.behind,
+        more[0][0]["at"] if lag_run >= 0 else None,
+    )
+
+
+def _is_refresh(
+    lakehouse: Lakehouse, last: LedgerRow | None, to: int, kept: Kept, limits: Thresholds
+) -> bool:
+    """Return whether nothing of earlier runs counts: other thresholds, other tables, other history.
+
+    Somebody may have deleted a table, or the ledger, or put an old copy there.
+    """
+    if last is None:
+        return max(kept.checkpoints_run, kept.anomalies_run) >= 0
+    has_anomalies = last.rows.get(ANOMALIES.name, 0) > 0
+    return (
+        _is_outdated(lakehouse, last, limits)
+        or kept.checkpoints_run != last.run
+        or (has_anomalies and kept.anomalies_run != last.run)
+        or any(row.is_refresh for row in lakehouse.runs.done(Stage.HISTORY, last.to_run, to))
+    )
+
+
+# -- carrying out ----------------------------------------------------------------------------------
+
+
+def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
+    if kept.checkpoints_run != stage.id.number:  # of a run that was killed, they may be there
+        _detect(lakehouse, stage, kept, limits)
+    now, lag_run = stage.plan[Detail.AS_OF], lakehouse.runs.last_number(Stage.LAG)
+    asked, given = [health.known_anomalies(now, stage.id.number), health.rebalances(now)], {}
+    if lag_run >= 0:
+        asked.append(health.lags(lag_run))
+        given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+        if lakehouse.exists(GROUP_HEALTH):
+            asked.append(health.FORMER)
+    known, *sums = answers(lakehouse, asked, given)
+    rows = list(group_health(kept.groups, [known, *sums], limits, now))
+    table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
+    lakehouse.replace(GROUP_HEALTH, table, stage.id)
+    lakehouse.keep(GROUP_HEALTH, table)
+    kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
+    written = sum(row["written"] for row in kinds)
+    told, noted = tell_incidents(lakehouse, stage, kept.groups, kinds)
+    stage.rows = {ANOMALIES.name: written, INCIDENTS.name: told, GROUP_HEALTH.name: len(rows)}
+    stage.details = {
+        Detail.INCIDENTS: noted,
+        Detail.KNOWN: {row["kind"]: row["known"] for row in kinds},
+        Detail.VERSIONS: lakehouse.versions([ANOMALIES], stage.former.get(Detail.VERSIONS, {})),
+    }
+
+
+def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
+    """Find what is wrong with the log and with each group."""
+    changes = _changes(lakehouse, stage)
+    with configured(lakehouse.spark, Stage.ANOMALIES, changes.rows.total()):
+        _write(lakehouse, stage, kept, changes, limits)
+
+
+def _write(
+    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
+) -> None:
+    of_log = _detect_in_log(lakehouse, stage, kept, changes, limits)
+    schema = spark_schema(OUTPUT)
+    found = detect(
+        _sources(lakehouse, stage, changes),
+        thresholds=limits,
+        cluster=lakehouse.cluster,
+        now=stage.plan[Detail.AS_OF],
+        known_until=known_until(kept.groups, kept.behind),
+        schema=schema,
+    )
+    table = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
+    found = found.unionByName(lakehouse.spark.createDataFrame(table, schema).coalesce(1))
+    # A frame that is persisted would be computed again from the checkpoints that it has replaced.
+    number = F.lit(stage.id.number).cast("bigint")
+    found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
+    rows, where = found.where("anomaly_id IS NOT NULL"), OPEN_ROWS
+    if stage.after < 0:
+        where = EVERY_ROW
+    else:
+        # Findings of the log may be settled, and be found again: they are replaced.
+        found_again = [
+            r for r in of_log if "anomaly_id" in r and r["kind"] not in log.MOMENTARY_KINDS
+        ]
+        ids = [row["anomaly_id"] for row in found_again]
+        where = f"{where} OR {among('anomaly_id', ids)}" if ids else where
+        if changes.is_backfill:
+            where = f"{where} OR {among('kind', log.HOURLY_KINDS)}"
+        if changes.replayed:
+            kinds = among("kind", log.KINDS)
+            where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
+    lakehouse.replace(ANOMALIES, rows, stage.id, where)
+    lakehouse.keep(ANOMALIES, rows, stage.id.number)
+    # Behind the anomalies, since the next run goes on from them.
+    checkpoints = found.where("anomaly_id IS NULL")
+    lakehouse.replace(ANOMALY_CHECKPOINTS, checkpoints, stage.id)
+    lakehouse.keep(ANOMALY_CHECKPOINTS, checkpoints)
+
+
+def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:
+    commits, lag, checkpoints = None, None, None
+    if changes.rows[log.COMMITS] or changes.replayed:
+        commits = _of_runs(lakehouse, COMMITS, changes.decode_runs, changes.replayed)
+        commits = by_coordinator(commits, changes.second)
+    if (lag_run := lakehouse.runs.last_number(Stage.LAG)) >= 0:
+        seen = stage.former.get(Detail.LAG_RUN, lag_run)
+        lag = lakehouse.of_runs(LAG, min(seen, lag_run - 1), lag_run)
+        if stage.after < 0:
+            lag = lakehouse.read(LAG)
+        elif changes.replayed:
+            of_replayed = f"lag_run = {lag_run} OR {of_groups(changes.replayed)}"
+            lag = lakehouse.read(LAG).where(of_replayed)
+    if stage.after >= 0:
+        checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id IS NOT NULL")
+        checkpoints = (
+            checkpoints.where(f"NOT {of_groups(changes.replayed)}")
+            if changes.replayed
+            else checkpoints
+        )
+    new = (stage.after, stage.to)
+    states = with_open(lakehouse, GROUP_STATES, *new)
+    return Sources(
+        generations=with_open(lakehouse, GROUP_GENERATIONS, *new),
+        states=states.where(f"{OPEN_ROWS} AND ended_at IS NULL"),
+        sessions=with_open(lakehouse, MEMBER_SESSIONS, *new),
+        moves=lakehouse.of_runs(OFFSET_MOVES, *new),
+        owners=with_open(lakehouse, PARTITION_OWNERS, *new),
+        former_owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
+        committed=lakehouse.read(COMMITTED_OFFSETS),
+        commits=commits,
+        lag=lag,
+        checkpoints=checkpoints,
+        homes=lakehouse.read(GROUP_CHECKPOINTS) if changes.has_moved else None,
+    )
+
+
+def with_open(lakehouse: Lakehouse, spec: TableSpec, after: int, to: int) -> DataFrame:
+    """Return the rows of the runs of history behind one, up to another, and all that are open.
+
+    Open rows have a partition of their own, and by statistics Delta skips files of the others. By
+    one condition of both it would skip none, and read the whole history.
+    """
+    kept = lakehouse.kept(spec, after, to)
+    if kept is not None:  # with the open rows of all other groups
+        return kept
+    rows, is_new = lakehouse.read(spec), between("history_run", after, to)
+    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {is_new}"))
+
+
+def _of_runs(
+    lakehouse: Lakehouse, spec: TableSpec, runs: tuple[int, int], groups: list[str]
+) -> DataFrame:
+    """Return the rows of the runs behind one, up to another; of some groups, of all before, too."""
+    if not groups:
+        return lakehouse.of_runs(spec, *runs)
+    of_groups_before = f"{spec.run_column} <= {runs[1]} AND {of_groups(groups)}"
+    is_new = between(str(spec.run_column), *runs)
+    return lakehouse.read(spec).where(f"{is_new} OR {of_groups_before}")
+
+
+# -- what is new -----------------------------------------------------------------------------------
+
+
+def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
+    runs = lakehouse.runs
+    history = runs.done(Stage.HISTORY, stage.after, stage.to)
+    decodes = _range(history)
+    # A full refresh of the history wrote all groups again.
+    current = history[max((n for n, run in enumerate(history) if run.is_refresh), default=0) :]
+    decode = runs.done(Stage.DECODE, *decodes)
+    replayed: list[str] = []
+    if stage.after >= 0 and any(row.details.get(Detail.REPLAYED, True) for row in history):
+        rebuilt = lakehouse.read(GROUP_CHECKPOINTS).where(
+            between("rebuilt_run", stage.after, stage.to)
+        )
+        known = lakehouse.read(ANOMALY_CHECKPOINTS).select("group_id")
+        replayed = [
+            row.group_id for row in rebuilt.join(known, "group_id", how="left_semi").collect()
+        ]
+    since, before = _since(lakehouse, history, decodes), stage.former.get(Detail.AS_OF)
+    is_backfill = since is not None and before is not None and since < before - HOUR_MS
+    return Changes(
+        ingest_runs=_range(decode),
+        decode_runs=decodes,
+        rows=sum((Counter(row.rows) for row in decode), Counter()),
+        replayed=replayed,
+        misplaced=[row for run in current for row in run.details.get(Detail.MISPLACED, ())],
+        second=second_of(history[-1].details) if history else [],
+        has_moved=any(run.details.get(Detail.HAS_MOVED) for run in current),
+        have_gone_back=any(run.details.get(Detail.WENT_BACK, True) for run in history),
+        since=since,
+        is_backfill=is_backfill,
+    )
+
+
+def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
+    """Return the time of the earliest new commit, see `Changes.since`."""
+    # Of groups that are rebuilt, the history names the first hour of all of their commits.
+    if all(
+        Detail.FIRST_HOUR in run.details and not run.details[Detail.REPLAYED] for run in history
+    ):
+        hours = [run.details[Detail.FIRST_HOUR] for run in history]
+        return min((hour for hour in hours if hour is not None), default=None)
+    commits = lakehouse.of_runs(COMMITS, *decodes)
+    at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
+    row = commits.agg(at.alias("at")).first()
+    return None if row is None else row["at"]
+
+
+def _range(rows: list[LedgerRow]) -> tuple[int, int]:
+    """Return the range of the runs that some runs of the next stage took."""
+    after, to = (row.after_run for row in rows), (row.to_run for row in rows)
+    return min(after, default=-1), max(to, default=-1)
+
+
+# -- the log as a whole ----------------------------------------------------------------------------
+
+
+def _detect_in_log(
+    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
+) -> list[Row]:
+    """Detect anomalies of the log as a whole; the findings of each group are kept apart.
+
+    Returns:
+        Columns `OUTPUT`: the anomalies, and what is remembered of the log.
+    """
+    now, former = stage.plan[Detail.AS_OF], kept.log if stage.after >= 0 else None
+    of_log = log.LogFindings(former, is_backfill=changes.is_backfill)
+    for group, hit in _log_findings(lakehouse, stage, kept, changes, limits):
+        if group is None or not limits.ignores(group):
+            of_log.add(group, hit)
+    return list(of_log.rows(lakehouse.cluster, limits, now))
+
+
+def _log_findings(
+    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
+) -> Iterator[Finding]:
+    now = stage.plan[Detail.AS_OF]
+    is_read, is_decoded = (
+        between(column, *runs)
+        for column, runs in (
+            ("ingest_run", changes.ingest_runs),
+            ("decode_run", changes.decode_runs),
+        )
+    )
+    new = log.Asked(is_read, is_decoded, changes.rows, changes.since, changes.hours)
+    questions = log.questions(new, limits, now)
+    stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
+    asked = [question.sql for question in questions]
+    given = _given(lakehouse, stage, changes)
+    answered = answers(lakehouse, asked if stuck is None else [*asked, stuck], given)
+    for question, rows in zip(questions, answered, strict=False):
+        yield from question.found(rows)
+    if stuck is not None and answered[-1]:
+        question = log.overtaken(stuck, answered[-1], limits)
+        hours = {name: rows for name, rows in given.items() if name == OFFSET_PROGRESS.name}
+        (rows,) = answers(lakehouse, [question.sql], hours)
+        yield from question.found(rows)
+    yield from log.misplaced(changes.misplaced)
+    stale = list(log.stale_groups(kept.groups, limits, now))
+    names = log.alike(stale)
+    asked = [log.sessions_of(of_groups(names))] if names else []
+    sessions = [row for rows in answers(lakehouse, asked) for row in rows]
+    yield from log.with_clients(stale, sessions)
+
+
+def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str, DataFrame]:
+    """Return new rows of the tables that questions ask for nothing else of, by name."""
+    runs = {COVERAGE: changes.ingest_runs}
+    runs |= dict.fromkeys((COMMITS, METADATA), changes.decode_runs)
+    given = {spec.name: lakehouse.of_runs(spec, *of_spec) for spec, of_spec in runs.items()}
+    hours = lakehouse.kept(OFFSET_PROGRESS, stage.after, stage.to)
+    if hours is not None and not changes.is_backfill:
+        given[OFFSET_PROGRESS.name] = hours
+    return given
+
+
+def find_and_tell(run: Run) -> None:
     """Find the anomalies, print them, and post those that are new."""
     anomalies(run)
     notify(run)
@@ -22,4 +506,4 @@ def detect(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(detect, ["anomalies", *sys.argv[1:]]))
+    sys.exit(run_job(find_and_tell, ["anomalies", *sys.argv[1:]]))

@@ -1,11 +1,75 @@
-"""`./spark-submit.sh explain`: what one group did between two times, why, and who owned what."""
+"""Gold to a screen: what one group did between two times, why, and who owned what."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jobs.runtime.explain import explain
+from jobs.runtime.page import print_page, write_page
 from jobs.runtime.runner import run_job
+from jobs.runtime.times import zone
+from reporting.model import Selection, quoted
+from reporting.read import log_of, rows_of_group
+from reporting.screen import show_story
+from reporting.story import Story, events, near_names, window
+from reporting.text import printable, to_second
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from jobs.runtime.run import Run
+
+
+def explain(run: Run) -> None:
+    """Print what a group did in a window of time, in its order, each with its record."""
+    chosen, where = run.options, zone(run.options.timezone)
+    with run.step("reading the history"):
+        story = _read(run)
+    if chosen.json:
+        run.summary |= story.figures()
+    else:
+        show_story(run.out, story, where, chosen.partition)
+    if chosen.html is not None:
+        only = Selection(quoted(story.group), story.since, story.until, story.group)
+        run.summary["report"] = path = str(Path(chosen.html).absolute())
+        write_page(run, run.lakehouse, path, only)
+        if not chosen.json:
+            print_page(run)
+
+
+def _read(run: Run) -> Story:
+    """Read what the group did.
+
+    Raises:
+        UsageError: the lakehouse does not know the group, or nothing of the window.
+    """
+    chosen, where, lakehouse = run.options, zone(run.options.timezone), run.lakehouse
+    log, group = log_of(lakehouse), chosen.group or ""
+    since, until = window(log, *chosen.span)
+    if since >= until:
+        raise UsageError(
+            f"--since {to_second(since, where)} is not before the newest record, "
+            f"{to_second(until, where)}"
+        )
+    if until <= log.first or since >= log.known_until:
+        known = f"{to_second(log.first, where)} to {to_second(log.known_until, where)}"
+        raise UsageError(
+            f"there is no data from {to_second(since, where)} to {to_second(until, where)}; the "
+            f"lakehouse has {known} ({chosen.timezone})"
+        )
+    if since < log.first:
+        run.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
+    if until > log.known_until + 1:
+        until = log.known_until + 1
+        run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
+    if group not in log.groups:
+        raise UsageError(
+            f"--group {printable(group)}: cluster {lakehouse.cluster} has no such group"
+            f"{near_names(log, group)}"
+        )
+    found = rows_of_group(lakehouse, group, chosen.partition, since, until)
+    return Story(group, since, until, events(found, since, until), found, log.first)
+
 
 if __name__ == "__main__":
     sys.exit(run_job(explain, ["explain", *sys.argv[1:]]))

@@ -1,11 +1,567 @@
-"""`./spark-submit.sh history`."""
+"""Silver to gold: rebuilds the history of the groups that have new records.
+
+A run that was killed is resumed with the same range, and each table takes its rows once. The
+checkpoints, from which the next run resumes, are written last.
+"""
 
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
 
-from jobs.runtime.history import history
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from jobs.runtime.runner import run_job
+from lakehouse.runs import PLANNED
+from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups, rows_of
+from offsets.progress import HOURS, LATEST, MOVES
+from offsets.transform import FOLLOWED, follow_offsets, joined_hours
+from schemas.gold import HISTORY_RUN
+from schemas.ledger import Detail, Stage
+from schemas.placement import KAFKA, REDPANDA
+from schemas.silver import silver_tables
+from schemas.tables import COVERAGE, MARKER, QUARANTINE, all_tables, decoded_table
+from timeline.commits import COMMITS
+from timeline.groups import Holes, holes_of
+from timeline.homes import second_of, with_second
+from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
+from timeline.transform import at_home, locate, timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column
+
+    from jobs.runtime.run import Run
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
+    from timeline.homes import Locations
+
+# To be raised when the same records make other rows: those of earlier releases are then rebuilt.
+_RULES = 9
+_TABLES_AT_ONCE = 4
+_SPECS = {
+    table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, CHECKPOINTS)
+}
+_RUN = HISTORY_RUN.name
+_HOLE = ("record_partition", "start", "end")
+
+
+def history(run: Run) -> None:
+    """Bring the gold tables up to what has been decoded."""
+    run.summary |= {"groups_changed": 0, "groups_replayed": 0}
+    while _follow(run):
+        pass
+
+
+def _follow(run: Run) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
+    lakehouse = run.lakehouse
+    with run.step("looking for new decoded records"):
+        last, to = lakehouse.runs.last(Stage.HISTORY), lakehouse.runs.last_number(Stage.DECODE)
+        floor = -1 if last is not None else _last_run_of(lakehouse)
+        refresh = floor >= 0 if last is None else _needs_refresh(lakehouse, last, to)
+    plan = {Detail.REVISION: _RULES}
+    with lakehouse.runs.incremental(
+        Stage.HISTORY, to=to, refresh=refresh, floor=floor, plan=plan
+    ) as stage:
+        if stage is None:
+            return False
+        with run.step("writing the history", "groups_changed"):
+            _update(run, stage)
+    return stage.is_resumed
+
+
+# -- whether a full refresh is due -----------------------------------------------------------------
+
+
+def _last_run_of(lakehouse: Lakehouse) -> int:
+    """Return the last run whose rows the tables have, if the ledger was lost; -1 without one."""
+    if lakehouse.runs.last(Stage.HISTORY, PLANNED) is not None:
+        return -1
+    made = [table for table in _SPECS if lakehouse.exists(_SPECS[table]) and _is_numbered(table)]
+    numbers = [lakehouse.read(_SPECS[table]).select(_RUN) for table in made]
+    if not numbers:
+        return -1
+    last = reduce(DataFrame.unionByName, numbers).agg(F.max(_RUN)).collect()[0][0]
+    return -1 if last is None else int(last)
+
+
+def _needs_refresh(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
+    """Return whether a full refresh is due.
+
+    A table is missing, or is an older copy; silver was rebuilt; or a release with other rules wrote
+    the tables.
+    """
+    if last.details.get(Detail.REVISION) != _RULES:
+        return True
+    written: dict[str, int] = last.details.get(Detail.WRITTEN, {CHECKPOINTS: 0})
+    if not all(lakehouse.exists(_SPECS[table]) for table in written):
+        return True
+    if to <= last.to_run:
+        return False
+    if any(row.is_refresh for row in lakehouse.runs.done(Stage.DECODE, last.to_run, to)):
+        return True
+    if lakehouse.has_all([_SPECS[table] for table in written], last.versions):
+        return False
+    parts = [
+        lakehouse.read(_SPECS[table])
+        .where(f"{_RUN} >= {number}" if _is_numbered(table) else EVERY_ROW)
+        .select(F.lit(table).alias("name"))
+        .limit(1)
+        for table, number in written.items()
+    ]
+    held = reduce(DataFrame.unionByName, parts).collect() if parts else []
+    return len(held) < len(written)
+
+
+def _is_numbered(table: str) -> bool:
+    return any(c is HISTORY_RUN for c in _SPECS[table].columns)
+
+
+# -- what is new, and what is missing --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What a run has to process.
+
+    Attributes:
+        tables: silver tables that have new records.
+        is_late: some of them may lie before what earlier runs processed, since they were in
+            quarantine, or come from files of earlier times.
+        holes: offsets that were not read or not decoded, by partition.
+        positions: by partition, the next offset to be processed after the run.
+        before: the same, before the run.
+        late: partitions in which offsets below `before` were read.
+        counts: how many partitions the topic has had, the newest last, as far as a cluster or an
+            earlier run tells.
+    """
+
+    tables: list[str]
+    is_late: bool
+    holes: dict[int, Holes]
+    positions: dict[int, int]
+    before: dict[int, int]
+    late: set[int]
+    counts: list[int]
+
+
+def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
+    former = {} if stage.is_refresh else stage.former
+    known, before = (_by_partition(former, name) for name in ("positions", "last_holes"))
+    runs = lakehouse.runs.done(Stage.DECODE, stage.after, stage.to)
+    covered = _covered(lakehouse, runs)
+    late = {p for p, start, _ in _ranges(covered) if start < known.get(p, 0)}
+    is_late = bool(late) or any(row.details.get(Detail.RETRIED) for row in runs)
+    is_late &= not stage.is_refresh
+    if is_late:
+        # Groups that are rebuilt need all holes, not the last one alone.
+        before, runs = {}, lakehouse.runs.done(Stage.DECODE, -1, stage.to)
+        covered = _covered(lakehouse, runs)
+    positions = known.copy()
+    for partition, _, end in _ranges(covered):
+        positions[partition] = max(positions.get(partition, 0), end)
+    missing = _holes(covered)
+    if any(row.details.get(Detail.QUARANTINED) for row in runs):
+        is_new = between("decode_run", -1 if is_late else stage.after, stage.to)
+        # Columns of the quarantine are not nullable in its schema; those of `missing` are.
+        refused = _refused(lakehouse, is_new).cast(missing.schema)
+        missing = pa.concat_tables([missing, refused])
+    partitions, starts, ends = (column.to_numpy() for column in missing.columns)
+    return _Changes(
+        [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
+        is_late,
+        holes_of(partitions, starts, ends, before),
+        positions,
+        known,
+        late,
+        sorted({*former.get(Detail.PARTITIONS, ()), *_listed(covered)}),
+    )
+
+
+def _listed(covered: pa.Table) -> set[int]:
+    """Return the numbers of partitions that the topic has had, by the clusters that were asked."""
+    return set(pc.unique(covered["partitions"]).drop_null().to_pylist())
+
+
+def _by_partition(details: dict[str, dict[str, int]], name: str) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in details.get(name, {}).items()}
+
+
+def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
+    """Read the coverage rows of the ingest runs that some decode runs processed."""
+    first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
+    rows = lakehouse.of_runs(COVERAGE, first, last)
+    # Where a transaction ended, no record is missing.
+    holes = F.filter("holes", lambda hole: hole["reason"] != MARKER)
+    bounds = (holes[f"{end}_offset"].alias(end) for end in ("start", "end"))
+    position = ("record_partition", "ingest_run", "from_offset", "next_offset")
+    return rows.select(*position, "partitions", *bounds).toArrow().sort_by("ingest_run")
+
+
+def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
+    """Return first and next offset of each partition that was read."""
+    bounds = [("from_offset", "min"), ("next_offset", "max")]
+    rows = covered.group_by("record_partition").aggregate(bounds)
+    names = ("record_partition", "from_offset_min", "next_offset_max")
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+
+def _holes(covered: pa.Table) -> pa.Table:
+    """Return partition, first and last offset of each hole; of offsets read twice, the newest."""
+    rows = covered.combine_chunks()
+    of_row = pc.list_parent_indices(rows["start"]).to_numpy()
+    starts, ends = (pc.list_flatten(rows[name]).to_numpy() for name in ("start", "end"))
+    of_hole = rows["record_partition"].to_numpy()[of_row]
+    reached: dict[int, int] = {}
+    ranges = (rows[name].to_pylist() for name in ("record_partition", "from_offset", "next_offset"))
+    for row, (partition, first, behind) in enumerate(zip(*ranges, strict=True)):
+        if first < reached.get(partition, 0):
+            again = (of_hole == partition) & (of_row < row) & (starts < behind) & (ends >= first)
+            rest = [(~again, starts, ends)]
+            rest += [(again, starts, np.minimum(ends, first - 1))]
+            rest += [(again, np.maximum(starts, behind), ends)]
+            keep = [chosen & (start <= end) for chosen, start, end in rest]
+            starts = np.concatenate([s[k] for (_, s, _), k in zip(rest, keep, strict=True)])
+            ends = np.concatenate([e[k] for (_, _, e), k in zip(rest, keep, strict=True)])
+            of_row, of_hole = (np.concatenate([c[k] for k in keep]) for c in (of_row, of_hole))
+        reached[partition] = max(behind, reached.get(partition, 0))
+    return pa.table([pa.array(of_hole, pa.int32()), starts, ends], names=_HOLE)
+
+
+def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
+    """Return each offset that was not decoded, as a hole."""
+    offset = F.col("record_offset")
+    rows = lakehouse.read(QUARANTINE).where(is_new)
+    return rows.select("record_partition", offset, offset).toArrow().rename_columns(_HOLE)
+
+
+# -- the run ---------------------------------------------------------------------------------------
+
+
+def _update(run: Run, stage: StageRun) -> None:
+    lakehouse = run.lakehouse
+    changes = _changes(lakehouse, stage)
+    given = _given(lakehouse, stage, changes, run.options.placement)
+    if not (stage.is_resumed and _of_run(lakehouse, stage, CHECKPOINTS)):
+        changed = _write(lakehouse, stage, changes, given)
+        run.add(groups_changed=changed, groups_replayed=len(given.replayed))
+        stage.details[Detail.REPLAYED] = len(given.replayed)
+    if stage.is_resumed:
+        # What it would count now is not what the killed run wrote before it was killed.
+        stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
+        went_back = lakehouse.of_runs(_SPECS[MOVES], stage.id.number - 1, stage.id.number)
+        stage.details[Detail.WENT_BACK] = went_back.where("last_there_at IS NOT NULL").count()
+    written = {} if stage.is_refresh else stage.former.get(Detail.WRITTEN, {})
+    of_run = {table: stage.id.number for table, spec in _SPECS.items() if stage.rows.get(spec.name)}
+    holes = changes.holes.items()
+    stage.details |= {
+        Detail.POSITIONS: {
+            str(partition): offset for partition, offset in changes.positions.items()
+        },
+        Detail.PARTITIONS: given.locations.counts,
+        Detail.PLACED_BY: given.locations.by,
+        Detail.MISPLACED: given.locations.misplaced,
+        Detail.SECOND: given.locations.second,
+        Detail.HAS_MOVED: bool(given.locations.elsewhere),
+        Detail.LAST_HOLES: {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
+        Detail.WRITTEN: written | of_run,
+        Detail.VERSIONS: lakehouse.versions(
+            [_SPECS[table] for table in of_run], stage.former.get(Detail.VERSIONS, {})
+        ),
+    }
+
+
+def _of_run(lakehouse: Lakehouse, stage: StageRun, table: str) -> int:
+    """Count the rows of a table that a run wrote; all of them where they do not say so."""
+    rows = lakehouse.read(_SPECS[table])
+    return (rows.where(F.col(_RUN) == stage.id.number) if _is_numbered(table) else rows).count()
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a run processes.
+
+    Attributes:
+        silver: rows by table.
+        checkpoints: where their groups resume.
+        committed: the last commits before the run.
+        replayed: groups that are rebuilt from their first record.
+        locations: where the groups' records are.
+    """
+
+    silver: dict[str, DataFrame]
+    checkpoints: DataFrame | None
+    committed: DataFrame | None
+    replayed: list[str]
+    locations: Locations
+
+
+def _given(
+    lakehouse: Lakehouse, stage: StageRun, changes: _Changes, placement: str | None
+) -> _Given:
+    silver = {
+        table: lakehouse.of_runs(decoded_table(table), stage.after, stage.to)
+        for table in changes.tables
+    }
+    is_new = between("decode_run", stage.after, stage.to)
+    checkpoints, committed, replayed = None, None, list[str]()
+    former = {} if stage.is_refresh else stage.former
+    second = second_of(former)
+    if former:
+        checkpoints, committed = (lakehouse.read(_SPECS[table]) for table in (CHECKPOINTS, LATEST))
+        replayed = _replayed(silver, checkpoints, changes) if changes.is_late else []
+        replayed = with_second(replayed, second)
+    if replayed:
+        known = between("decode_run", -1, stage.to)
+        names = _named(lakehouse, replayed).withColumn("is_replayed", F.lit(True))  # noqa: FBT003
+        every = {table: lakehouse.read(decoded_table(table)) for table in changes.tables}
+        silver = {
+            table: rows.where(known)
+            .join(F.broadcast(names), "group_id", how="left")
+            .where(f"is_replayed OR {is_new}")
+            .select(*rows.columns)
+            for table, rows in every.items()
+        }
+        checkpoints, committed = (
+            None if rows is None else _without(rows, names) for rows in (checkpoints, committed)
+        )
+    likeliest = placement or former.get(Detail.PLACED_BY, KAFKA)
+    others = [each for each in (KAFKA, REDPANDA) if each != likeliest and placement is None]
+    by = [likeliest, *others]
+    locations = locate(silver, checkpoints, changes.counts, is_new, by, second=second)
+    return _Given(at_home(silver, locations), checkpoints, committed, replayed, locations)
+
+
+def _replayed(new: dict[str, DataFrame], checkpoints: DataFrame, changes: _Changes) -> list[str]:
+    """Return the groups to rebuild: those of late records, and all in the same partitions.
+
+    Whether offsets are missing in a partition concerns all groups in it.
+    """
+    key = ("group_id", "record_partition")
+    positions = (rows.select(*key, "record_offset") for rows in new.values())
+    is_late = F.col("record_offset") < _first_new(changes.before, F.col("record_partition"))
+    late = reduce(DataFrame.unionByName, positions).where(is_late).select(*key).distinct()
+    partitions = changes.late | {row.record_partition for row in late.collect()}
+    there = checkpoints.where(F.col("record_partition").isin(*partitions))
+    moved = checkpoints.join(late.select("group_id"), "group_id", how="left_semi")
+    groups = there.unionByName(moved).select("group_id").distinct().collect()
+    return [row.group_id for row in groups]
+
+
+def _first_new(before: dict[int, int], partition: Column) -> Column:
+    """Return the first offset that no earlier run had, by partition; null where none had any."""
+    return F.create_map(*(F.lit(x) for pair in before.items() for x in pair))[partition]
+
+
+def _named(lakehouse: Lakehouse, groups: Iterable[str]) -> DataFrame:
+    return lakehouse.spark.createDataFrame(pa.table({"group_id": pa.array(groups, pa.string())}))
+
+
+def _without(rows: DataFrame, groups: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(groups), "group_id", how="left_anti")
+
+
+def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Given) -> int:
+    """Write the tables; give the number of groups with new rows."""
+    is_followed = stage.is_resumed and _is_followed(given.committed, changes.before)
+    followed = (
+        follow_offsets(given.silver[COMMITS], given.committed, changes.holes)
+        if COMMITS in given.silver and not is_followed
+        else lakehouse.spark.createDataFrame([], FOLLOWED)
+    )
+    rebuilt = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
+    # Not persisted: a write to a table makes Spark recompute all cached rows that read from it. Two
+    # frames, since to find a table's rows takes a pass over all that are held together.
+    rebuilt, followed = (f.localCheckpoint(eager=False) for f in (rebuilt, followed))
+    rows = rebuilt.unionByName(followed, allowMissingColumns=True)
+    # Late records have earlier offsets, and no earlier run had them.
+    totals = _summed_up(rows, {} if changes.is_late else changes.before)
+    stage.rows = {_SPECS[table].name: count for table, count in totals.counts.items()}
+    stage.details |= {
+        **({} if is_followed else {Detail.FIRST_HOUR: totals.first_hour}),
+        Detail.BEGUN_SINCE: totals.begun_since,
+        Detail.WENT_BACK: totals.went_back,
+    }
+    of_table = dict.fromkeys(_SPECS, rebuilt) | dict.fromkeys((HOURS, MOVES, LATEST), followed)
+    tables = _Tables(lakehouse, stage, of_table, given.replayed, totals)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        parts = [*(pool.submit(tables.write_open, table) for table in TABLES)]
+        parts += [pool.submit(write) for write in (tables.write_moves, tables.write_hours)]
+        for part in parts:
+            part.result()
+    # Written last: the next run resumes from these, and so does one that was killed before.
+    tables.write_committed()
+    tables.write_checkpoints()
+    return len(totals.groups)
+
+
+def _is_followed(committed: DataFrame | None, before: dict[int, int]) -> bool:
+    """Return whether the last commits are those behind this run: they are written behind its moves.
+
+    To follow its commits once more would find rewinds that were none.
+    """
+    if committed is None or not before:
+        return False
+    first = F.coalesce(_first_new(before, F.col("record_partition")), F.lit(0))
+    return not committed.where(F.col("record_offset") >= first).isEmpty()
+
+
+class _Totals(NamedTuple):
+    """What a run wrote.
+
+    Attributes:
+        counts: rows by table.
+        groups: the groups that they are of.
+        first_hour: the first hour with commits, in epoch milliseconds; None if they have no time.
+        begun_since: when the first state or ownership of its own records began, likewise.
+        went_back: moves to where a group had been before.
+    """
+
+    counts: dict[str, int]
+    groups: list[str]
+    first_hour: int | None
+    begun_since: int | None
+    went_back: int
+
+
+def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
+    """Sum up the rows of a run, in one query.
+
+    Args:
+        rows: the rows, tagged by table.
+        before: by partition, the first offset of the run's own records; empty if all rows count.
+    """
+
+    def begun(table: str, begin: str) -> Column:
+        at = F.col(f"{table}.{begin}")
+        if before:
+            first = _first_new(before, F.col(f"{table}.record_partition"))
+            at = F.when(F.col(f"{table}.record_offset") >= F.coalesce(first, F.lit(0)), at)
+        return F.min(at)
+
+    parts = (
+        rows.groupBy("table")
+        .agg(
+            F.count("*").alias("rows"),
+            F.collect_list(f"{CHECKPOINTS}.group_id").alias("groups"),
+            F.unix_millis(F.min(f"{HOURS}.hour")).alias("first_hour"),
+            F.count(f"{MOVES}.last_there_at").alias("went_back"),
+            F.unix_millis(F.least(begun(STATES, "started_at"), begun(OWNERS, "valid_from"))).alias(
+                "begun_since"
+            ),
+        )
+        .collect()
+    )
+    hours, since = ([part[name] for part in parts] for name in ("first_hour", "begun_since"))
+    return _Totals(
+        {part.table: part.rows for part in parts},
+        [group for part in parts for group in part.groups],
+        min((at for at in hours if at is not None), default=None),
+        min((at for at in since if at is not None), default=None),
+        sum(part.went_back for part in parts),
+    )
+
+
+class _Tables:
+    """Writes the rows of a run, each table once."""
+
+    def __init__(
+        self,
+        lakehouse: Lakehouse,
+        stage: StageRun,
+        rows: dict[str, DataFrame],
+        replayed: list[str],
+        totals: _Totals,
+    ) -> None:
+        self._lakehouse, self._stage, self._rows = lakehouse, stage, rows
+        self._replayed, self._totals = replayed, totals
+        self._changed = _named(lakehouse, totals.groups)
+
+    def write_open(self, table: str) -> None:
+        """Add the rows that are settled, and replace the former open ones."""
+        rows = self._with_unchanged(table, self._numbered(table), OPEN_ROWS)
+        self._put(table, rows, OPEN_ROWS)
+
+    def write_moves(self) -> None:
+        """Add the moves."""
+        self._put(MOVES, self._numbered(MOVES), None)
+
+    def write_hours(self) -> None:
+        """Add the hours; those that earlier runs had begun go on."""
+        hours, first = rows_of(self._rows[HOURS], HOURS), self._totals.first_hour
+        may_go_on = "hour IS NULL"
+        if first is not None:
+            may_go_on += f" OR hour >= timestamp_millis({first})"
+        if self._goes_on:
+            earlier = self._lakehouse.read(_SPECS[HOURS]).where(may_go_on).select(*hours.columns)
+            if self._replayed:
+                earlier = _without(earlier, _named(self._lakehouse, self._replayed))
+            joined = joined_hours(earlier.unionByName(hours))
+            hours = rows_of(joined.localCheckpoint(eager=False), HOURS)
+        self._put(HOURS, hours, may_go_on)
+
+    def write_committed(self) -> None:
+        """Write the last commit of each partition, also of those without new records."""
+        self._put(LATEST, rows_of(self._rows[LATEST], LATEST), EVERY_ROW)
+
+    def write_checkpoints(self) -> None:
+        """Write the checkpoint of each group, also of those without new records."""
+        since = F.coalesce("rebuilt_run", _RUN)
+        rows = self._numbered(CHECKPOINTS).withColumn("rebuilt_run", since)
+        self._put(CHECKPOINTS, self._with_unchanged(CHECKPOINTS, rows, EVERY_ROW), EVERY_ROW)
+
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self._stage.former) and not self._stage.is_refresh
+
+    def _is_touched(self, table: str) -> bool:
+        return bool(self._totals.counts.get(table) or self._replayed)
+
+    def _with_unchanged(self, table: str, rows: DataFrame, where: str) -> DataFrame:
+        """Add the rows that meet a condition of groups without new records."""
+        if not self._goes_on or not self._is_touched(table):
+            return rows
+        kept = _without(self._lakehouse.read(_SPECS[table]).where(where), self._changed)
+        return rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
+
+    def _put(self, table: str, rows: DataFrame, where: str | None) -> None:
+        """Replace the rows that meet a condition or are of rebuilt groups, and keep the new ones.
+
+        Args:
+            table: the table.
+            rows: the new rows.
+            where: the condition; None if no existing row is to be replaced.
+        """
+        lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
+        if stage.is_refresh:
+            if self._is_touched(table) or lakehouse.exists(spec):
+                lakehouse.replace(spec, rows, stage.id)
+            return
+        if not self._is_touched(table):
+            return
+        if self._replayed:
+            where = f"({where or 'false'}) OR {of_groups(self._replayed)}"
+        if where is None or not stage.former:
+            lakehouse.append(spec, rows, stage.id)
+        else:
+            lakehouse.replace(spec, rows, stage.id, where)
+        # Of a run that was killed, the tables may have other rows than are made now.
+        if not stage.is_resumed and sum(self._totals.counts.values()) <= FEW_ROWS:
+            lakehouse.keep(spec, rows, None if where == EVERY_ROW else stage.id.number)
+
+    def _numbered(self, table: str) -> DataFrame:
+        number = F.lit(self._stage.id.number).cast("bigint")
+        return rows_of(self._rows[table], table).withColumn(_RUN, number)
+
 
 if __name__ == "__main__":
     sys.exit(run_job(history, ["history", *sys.argv[1:]]))

@@ -6,17 +6,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from detectors.sentences import KINDS
-from jobs.runtime.anomalies import anomalies
-from jobs.runtime.decode import decode
-from jobs.runtime.history import history
-from jobs.runtime.ingest import ingest, preview
-from jobs.runtime.lag import lag
+from jobs.anomalies import anomalies
+from jobs.decode import decode
+from jobs.history import history
+from jobs.ingest import ingest, preview
+from jobs.lag import lag
+from jobs.report import bring_up
 from jobs.runtime.metrics import write_groups
 from jobs.runtime.notify import notify
-from jobs.runtime.report import bring_up
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
-from jobs.runtime.validate import validate
+from jobs.validate import validate
 from reporting.model import For
 from reporting.read import read_facts
 from schemas.errors import SourceError

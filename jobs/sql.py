@@ -1,11 +1,266 @@
-"""`./spark-submit.sh sql`."""
+"""Runs SQL over the lakehouse and prints the rows: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
+import difflib
+import io
+import json
+import re
 import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Row
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from jobs.runtime.runner import run_job
-from jobs.runtime.sql import sql
+from jobs.runtime.serve import chosen_clusters, serve
+from lakehouse.catalog import register, view_texts
+from reporting.text import cut, printable
+from schemas.errors import GroupledgerError, UsageError
+from schemas.tables import all_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from jobs.runtime.run import Run
+
+
+_SHOWN = 1_000
+_WIDE = 1_000_000
+_WIDEST_CELL = 500
+# Of Spark: raw strings and names in backticks have no escapes. What is not closed goes to the end.
+_QUOTED = re.compile(
+    r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
+)
+_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
+_BRACKET = re.compile(r"/\*|\*/")
+_READS = re.compile(
+    r"\(*\s*(SELECT|WITH|FROM|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|USE|SET|RESET"
+    r"|CREATE (OR REPLACE )?TEMP(ORARY)? (VIEW|FUNCTION))\b"
+)
+# They may stand behind WITH, FROM and EXPLAIN.
+_CHANGES = re.compile(r"\b((INSERT|MERGE) (.+ )?(INTO|OVERWRITE)|DELETE FROM|UPDATE .+ SET)\b")
+
+
+class QueryError(GroupledgerError):
+    """SQL that cannot be run as it is."""
+
+
+def sql(run: Run) -> None:
+    """Run the statements that were given and print what each gives; or let others ask."""
+    if run.options.serve:
+        serve(run)
+        return
+    text = run.options.query or Path(run.options.file or "").read_text("utf-8")
+    statements = split(text) if run.options.file else [text]
+    for number, statement in enumerate(statements, 1):
+        if not run.options.write and not only_reads(statement):
+            raise UsageError(
+                f"{_where(run, number)}this statement may change tables; with --write it is run"
+            )
+    register(run.lakehouse, text, chosen_clusters(run))
+    run.summary["rows"] = sum(_run(run, n, text) for n, text in enumerate(statements, 1))
+
+
+def _run(run: Run, number: int, statement: str) -> int:
+    """Run a statement, and print its rows; give how many there were."""
+    try:
+        return _print(run, run.spark.sql(statement))
+    except (AnalysisException, ParseException) as error:
+        raise QueryError(_where(run, number) + _first_lines(error)) from error
+
+
+def _where(run: Run, number: int) -> str:
+    return f"{run.options.file}, statement {number}: " if run.options.file else ""
+
+
+def only_reads(statement: str) -> bool:
+    """Return whether a statement changes nothing, as far as its words say.
+
+    One that is not understood counts as one that changes something.
+    """
+    bare = _bare(statement)
+    return bool(_READS.match(bare)) and not _CHANGES.search(bare)
+
+
+def split(text: str) -> list[str]:
+    """Cut a file into statements at semicolons outside of quotes and comments.
+
+    What has nothing but comments is no statement.
+    """
+    statements: list[str] = []
+    start = at = 0
+    is_said = False
+    while at < len(text):
+        after_comment = _after_comment(text, at)
+        if after_comment is not None:
+            at = after_comment
+            continue
+        quoted = _QUOTED.match(text, at)
+        end = at + 1 if quoted is None else quoted.end()
+        if text[at] == ";":
+            statements += [text[start:at]] if is_said else []
+            start, is_said = end, False
+        elif not text[at].isspace():
+            is_said = True
+        at = end
+    return [*statements, text[start:]] if is_said else statements
+
+
+def _bare(text: str) -> str:
+    """Return a statement in capitals, without its comments; X stands for what is in quotes."""
+    kept, at = [], 0
+    while at < len(text):
+        end = _after_comment(text, at)
+        quoted = _QUOTED.match(text, at) if end is None else None
+        end = end if quoted is None else quoted.end()
+        kept.append(text[at] if end is None else " X " if quoted else " ")
+        at = at + 1 if end is None else end
+    return " ".join("".join(kept).upper().split())
+
+
+def _after_comment(text: str, at: int) -> int | None:
+    """Return the index behind a comment that begins at an index; None if none does, or ends."""
+    line = _COMMENT.match(text, at)
+    if line is not None:
+        return line.end()
+    if not text.startswith("/*", at):
+        return None
+    depth = 0  # block comments lie in each other
+    for bracket in _BRACKET.finditer(text, at):
+        depth += 1 if bracket.group() == "/*" else -1
+        if depth == 0:
+            return bracket.end()
+    return None
+
+
+def _print(run: Run, rows: DataFrame) -> int:
+    """Print the rows of a statement; return how many were printed."""
+    if not rows.columns:
+        return 0
+    chosen, limit = run.options, run.options.limit
+    how = "json" if chosen.json else chosen.format
+    if limit is None and how == "table" and run.out.is_terminal:
+        limit = _SHOWN
+    given = (rows if limit is None else rows.limit(limit + 1)).toLocalIterator()
+    shown = _Counted(islice(given, limit))
+    _WRITERS[how](run.out, rows.columns, shown)
+    if limit is not None and next(given, None) is not None:
+        run.say(f"only the first {limit:,} rows are shown; --limit N shows more")
+    return shown.count
+
+
+class _Counted:
+    """Rows that are counted as they go by."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows, self.count = rows, 0
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._rows:
+            self.count += 1
+            yield row
+
+
+def _write_table(out: Console, names: list[str], rows: Iterable[Row]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(escape(name))
+    for row in rows:
+        table.add_row(*(escape(_cell(value)) for value in row))
+    _show(out, table)
+
+
+def _write_json(_: Console, __: list[str], rows: Iterable[Row]) -> None:
+    for row in rows:
+        print(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
+
+
+def _write_csv(_: Console, names: list[str], rows: Iterable[Row]) -> None:
+    """Write by RFC 4180: nested values as JSON, bytes in hexadecimal, null as nothing."""
+    writer = csv.writer(sys.stdout)
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_text(value) for value in row])
+
+
+def _text(value: object) -> object:
+    """Return a nested value as JSON, a time by ISO 8601, any other as it is."""
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(_plain(value), default=str, ensure_ascii=False)
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    return value.isoformat(" ") if isinstance(value, dt.datetime) else value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Row):
+        return {name: _plain(part) for name, part in zip(value.__fields__, value, strict=True)}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return value.hex() if isinstance(value, (bytes, bytearray)) else value
+
+
+def _write_markdown(_: Console, names: list[str], rows: Iterable[Row]) -> None:
+    lines = ["| " + " | ".join(map(_in_markdown, names)) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_in_markdown(_cell(v)) for v in row) + " |" for row in rows]
+    print("\n".join(lines))
+
+
+def _in_markdown(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+_WRITERS: dict[str, Callable[[Console, list[str], Iterable[Row]], None]] = {
+    "table": _write_table,
+    "json": _write_json,
+    "csv": _write_csv,
+    "markdown": _write_markdown,
+}
+
+
+def _show(out: Console, table: Table) -> None:
+    """Print a table: on a terminal so that it fits, elsewhere without a break in its lines."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    whole = Console(file=io.StringIO(), width=_WIDE)
+    with whole.capture() as captured:
+        whole.print(table)
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    out.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+
+def _cell(value: object) -> str:
+    """Return a value as a cell: not long, and control characters of other people's text visible."""
+    if value is None:
+        return ""
+    text = str(_text(value)) if isinstance(value, (dict, list, tuple)) else str(value)
+    if isinstance(value, dt.datetime):
+        text = value.isoformat(" ", "milliseconds")
+    return cut(printable(text), _WIDEST_CELL)
+
+
+def _first_lines(error: AnalysisException | ParseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = (error.getMessageParameters() or {}).get("relationName")
+    known = [*all_tables(), *view_texts()]
+    near = difflib.get_close_matches((named or "").replace("`", "").lower(), known, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return (lines[0] if lines else "the statement cannot be run") + meant
+
 
 if __name__ == "__main__":
     sys.exit(run_job(sql, ["sql", *sys.argv[1:]]))

@@ -1,11 +1,340 @@
-"""`./spark-submit.sh validate`."""
+"""Every table to dq.results: holds what is new to what is expected of it."""
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from rich.markup import escape
+
+from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
+from dq.validation import Given, evaluate, great_expectations
 from jobs.runtime.runner import run_job
-from jobs.runtime.validate import validate
+from jobs.runtime.session import configured
+from lakehouse.queries import on_views, show, tables_of, view_of
+from lakehouse.tables import EVERY_ROW, between
+from schemas.columns import LAST_MS
+from schemas.ledger import Detail, Stage
+from schemas.placement import KAFKA
+from schemas.tables import (
+    ANOMALIES,
+    ANOMALY_CHECKPOINTS,
+    COVERAGE,
+    GROUP_HEALTH,
+    INCIDENTS,
+    LAG,
+    LOG_OFFSETS,
+    QUARANTINE,
+    RECORDS,
+    RESULTS,
+    RUNS,
+    all_tables,
+    silver_specs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from dq.declared import Suite
+    from dq.validation import Found
+    from jobs.runtime.run import Run
+    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.tables import Lakehouse
+
+FAILED = 3
+"""The exit status when a table is wrong. That a log is odd does not change it."""
+
+_DECODED = "queried_decoded_rows"
+# No time is earlier, in SQL.
+_EVER = "timestamp'0001-01-01'"
+# What fills suites that ask for rows of earlier runs, too.
+_LOOKING_BACK = {"begun_since"}
+# The stages whose tables it looks at, and how far each has got before its first run.
+_NOTHING = dict.fromkeys((Stage.DECODE, Stage.HISTORY, Stage.ANOMALIES, Stage.LAG), -1)
+# Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
+_STAGES = {
+    **dict.fromkeys((ANOMALIES.name, INCIDENTS.name, GROUP_HEALTH.name), Stage.ANOMALIES),
+    ANOMALY_CHECKPOINTS.name: Stage.ANOMALIES,
+    **dict.fromkeys((LAG.name, LOG_OFFSETS.name), Stage.LAG),
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is new to look at.
+
+    Attributes:
+        tables: tables with new rows.
+        records: how many records have been decoded.
+        values: SQL for the placeholders in the suites.
+    """
+
+    tables: set[str]
+    records: int
+    values: dict[str, str]
+
+    def has(self, suite: Suite) -> bool:
+        """Return whether there is a value for each placeholder of a suite."""
+        return suite.placeholders <= self.values.keys()
+
+
+def validate(run: Run) -> None:
+    """Check what is expected of the tables; write and print what was found."""
+    run.summary |= {"expectations": 0, "expectations_failed": 0, "expectations_still_failing": 0}
+    while _follow(run):
+        pass
+
+
+def _follow(run: Run) -> bool:
+    """Do one run; return whether it was one that another had begun, so that more may be left."""
+    lakehouse = run.lakehouse
+    last = lakehouse.runs.last(Stage.VALIDATE)
+    before = _NOTHING if last is None else last.details[Detail.REACH]
+    # As long as nobody has looked at all rows again, what was wrong once still is.
+    failing = set() if last is None else set(last.details.get(Detail.FAILING, [])) - _warnings()
+    reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
+    # Of tables that were rebuilt, the run numbers start again, and nothing was looked at.
+    is_rebuilt = any(reach[stage] < before[stage] for stage in reach)
+    with lakehouse.runs.incremental(
+        Stage.VALIDATE,
+        to=reach[Stage.DECODE],
+        refresh=run.options.full or is_rebuilt,
+        force=reach != (_NOTHING if run.options.full else before),
+        floor=_floor(lakehouse) if last is None else -1,
+        plan={Detail.REACH: reach},
+    ) as stage:
+        if stage is None:
+            run.say("validate: nothing new to look at since the last time")
+            _finish(run, failing)
+            return False
+        if stage.is_resumed:
+            run.say(f"validate run {stage.id.number} was planned and not done: this one does it")
+        with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
+            pool.submit(great_expectations)  # beside Spark's first look at the tables
+            changes = _changes(lakehouse, stage)
+            with configured(run.spark, Stage.VALIDATE, changes.records):
+                found = evaluate(_given(lakehouse, stage, changes), run.options.docs)
+            run.spark.catalog.dropTempView(_DECODED)
+            _write(lakehouse, stage, changes, found)
+            failed = [f for f in found if not f.success]
+            wrong = {_title(f) for f in failed if f.check.severity == CRITICAL}
+            earlier = set() if stage.is_refresh else failing - wrong
+            stage.details = {Detail.FAILING: sorted(earlier | wrong)}
+    run.add(expectations=len(found), expectations_failed=len(failed))
+    _print(run, found, failed, changes)
+    _finish(run, earlier, now=bool(wrong))
+    return stage.is_resumed
+
+
+def _title(found: Found) -> str:
+    return f"{found.suite.table} {found.check.name}"
+
+
+def _warnings() -> set[str]:
+    """Name the expectations that tell of an odd log, which nobody can repair."""
+    every = ((suite, check) for suite in suites() for check in suite.checks)
+    return {f"{suite.table} {check.name}" for suite, check in every if check.severity != CRITICAL}
+
+
+def _finish(run: Run, earlier: set[str], *, now: bool = False) -> None:
+    """Name what was wrong in an earlier run and not looked at again, and set the exit status."""
+    run.summary["expectations_still_failing"] = len(earlier)
+    if earlier:
+        run.say(
+            f"validate: failed in an earlier run: {', '.join(sorted(earlier))}; when it is "
+            "repaired, validate --full looks at it again"
+        )
+    if (earlier or now) and (run.options.strict or run.options.job == Stage.VALIDATE):
+        run.status = FAILED
+
+
+def _floor(lakehouse: Lakehouse) -> int:
+    """Return the number of the last run that wrote results, of a cluster whose ledger was lost."""
+    if not lakehouse.exists(RESULTS):
+        return -1
+    row = lakehouse.read(RESULTS).agg(F.max("validation_run")).first()
+    return -1 if row is None or row[0] is None else int(row[0])
+
+
+# -- what is new -----------------------------------------------------------------------------------
+
+
+def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
+    before = _NOTHING if stage.is_refresh else stage.former.get(Detail.REACH, _NOTHING)
+    reach = stage.plan[Detail.REACH]
+    done = {name: lakehouse.runs.done(name, before[name], reach[name]) for name in _NOTHING}
+    tables = {name for name in all_tables() if stage.is_refresh or _is_written(name, done)}
+    tables.discard(RUNS.name)
+    decoded = silver_specs()
+    values = {
+        "ingest_runs": _upstream("ingest_run", done[Stage.DECODE]),
+        "balanced_ingest_runs": _upstream("ingest_run", done[Stage.DECODE]),
+        "decode_runs": between("decode_run", before[Stage.DECODE], reach[Stage.DECODE]),
+        "history_decode_runs": _upstream("decode_run", done[Stage.HISTORY]),
+        "history_until": str(max((run.to_run for run in done[Stage.HISTORY]), default=-1)),
+        "history_runs": between("history_run", before[Stage.HISTORY], reach[Stage.HISTORY]),
+        "begun_since": _earliest(stage, done[Stage.HISTORY], Detail.BEGUN_SINCE),
+        "first_hour": _earliest(stage, done[Stage.HISTORY], Detail.FIRST_HOUR),
+        "anomalies_runs": between("anomalies_run", before[Stage.ANOMALIES], reach[Stage.ANOMALIES]),
+        "lag_runs": between("lag_run", before[Stage.LAG], reach[Stage.LAG]),
+    }
+    if done[Stage.DECODE]:
+        history = lakehouse.runs.last(Stage.HISTORY)
+        details = {} if history is None else history.details
+        is_kafka = details.get(Detail.PLACED_BY, KAFKA) == KAFKA  # SQL knows no other vendor's hash
+        counts = details.get(Detail.PARTITIONS, []) if is_kafka else []
+        # The topic may have grown; what was written before is where it belonged then.
+        values["homes"] = ", ".join(f"hash % {count}" for count in counts)
+    is_new, counted = values["decode_runs"], tables & decoded.keys()
+    if any(run.details.get(Detail.RETRIED) for run in done[Stage.DECODE]):
+        # What was in quarantine has come from any run.
+        tables.add(QUARANTINE.name)
+        values["balanced_ingest_runs"] = is_new = EVERY_ROW
+        counted = set(decoded)
+    made = [name for name, spec in decoded.items() if name in counted and lakehouse.exists(spec)]
+    values["decoded"] = decoded_rows(made, is_new)
+    records = sum(sum(run.rows.values()) for run in done[Stage.DECODE])
+    return Changes(tables, records, {name: value for name, value in values.items() if value})
+
+
+def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
+    """Return whether some runs wrote rows of a table, by what the ledger says of it."""
+    # Of silver it names each table that got rows; of others it may say nothing.
+    unnamed = 0 if table.startswith("silver.") else 1
+    return any(run.rows.get(table, unnamed) for run in done[_stage_of(table)])
+
+
+def _stage_of(table: str) -> str:
+    return _STAGES.get(table, Stage.HISTORY if table.startswith("gold.") else Stage.DECODE)
+
+
+def _upstream(column: str, runs: list[LedgerRow]) -> str:
+    """Return the condition of what some runs took of the stage before."""
+    after = min((run.after_run for run in runs), default=-1)
+    return between(column, after, max((run.to_run for run in runs), default=-1))
+
+
+def _earliest(stage: StageRun, runs: list[LedgerRow], what: str) -> str:
+    """Return the earliest of the times that some runs of the history noted, in SQL."""
+    # A run that was resumed, or of an older release, may say nothing; None is that it has none.
+    if stage.is_refresh or not all(what in run.details for run in runs):
+        return _EVER
+    known = [run.details[what] for run in runs if run.details[what] is not None]
+    return f"timestamp_millis({min(known, default=LAST_MS)})"
+
+
+def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> list[Given]:
+    """Return the suites with something new to check, as far as their tables have been made."""
+    chosen = {suite: filled(suite.rows, changes.values) for suite in suites() if changes.has(suite)}
+    named = {suite: tables_of(sql) for suite, sql in chosen.items()}
+    made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
+    given = [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]
+    of_new = {} if stage.is_refresh else _kept(lakehouse, stage)
+    asked = {name for suite in given for name in named[suite]}
+    show(lakehouse, asked, of_new)
+    # Of those that look back, the rows of before are in the tables alone.
+    looking_back = {suite for suite in given if suite.placeholders & _LOOKING_BACK}
+    kept = {name for suite in looking_back for name in named[suite]} & of_new.keys()
+    for name in kept:
+        lakehouse.read(all_tables()[name]).createOrReplaceTempView(_whole(name))
+    here = changes.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
+    if any("decoded" in suite.placeholders for suite in given):
+        # More than one suite reads them, and they are of a dozen tables.
+        decoded = lakehouse.spark.sql(on_views(changes.values["decoded"], view_of))
+        decoded.localCheckpoint().createOrReplaceTempView(_DECODED)
+
+    def view(suite: Suite) -> Callable[[str], str]:
+        return lambda n: _whole(n) if n in kept and suite in looking_back else view_of(n)
+
+    return [
+        Given(
+            suite,
+            lakehouse.spark.sql(on_views(filled(suite.rows, here), view(suite))),
+            [filled(check.condition, here) for check in suite.checks],
+        )
+        for suite in given
+    ]
+
+
+def _whole(table: str) -> str:
+    return f"{view_of(table)}_whole"
+
+
+def _kept(lakehouse: Lakehouse, stage: StageRun) -> dict[str, DataFrame]:
+    """Return the rows that the stages of this process have made, of one new run each."""
+    before, reach = stage.former.get(Detail.REACH, _NOTHING), stage.plan[Detail.REACH]
+    runs = {stage: number for stage, number in reach.items() if before[stage] == number - 1}
+    took = lakehouse.runs.done(Stage.HISTORY, before[Stage.HISTORY], reach[Stage.HISTORY])
+    if any(
+        (run.after_run, run.to_run) != (before[Stage.DECODE], reach[Stage.DECODE]) for run in took
+    ):
+        runs.pop(Stage.DECODE, None)  # a suite holds the history against all that it took
+    if Stage.DECODE in runs:
+        (decode,) = lakehouse.runs.done(Stage.DECODE, before[Stage.DECODE], reach[Stage.DECODE])
+        if decode.after_run == decode.to_run - 1:
+            runs[Stage.INGEST] = decode.to_run
+    found = {}
+    for name, spec in all_tables().items():
+        number = runs.get(Stage.INGEST if spec in (RECORDS, COVERAGE) else _stage_of(name))
+        rows = None if number is None else lakehouse.kept(spec, number - 1, number)
+        if rows is not None:
+            found[name] = rows
+    return found
+
+
+# -- printing --------------------------------------------------------------------------------------
+
+
+def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[Found]) -> None:
+    at = dt.datetime.now(dt.timezone.utc)
+    rows: list[dict[str, object]] = [
+        {
+            "validation_run": stage.id.number,
+            "table_name": f.suite.table,
+            "expectation": f.check.name,
+            "meaning": f.check.meaning,
+            "severity": f.check.severity,
+            "success": f.success,
+            "rows_checked": f.rows_checked,
+            "rows_unexpected": f.rows_unexpected,
+            "threshold": round(1 - f.check.mostly, 9),
+            "query": broken_rows(f.suite, f.check, lakehouse.cluster, changes.values),
+            "sample": f.sample,
+            "at": at,
+        }
+        for f in found
+    ]
+    if rows:
+        lakehouse.append(RESULTS, rows, stage.id)
+    stage.rows = {RESULTS.name: len(rows)}
+
+
+def _print(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:
+    if not found:
+        run.say("validate: nothing new to look at since the last time")
+    elif not failed:
+        rows = sum({f.suite.title: f.rows_checked for f in found}.values())
+        run.say(f"validate: {len(found)} expectations hold, of {rows:,} rows")
+    if not failed:
+        return
+    for f in failed:
+        share = f"{f.rows_unexpected:,} of {f.rows_checked:,} rows"
+        line = f"[bold]{f.check.severity}[/] {f.suite.table} {f.check.name}: {share}."
+        run.out.print(f"{line} {escape(f.check.meaning)}", soft_wrap=True, highlight=False)
+        query = broken_rows(f.suite, f.check, run.lakehouse.cluster, changes.values)
+        run.out.print(query, style="dim", markup=False, highlight=False, soft_wrap=True)
+    held = len(found) - len(failed)
+    run.out.print(
+        f"Expectations: {len(failed)} failed, {held} hold; {RESULTS.name} has them all",
+        highlight=False,
+    )
+
 
 if __name__ == "__main__":
     sys.exit(run_job(validate, ["validate", *sys.argv[1:]]))

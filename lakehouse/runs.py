@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from schemas.errors import LakehouseError
+from schemas.ledger import Detail
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse
 
 PLANNED, DONE = "planned", "done"
-VERSIONS = "versions"
-"""Details of a run: the versions that tables had behind it, by name (`Lakehouse.versions`)."""
 _BLANK: dict[str, object] = {
     "is_refresh": False,
     "seconds": None,
@@ -77,7 +76,7 @@ class LedgerRow:
     @property
     def versions(self) -> dict[str, int | None]:
         """The versions that tables had behind the run, as far as it has noted them."""
-        noted: dict[str, int | None] = self.details.get(VERSIONS, {})
+        noted: dict[str, int | None] = self.details.get(Detail.VERSIONS, {})
         return noted
 
     @property

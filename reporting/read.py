@@ -40,6 +40,7 @@ from reporting.model import (
 )
 from schemas.columns import in_millis
 from schemas.gold import INFO, SEVERITIES, STATUSES
+from schemas.ledger import Detail, Stage
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,
@@ -87,8 +88,8 @@ def read_facts(
     How many rows that is does not grow with the number of groups, unless metrics have all of them.
     """
     facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen, kinds=kinds)
-    last = lakehouse.runs.last("anomalies")
-    as_of = None if last is None else last.details["as_of"]
+    last = lakehouse.runs.last(Stage.ANOMALIES)
+    as_of = None if last is None else last.details[Detail.AS_OF]
     late_from = None if as_of is None else as_of - DAY_MS
 
     def of_late() -> dict[str, DataFrame]:
@@ -280,8 +281,8 @@ def time_at(millis: int) -> Column:
 
 def _quality_asked(lakehouse: Lakehouse, *, is_page: bool) -> dict[str, DataFrame]:
     """Return the questions that `_quality` has to have answered, but for what the ledger notes."""
-    decode = lakehouse.runs.last("decode")
-    is_whole = decode is not None and not decode.details["in_quarantine"]
+    decode = lakehouse.runs.last(Stage.DECODE)
+    is_whole = decode is not None and not decode.details[Detail.IN_QUARANTINE]
     questions = {} if is_whole else {"quarantine": _refused(lakehouse)}
     if is_page or _state(lakehouse) is None:
         questions["log"] = _log(lakehouse)
@@ -290,8 +291,8 @@ def _quality_asked(lakehouse: Lakehouse, *, is_page: bool) -> dict[str, DataFram
 
 def _state(lakehouse: Lakehouse) -> dict[str, Any] | None:
     """Return how far the log was read, as the ledger has it; None if it does not say."""
-    read = lakehouse.runs.last("ingest")
-    return None if read is None else read.details.get("state")
+    read = lakehouse.runs.last(Stage.INGEST)
+    return None if read is None else read.details.get(Detail.STATE)
 
 
 def _log(lakehouse: Lakehouse) -> DataFrame:
@@ -330,7 +331,7 @@ def _refused(lakehouse: Lakehouse) -> DataFrame:
 
 def _quality(lakehouse: Lakehouse, found: Mapping[str, pa.Table]) -> Quality:
     """Return what the data cover, and what validate found."""
-    validated, state = lakehouse.runs.last("validate"), _state(lakehouse)
+    validated, state = lakehouse.runs.last(Stage.VALIDATE), _state(lakehouse)
     if "log" in found or state is None:
         (log,) = found["log"].to_pylist()
     else:  # for a summary, which tells of no more

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
+import time
 from collections import defaultdict
 from functools import cache, reduce
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from schemas.columns import LAST_MS
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, SparkSession
 
@@ -40,12 +42,17 @@ _NO_TIME, *_KINDS = _TIMESTAMP_TYPES.values()
 _LAST_PARTITION = 2**31 - 1
 _KEYS = ["topic", "record_partition", "record_offset"]
 _SUFFIX = ".parquet"
-_OF_FOLDER = {"pathGlobFilter": f"*{_SUFFIX}", "recursiveFileLookup": "true"}
 # What Spark and Delta keep beside files: no records.
 _OF_SPARK = {"_delta_log", "_spark_metadata", "_temporary"}
 # Spark reads a time in nanoseconds, as pandas writes it, as a number only.
 _NANOS = "spark.sql.legacy.parquet.nanosAsLong"
 _NANOS_A_MS = 1_000_000
+# A store may give two versions of a file the same time, to the second.
+_SAME_TIME_MS = 2_000
+_WHY_HIDDEN = (
+    "; in other stores than this machine's, files whose names begin with _ are hidden: copy them"
+    " under other names"
+)
 # Why a file without it is of no use.
 _WHY = {"key": "; without keys nobody can know which group or offset a value is of"}
 
@@ -64,8 +71,64 @@ class _Part(NamedTuple):
     has_nanos: bool = False
 
 
-def read(spark: SparkSession, path: str) -> DataFrame:
+class File(NamedTuple):
+    """A file of records, as its store lists it; its time is in epoch milliseconds."""
+
+    name: str
+    size: int
+    modified_ms: int
+
+
+def listed(spark: SparkSession, path: str) -> list[File]:
+    """List a Parquet file, or the files named *.parquet below a folder.
+
+    Raises:
+        SourceError: there is nothing there.
+    """
+    here = _here(path)
+    if here is not None:
+        stats = [(str(file), file.stat()) for file in _below(here)]
+        found = [File(name, of.st_size, of.st_mtime_ns // _NANOS_A_MS) for name, of in stats]
+    else:
+        below = _read(spark, path, [path], {"recursiveFileLookup": "true"}, "binaryFile")
+        rows = below.select("path", "length", F.unix_millis("modificationTime")).collect()
+        # A store lists a file as itself, and a folder as what is below it.
+        found = [File(*row) for row in rows if row.path.endswith((_SUFFIX, path))]
+    if not found:
+        why = "" if here is not None else _WHY_HIDDEN
+        raise SourceError(f"--records {path}: no Parquet file in it{why}")
+    return sorted(found)
+
+
+def noted(files: Iterable[File]) -> dict[str, Any]:
+    """Return what tells files, once they are read, from others: a note for `unread`."""
+    until = round(time.time() * 1000) - _SAME_TIME_MS
+    return {"until": until, "digest": _digest(files, until)}
+
+
+def unread(files: Sequence[File], note: Mapping[str, Any] | None) -> Sequence[File]:
+    """Return the files that were written since others were noted; all if one of those changed."""
+    if note is None or _digest(files, note["until"]) != note["digest"]:
+        return files
+    return [file for file in files if file.modified_ms > note["until"]]
+
+
+def _digest(files: Iterable[File], until: int) -> str:
+    """Digest the names, sizes and times of the files that were written by some time."""
+    digest = hashlib.sha256()
+    for file in files:
+        if file.modified_ms <= until:
+            digest.update(repr(tuple(file)).encode())
+    return digest.hexdigest()
+
+
+def read(spark: SparkSession, path: str, files: Iterable[File] | None = None) -> DataFrame:
     """Read the records of a Parquet file, or of the files named *.parquet below a folder.
+
+    Args:
+        spark: the session.
+        path: the file, or the folder.
+        files: some of those that `listed` gives; None for all.
 
     Returns:
         Columns topic, record_partition, record_offset, record_timestamp, timestamp_type, key,
@@ -76,15 +139,13 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         SourceError: there is nothing there, it is not Parquet, columns are missing, or a record
             has no position in a log.
     """
+    names = [file.name for file in (listed(spark, path) if files is None else files)]
     here = _here(path)
     if here is None:
-        files = _read(spark, path, [path], {} if _is_file(spark, path) else _OF_FOLDER)
-        return _shaped(path, files, has_nanos=False)
+        return _shaped(path, _read(spark, path, names, {}), has_nanos=False)
     parts: defaultdict[_Part, list[Path]] = defaultdict(list)
-    for file in _below(here):
+    for file in map(Path, names):
         parts[_part(path, here, file)].append(file)
-    if not parts:
-        raise SourceError(f"--records {path}: no Parquet file in it")
     return reduce(
         DataFrame.unionByName,
         (
@@ -110,7 +171,7 @@ def _below(here: Path) -> list[Path]:
         folders[:] = [n for n in folders if n not in _OF_SPARK and not n.startswith(".")]
         is_record = (n.endswith(_SUFFIX) and not n.startswith(".") for n in names)
         found += (Path(folder, n) for n, is_one in zip(names, is_record, strict=True) if is_one)
-    return sorted(found)
+    return found
 
 
 def _part(path: str, here: Path, file: Path) -> _Part:
@@ -177,15 +238,18 @@ def _links() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="groupledger-")
 
 
-def _read(spark: SparkSession, path: str, files: list[str], options: dict[str, str]) -> DataFrame:
+def _read(
+    spark: SparkSession,
+    path: str,
+    files: list[str],
+    options: dict[str, str],
+    form: str = "parquet",
+) -> DataFrame:
     try:
-        return spark.read.options(**options).parquet(*files)
+        return spark.read.format(form).options(**options).load(files)
     except AnalysisException as error:
-        reason = {
-            "PATH_NOT_FOUND": "no such file or folder",
-            "UNABLE_TO_INFER_SCHEMA": "no Parquet file in it; in other stores than this machine's"
-            " files whose names begin with _ are hidden: copy them under other names",
-        }.get(error.getCondition() or "", "cannot be read as Parquet")
+        is_missing = error.getCondition() == "PATH_NOT_FOUND"
+        reason = "no such file or folder" if is_missing else "cannot be read as Parquet"
         raise SourceError(f"--records {path}: {reason}") from error
     except Exception as error:
         if "is not a Parquet file" in str(error) or "CANNOT_READ_FILE_FOOTER" in str(error):
@@ -247,17 +311,6 @@ def _kind(of_type: str) -> Column:
         .when(kind.startswith(_KINDS[1].lower()), _KINDS[1])
         .otherwise(_NO_TIME)
     )
-
-
-def _is_file(spark: SparkSession, path: str) -> bool:
-    """Return whether a path names one file of another store."""
-    # Spark lists a file as itself, and a folder as what is below it. A path without a scheme may be
-    # one of the file system that Hadoop is configured for.
-    try:
-        listed = [_name(url) for url in spark.read.format("binaryFile").load(path).inputFiles()]
-    except AnalysisException:  # `_read` says the same in the words of this source
-        return False
-    return listed == [path] or (":/" not in path and len(listed) == 1 and listed[0].endswith(path))
 
 
 def _check_positions(path: str, files: DataFrame) -> None:

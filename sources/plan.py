@@ -33,6 +33,7 @@ class State:
         observed_at: when the source was last asked for its ends, in epoch milliseconds.
         topic_id: the topic's id when it was last read; None if it had none.
         kafka_cluster_id: id of the Kafka cluster that was last read; None if that is not known.
+        files: what tells the files that were read last, as `parquet.noted` gives it.
     """
 
     run: int = -1
@@ -45,6 +46,7 @@ class State:
     observed_at: int | None = None
     topic_id: str | None = None
     kafka_cluster_id: str | None = None
+    files: dict[str, Any] | None = None
 
     def after(
         self, run: int, ranges: Iterable[Range], found: Mapping[Position, Extent], at: dt.datetime

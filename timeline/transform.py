@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from schemas.placement import placed
+from schemas.placement import HOME, KAFKA, REDPANDA, inferred, placed
 from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, modern
 from timeline.commits import COMMITS, NO_TIME
 from timeline.fold import GROUP_METADATA
+from timeline.homes import Found, Locations, likeliest, name_of_second, sorted_out
 from timeline.model import CHECKPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from schemas.placement import Placement
+    from timeline.homes import Second
 
 _COLUMNS = tagged_columns(groups.OUTPUT)
 _POSITION = ("record_partition", "record_offset")
+_GROUP = ("group_id", "record_partition")
+_STRAYS = "group_id STRING, record_partition INT, until BIGINT"
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 
 
@@ -126,3 +130,115 @@ def _shaped(rows: DataFrame) -> DataFrame:
         for name, kind in arrow.COLUMNS.items()
     )
     return rows.select(*common, *(c for c in rows.columns if c not in arrow.COLUMNS))
+
+
+# -- where records are -----------------------------------------------------------------------------
+
+
+def locate(
+    silver: Mapping[str, DataFrame],
+    checkpoints: DataFrame | None,
+    counts: Sequence[int],
+    is_new: str,
+    by: Sequence[str] = (KAFKA, REDPANDA),
+    *,
+    second: Sequence[Second] = (),
+) -> Locations:
+    """Look where the records of some groups are.
+
+    Args:
+        silver: rows of the silver tables.
+        checkpoints: rows of group_checkpoints before the run; None if there are none.
+        counts: how many partitions the topic has had, as far as is known.
+        is_new: the condition of rows that no run has looked at before.
+        by: who may have placed the groups, the likeliest first.
+        second: the second coordinators that earlier runs have found.
+    """
+    at = F.unix_millis("record_timestamp")
+    every = (
+        rows.select(
+            *_GROUP,
+            "record_timestamp",
+            F.expr(is_new).alias("is_new"),
+            # A coordinator that has lost a group's members writes that it is empty, or nothing.
+            (~F.col("is_tombstone") & F.lit(table == COMMITS)).alias("is_commit"),
+        )
+        for table, rows in silver.items()
+    )
+    counted = (
+        reduce(DataFrame.unionByName, every)
+        .groupBy(*_GROUP)
+        .agg(
+            F.count_if("is_new"),
+            F.min(at),
+            F.max(F.when(F.col("is_new"), at)),
+            F.max(F.when(F.col("is_new") & F.col("is_commit"), at)),
+        )
+    )
+    found = [Found(*row) for row in counted.collect()]
+    located = [(row.group, row.partition) for row in found]
+    known: dict[str, int] = {}
+
+    def all_located() -> list[tuple[str, int]]:
+        rows = [] if checkpoints is None else checkpoints.select(*_GROUP).collect()
+        return [*located, *((row.group_id, row.record_partition) for row in rows)]
+
+    if not counts or any(row.partition >= counts[-1] for row in found):
+        # Files do not say it; the groups do, since nearly all of them are where they belong.
+        placement = inferred(all_located(), by)
+        if placement is None:
+            return Locations([], [], [], by[0], second)
+        counts = [*counts, placement.partitions]
+    else:
+        placement = likeliest(located, counts[-1], by)
+        if placement.by != by[0]:  # a few groups may be where they are by chance
+            placement = likeliest(all_located(), counts[-1], by)
+    astray = {group for group, partition in located if partition != placement.of(group)}
+    if not astray:
+        return Locations(list(counts), [], [], placement.by, second)
+    if checkpoints is not None:
+        of_them = (
+            checkpoints.where(F.col("group_id").isin(*sorted(astray))).select(*_GROUP).collect()
+        )
+        known = {row.group_id: row.record_partition for row in of_them}
+    return sorted_out(found, known, counts, placement.by, second)
+
+
+def by_coordinator(rows: DataFrame, second: Sequence[Second]) -> DataFrame:
+    """Give rows of silver that a second coordinator has written the name of its history."""
+    if not second:
+        return rows
+    named = [(*row, name_of_second(row[0], row[1])) for row in second]
+    given = rows.sparkSession.createDataFrame(named, f"{_STRAYS}, second STRING")
+    joined = rows.join(F.broadcast(given), list(_GROUP), how="left")
+    is_second = F.unix_millis("record_timestamp") >= F.col("until")
+    name = F.when(is_second, F.col("second")).otherwise(F.col("group_id"))
+    return joined.withColumn("group_id", name).select(*rows.columns)
+
+
+def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, DataFrame]:
+    """Leave out the records that are no part of their groups' history.
+
+    Args:
+        silver: rows of the silver tables.
+        locations: where the records of their groups are.
+
+    Returns:
+        The others, with a column `placement.HOME` if some are not where they belong; what a second
+        coordinator has written is of its own history.
+    """
+    if not locations.elsewhere or not silver:
+        return silver
+    spark = next(iter(silver.values())).sparkSession
+    strays = F.broadcast(
+        spark.createDataFrame(locations.elsewhere, _STRAYS).withColumn(HOME, F.lit(0))
+    )
+    at = F.unix_millis("record_timestamp")
+    counts = F.col(HOME).isNull() | F.col("until").isNull() | (at < F.col("until"))
+    return {
+        table: by_coordinator(rows, locations.second)
+        .join(strays, list(_GROUP), how="left")
+        .where(counts)
+        .select(*rows.columns, F.col(HOME).isNull().alias(HOME))
+        for table, rows in silver.items()
+    }

@@ -15,6 +15,7 @@ from detectors import incidents as rule
 from detectors.detection import batch_of
 from lakehouse.queries import answers
 from lakehouse.tables import EVERY_ROW, among, sql_text
+from schemas.ledger import Detail
 from schemas.tables import INCIDENTS
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from detectors.model import Row
     from lakehouse.runs import StageRun
     from lakehouse.tables import Lakehouse
-
-DETAIL = "incidents"
-"""Detail of an anomalies run in the ledger: what the next one compares its anomalies with."""
 
 _MARK, _OPEN_SINCE, _HAS_TABLE = "mark", "open_since", "has_table"
 _TIMES = ("started_at", "ended_at")
@@ -53,7 +51,7 @@ def tell_incidents(
         The number of rows written, and what to note of it for the next run.
     """
     is_made = lakehouse.exists(INCIDENTS)
-    before = {} if stage.is_refresh else stage.former.get(DETAIL, {})
+    before = {} if stage.is_refresh else stage.former.get(Detail.INCIDENTS, {})
     if before.get(_HAS_TABLE) and not is_made:
         before = {}  # somebody has deleted it
     of_kinds = [row for row in kinds if row["kind"] in rule.KINDS]

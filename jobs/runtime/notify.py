@@ -40,6 +40,7 @@ from reporting.alerts import (
     parts,
 )
 from reporting.text import moment
+from schemas.ledger import Detail, Stage
 from schemas.tables import ALERTS, ANOMALIES, INCIDENTS
 
 if TYPE_CHECKING:
@@ -47,11 +48,6 @@ if TYPE_CHECKING:
 
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
-
-STAGE = "notify"
-
-# Details of runs in the ledger: the time of the log that anomalies were found, and posted, up to.
-_AS_OF = "as_of"
 
 _TRIES = 3
 _TIMEOUT_S = 10
@@ -136,11 +132,11 @@ def notify(run: Run) -> None:
     if options.notify_url is None and not options.notify_dry_run:
         return
     run.summary |= {"anomalies_posted": 0, "anomalies_resolved": 0}
-    found, last = runs.last("anomalies"), runs.last(STAGE)
+    found, last = runs.last(Stage.ANOMALIES), runs.last(Stage.NOTIFY)
     if found is None:
         return
-    as_of = found.details[_AS_OF]
-    posted_to = None if last is None else last.details.get(_AS_OF)
+    as_of = found.details[Detail.AS_OF]
+    posted_to = None if last is None else last.details.get(Detail.AS_OF)
     outlet, error = _outlet(run), None
     with run.step("posting anomalies"):
         claims = outlet.notes.claims()  # before what is due: who posts meanwhile makes one more
@@ -155,8 +151,8 @@ def notify(run: Run) -> None:
             return
         error = post_once(outlet, once, claims)
         if error is None and posted_to != as_of:
-            done = RunId(STAGE, runs.last_number(STAGE) + 1)
-            runs.note(done, rows={ALERTS.name: len(once)}, details={_AS_OF: as_of})
+            done = RunId(Stage.NOTIFY, runs.last_number(Stage.NOTIFY) + 1)
+            runs.note(done, rows={ALERTS.name: len(once)}, details={Detail.AS_OF: as_of})
             runs.write()
         if error is None:
             error = post_again(outlet, again)
@@ -197,7 +193,7 @@ def post_once(outlet: Outlet, alerts: list[Alert], claims: int) -> str | None:
     Several runs that have seen as many claims make the same one: only the first is kept.
     """
     for number, part in enumerate(parts(outlet.format, alerts, outlet.head), claims):
-        at = _note(outlet, part, RunId(STAGE, number))
+        at = _note(outlet, part, RunId(Stage.NOTIFY, number))
         if not outlet.notes.holds(at):
             return "another run is posting"
         error = _post_all(outlet, part)

@@ -24,6 +24,7 @@ from jobs.runtime.run import Run
 from jobs.runtime.session import forget, session
 from lakehouse.tables import Lakehouse
 from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
+from schemas.ledger import Stage
 from schemas.tables import RECORDS
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _look_for_cluster(run: Run) -> None:
     if job.brings_clusters or is_any or not lakehouse.exists(RECORDS):
         return
     # The ledger is quicker, but does not know of a first run that was killed.
-    if lakehouse.runs.last_number("ingest") >= 0:
+    if lakehouse.runs.last_number(Stage.INGEST) >= 0:
         return
     known = lakehouse.clusters(RECORDS)
     if known and chosen.cluster not in known:

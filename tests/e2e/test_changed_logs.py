@@ -9,9 +9,9 @@ import pytest
 from kafka import TopicPartition
 
 from jobs import INTERRUPTED
+from jobs import ingest as ingest_job
 from jobs import pipeline as pipeline_job
-from jobs.runtime import ingest as ingest_job
-from jobs.runtime.lag import lag
+from jobs.lag import lag
 from lakehouse.tables import Lakehouse
 from schemas.placement import partition_for
 from schemas.tables import COVERAGE, RECORDS, RUNS

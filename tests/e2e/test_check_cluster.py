@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka import TopicPartition
 
-from jobs.runtime.check import check
+from jobs.check import check
 from jobs.runtime.runner import run_alone
 from tests.conftest import DESCRIBER, GROUPLESS, RECORDINGS
 from tests.support import clients
@@ -235,7 +235,7 @@ def files_below(folder: str) -> list[tuple[str, int]]:
 def test_tables_of_a_newer_release(
     tables: str, look: Callable[..., Checked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.runtime.check.FORMAT_VERSION", 1)
+    monkeypatch.setattr("jobs.check.FORMAT_VERSION", 1)
     said = look("--lakehouse", tables)
     assert (said.status, said.states("fail")) == (1, {"tables"})
     assert "this release knows format 1" in said.found["tables"]["text"]

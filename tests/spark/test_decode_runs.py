@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from jobs import INTERRUPTED
+from jobs import decode as decode_job
 from jobs.runtime import command_line
-from jobs.runtime import decode as decode_job
 from jobs.runtime.run import Run
 from lakehouse import runs as ledger
 from lakehouse.runs import PLANNED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from jobs.runtime.explain import explain as explain_job
+from jobs.explain import explain as explain_job
 from tests.support.jobs import query, run, run_of, succeed
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, MINUTE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs import INTERRUPTED
-from jobs.runtime import history as job
+from jobs import history as job
 from lakehouse.runs import PLANNED
 from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, GROUP_CHECKPOINTS, GROUP_STATES, OFFSET_MOVES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dq.declared import filled, suites
-from jobs.runtime.anomalies import with_open
+from jobs.anomalies import with_open
 from jobs.runtime.session import configured
 from lakehouse.queries import on_views, show, view_of
 from lakehouse.runs import RunId

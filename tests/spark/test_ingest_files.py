@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
 from jobs import INTERRUPTED
-from jobs.runtime import ingest as ingest_job
+from jobs import ingest as ingest_job
 from jobs.runtime import runner
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
@@ -369,6 +370,39 @@ def test_ends_of_transactions_are_no_records(
         *((start, end, "transaction marker") for start, end in ((2, 3), (7, 7))),
     ]
     assert succeed("ingest", *line)["records_ingested"] == 0
+
+
+def test_files_that_were_read_are_not_opened_again(tmp_path: Path, lakehouse_path: str) -> None:
+    folder, long_ago = tmp_path / "bucket", 1_700_000_000
+
+    def file(name: str, offset: int, at: int = long_ago, group: bytes = b"a") -> Path:
+        rows = [record(offset, b"\0\2\0\1" + group, None)]
+        path = write(folder / name, pa.Table.from_pylist(rows, SCHEMA))
+        os.utime(path, (at, at))
+        return path
+
+    def ingested() -> object:
+        line = ("--records", folder, "--lakehouse", lakehouse_path)
+        return succeed("ingest", *line)["records_ingested"]
+
+    folder.mkdir()
+    first = file("0.parquet", 0)
+    assert ingested() == 1
+    # Nobody could read it now, and nobody tries.
+    first.write_bytes(bytes(first.stat().st_size))
+    os.utime(first, (long_ago, long_ago))
+    assert ingested() == 0
+    file("1.parquet", 1, at=int(time.time()) + 60)
+    assert ingested() == 1
+    # One that was copied with its time, and one that is as long and not as old as it was.
+    first = file("0.parquet", 0)
+    file("2.parquet", 2)
+    assert ingested() == 1
+    file("1.parquet", 3, at=long_ago + 1)
+    assert ingested() == 1
+    file("2.parquet", 2, at=long_ago + 1, group=b"b")
+    outcome = run("ingest", "--records", folder, "--lakehouse", lakehouse_path)
+    assert "has other bytes" in outcome.complaint
 
 
 @pytest.mark.parametrize("other", [b"\0\2\0\1b", b"\0\1\0\1a"], ids=["one type", "two types"])

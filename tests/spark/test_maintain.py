@@ -32,7 +32,7 @@ def test_many_small_files_become_few_and_runs_go_on(
     root = str(tmp_path / "lakehouse")
     shutil.copytree(thrice.behind[1], root)
     some = {spec.name: spec for spec in (RECORDS, RUNS, GROUP_STATES, GROUP_CHECKPOINTS)}
-    monkeypatch.setattr("jobs.runtime.maintain.all_tables", lambda: some)
+    monkeypatch.setattr("jobs.maintain.all_tables", lambda: some)
     records = f"{root}/bronze/records"
     held = spark.read.format("delta").load(records).repartition(FILES)
     held.write.format("delta").mode("overwrite").save(records)  # as if of many runs
@@ -42,7 +42,7 @@ def test_many_small_files_become_few_and_runs_go_on(
     os.utime(orphan, (time.time() - 10 * 86_400,) * 2)
     # A table that is younger than what is kept has nothing to delete.
     now_ms = int(time.time() * 1000)
-    monkeypatch.setattr("jobs.runtime.maintain._now_ms", lambda: now_ms + 10 * 86_400_000)
+    monkeypatch.setattr("jobs.maintain._now_ms", lambda: now_ms + 10 * 86_400_000)
 
     dry = run("maintain", "--lakehouse", root, "--dry-run")
     assert "1 old files to delete" in " ".join(dry.out.split())

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.runtime.check import _vendor
+from jobs.check import _vendor
 from sources import parquet
 from tests.conftest import FIELD
 from tests.support.jobs import asked, succeed

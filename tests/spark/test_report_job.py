@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.runtime.report import ReportError, report
+from jobs.report import report
+from jobs.runtime.page import ReportError
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from reporting.model import PANELS, Panel
@@ -119,7 +120,7 @@ def test_a_run_asks_each_table_once(
             patch.setattr(Lakehouse, "read", counted)
             return read_of_any(*given, **named)
 
-    for caller in ("report", "summary"):
+    for caller in ("page", "summary"):
         monkeypatch.setattr(f"jobs.runtime.{caller}.read_facts", counting)
     monkeypatch.setattr("jobs.pipeline.read_facts", counting)
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
@@ -251,7 +252,7 @@ def test_a_page_in_another_store(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A folder of this machine stands for it; `tests/e2e/test_object_store.py` has a real one."""
-    monkeypatch.setattr("jobs.runtime.report.local_path", lambda _: None)
+    monkeypatch.setattr("jobs.runtime.page.local_path", lambda _: None)
     Lakehouse(spark, lakehouse_path, "default").create(RECORDS)
     page, below = tmp_path / "page.html", tmp_path / "page.html" / "below.html"
 

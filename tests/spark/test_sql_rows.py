@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from jobs.runtime.sql import sql
+from jobs.sql import sql
 from tests.support.jobs import run, run_of
 
 if TYPE_CHECKING:

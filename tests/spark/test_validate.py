@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from benchmarks.generate import SCHEMA
 from dq.declared import filled, suites
 from dq.validation import EvaluationError, Given, evaluate
-from jobs.runtime import validate as job
+from jobs import validate as job
 from lakehouse.queries import on_views
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, spark_schema

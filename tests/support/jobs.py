@@ -16,22 +16,22 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from rich.console import Console
 
-from jobs.anomalies import detect
+from jobs.anomalies import find_and_tell
+from jobs.decode import decode
 from jobs.demo import demo
+from jobs.explain import explain
+from jobs.export import export
+from jobs.history import history
+from jobs.ingest import ingest
+from jobs.lag import lag
+from jobs.maintain import maintain
 from jobs.pipeline import pipeline
+from jobs.report import report
 from jobs.runtime.command_line import parse
-from jobs.runtime.decode import decode
-from jobs.runtime.explain import explain
-from jobs.runtime.export import export
-from jobs.runtime.history import history
-from jobs.runtime.ingest import ingest
-from jobs.runtime.lag import lag
-from jobs.runtime.maintain import maintain
-from jobs.runtime.report import report
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from jobs.runtime.sql import sql
-from jobs.runtime.validate import validate
+from jobs.sql import sql
+from jobs.validate import validate
 from lakehouse.queries import on_views, tables_of, view_of
 from lakehouse.tables import Lakehouse
 from schemas.columns import arrow_schema
@@ -72,7 +72,7 @@ _JOBS = {
     "decode": ("decode", decode),
     "ingest": ("ingest", ingest),
     "history": ("history", history),
-    "anomalies": ("anomalies", detect),
+    "anomalies": ("anomalies", find_and_tell),
     "lag": ("lag", lag),
     "report": ("report", report),
     "explain": ("explain", explain),
@@ -203,7 +203,8 @@ def _less(rows: Iterable[dict[str, Any]], without: Collection[str]) -> Iterator[
 def _of_any_moment(spec: TableSpec, row: dict[str, Any]) -> dict[str, Any]:
     if spec is RUNS:
         details = json.loads(row["details"])
-        details.get("state", {}).pop("observed_at", None)
+        for of_the_moment in ("observed_at", "files"):
+            details.get("state", {}).pop(of_the_moment, None)
         return row | {"details": json.dumps(details)}
     if spec is ANOMALIES and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.runtime.ingest import free_name
+from jobs.ingest import free_name
 from sources.kafka import Log, Record, Topic, another_log, other_bytes, shorter
 
 TOPIC = "__consumer_offsets"

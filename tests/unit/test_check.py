@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jobs import check as check_module
+from jobs.check import check
 from jobs.launch import jars
-from jobs.runtime import check as check_module
 from jobs.runtime import check_cluster
-from jobs.runtime.check import check
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.command_line import parse
 from jobs.runtime.runner import run_alone

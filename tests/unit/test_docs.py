@@ -10,7 +10,7 @@ import pytest
 from docs import accuracy, detection, markdown, messages, options, performance
 from docs.tables import PAGE, page
 from jobs.runtime.command_line import COMMANDS
-from jobs.runtime.sql import split
+from jobs.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
 from reporting.alerts import FORMATS
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.runtime.export import _DATABASE, _load
+from jobs.export import _DATABASE, _load
 from lakehouse.catalog import description, duckdb_texts, view_texts
 from lakehouse.tables import spark_schema
 from schemas.tables import all_tables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.runtime.homes import Found, name_of_second, sorted_out, with_second
 from schemas.placement import (
     KAFKA,
     REDPANDA,
@@ -14,6 +13,7 @@ from schemas.placement import (
     partitions_of,
     xxhash64,
 )
+from timeline.homes import Found, name_of_second, sorted_out, with_second
 
 GROUPS = [f"group-{n}" for n in range(40)]
 MOVED = [g for g in GROUPS if partition_for(g, 25) != partition_for(g, 50)]

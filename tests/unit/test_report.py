@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from detectors.sentences import KINDS
-from jobs.runtime import report
+from jobs.runtime import page as page_job
 from jobs.runtime.command_line import parse
 from jobs.runtime.options import report_path
 from reporting.advice import ADVICE
@@ -191,18 +191,18 @@ class TestKeptLibraries:
             made.append("code, of some length")
             return made[-1]
 
-        monkeypatch.setattr(report, "javascript", javascript)
+        monkeypatch.setattr(page_job, "javascript", javascript)
         return made
 
     def test_they_are_put_together_once(self, made: list[str], tmp_path: Path) -> None:
-        assert {report.libraries(tmp_path) for _ in range(3)} == set(made)
+        assert {page_job.libraries(tmp_path) for _ in range(3)} == set(made)
         assert len(made) == len(list(tmp_path.iterdir())) == 1
 
     def test_half_a_file_is_none(self, made: list[str], tmp_path: Path) -> None:
-        report.libraries(tmp_path)
+        page_job.libraries(tmp_path)
         (kept,) = tmp_path.iterdir()
         kept.write_text("code, of", "utf-8")
-        assert report.libraries(tmp_path) == made[0]
+        assert page_job.libraries(tmp_path) == made[0]
         assert kept.read_text("utf-8") == made[0]
 
     def test_a_folder_that_cannot_be_written_does_no_harm(
@@ -210,7 +210,7 @@ class TestKeptLibraries:
     ) -> None:
         no_folder = tmp_path / "file"
         no_folder.touch()
-        assert [report.libraries(no_folder), report.libraries(None)] == made
+        assert [page_job.libraries(no_folder), page_job.libraries(None)] == made
 
 
 def test_the_same_versions_give_the_same_code(parts: Ingredients) -> None:

@@ -1,4 +1,4 @@
-"""Writes the report: one HTML file of how the groups are and what they did."""
+"""Writes a page of the report, whoever asks for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,13 @@ from py4j.protocol import Py4JJavaError
 
 from detectors.sentences import KINDS
 from jobs.launch.jars import cache_folder
-from jobs.runtime.ingest import state_of
-from jobs.runtime.options import local_path, report_path
+from jobs.runtime.options import local_path
 from jobs.runtime.paths import write_whole
 from jobs.runtime.session import configured
+from jobs.runtime.state import state_of
 from lakehouse import files
 from reporting.charts import MADE_OF, javascript
-from reporting.model import EVERYTHING, For, Selection
+from reporting.model import For
 from reporting.page import ingredients, page
 from reporting.read import read_facts
 from schemas.errors import GroupledgerError, UsageError
@@ -28,41 +27,11 @@ from schemas.errors import GroupledgerError, UsageError
 if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
-    from reporting.model import Facts
-
-# What a page tells of.
-_STAGES = ("ingest", "decode", "history", "lag", "anomalies", "validate")
-_HEAD = 1_000  # characters of a page with its mark
+    from reporting.model import Facts, Selection
 
 
 class ReportError(GroupledgerError):
     """A report that cannot be written."""
-
-
-def report(run: Run) -> None:
-    """Read what the groups did, and write the page of it."""
-    bring_up(run, For.PAGE)
-
-
-def bring_up(run: Run, readers: For) -> Facts | None:
-    """Write the page, and give its facts; None if a pipeline leaves it as it is.
-
-    It is left where it was made of the same runs, by the same code.
-    """
-    target = report_path(run.options)
-    if local_path(target) is not None:
-        target = str(Path(local_path(target) or "").absolute())
-    run.summary["report"] = target
-    chosen = Selection(run.options.group, *run.options.span)
-    # Before the tables are read: what comes meanwhile is on the next page.
-    made_of = _made_of(run.lakehouse) if chosen == EVERYTHING else ""
-    if run.options.job != "report" and _is_made_of(run, target, made_of):
-        run.say("report: left as it is, no run has brought anything new since")
-        return None
-    facts = write_page(run, run.lakehouse, target, chosen, made_of=made_of, readers=readers)
-    if run.options.job == "report":
-        print_page(run)
-    return facts
 
 
 def write_page(
@@ -101,27 +70,6 @@ def print_page(run: Run) -> None:
     run.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _made_of(lakehouse: Lakehouse) -> str:
-    """Return a mark that a page has in common with no page of other runs, or by other code."""
-    runs = [lakehouse.runs.last_number(stage) for stage in _STAGES]
-    code = sorted(
-        _digest(file.read_text("utf-8"))
-        for file in resources.files("reporting").iterdir()
-        if file.is_file()
-    )
-    return _digest(repr((lakehouse.root, lakehouse.cluster, runs, code, MADE_OF)))
-
-
-def _is_made_of(run: Run, target: str, made_of: str) -> bool:
-    if local_path(target) is None:
-        return f'"{made_of}"' in files.head(run.spark, target, _HEAD)
-    try:
-        with Path(target).open(encoding="utf-8") as file:
-            return f'"{made_of}"' in file.read(_HEAD)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 def _cache() -> Path | None:
     try:
         return cache_folder()
@@ -133,19 +81,20 @@ def libraries(cache: Path | None) -> str:
     """Return the code that draws charts; what takes seconds to put together is kept."""
     if cache is None:
         return javascript()
-    name = f"charts-{_digest(MADE_OF)}"
+    name = f"charts-{digest(MADE_OF)}"
     for path in cache.glob(f"{name}.*.js"):
         with suppress(OSError, UnicodeDecodeError):
             kept = path.read_text("utf-8")
-            if path.name == f"{name}.{_digest(kept)}.js":  # else it is not whole
+            if path.name == f"{name}.{digest(kept)}.js":  # else it is not whole
                 return kept
     made = javascript()
     with suppress(OSError):  # then the next run makes it again, too
-        write_whole(cache / f"{name}.{_digest(made)}.js", made)
+        write_whole(cache / f"{name}.{digest(made)}.js", made)
     return made
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return what tells a text from others."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -10,29 +10,19 @@ own, `name_of_second`.
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from lakehouse.tables import of_groups
+from schemas.ledger import Detail
 from schemas.placement import (
-    HOME,
     KAFKA,
-    REDPANDA,
     Placement,
     explained,
-    inferred,
     partitions_of,
 )
-from timeline.commits import COMMITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_KEY = ("group_id", "record_partition")
-_STRAYS = "group_id STRING, record_partition INT, until BIGINT"
 # So many groups are not all in wrong partitions by chance.
 _FEW = 3
 _MOST_LISTED = 1_000
@@ -60,8 +50,6 @@ class Found(NamedTuple):
 
 Second: TypeAlias = tuple[str, int, int]
 """Group and partition of a second coordinator, and since when, in epoch milliseconds."""
-SECOND = "second"
-"""Details of a run of the history: the second coordinators that were found up to it."""
 
 
 class Locations(NamedTuple):
@@ -90,74 +78,7 @@ class Locations(NamedTuple):
         return Placement(self.counts[-1], self.by) if self.counts else None
 
 
-def locate(
-    silver: Mapping[str, DataFrame],
-    checkpoints: DataFrame | None,
-    counts: Sequence[int],
-    is_new: str,
-    by: Sequence[str] = (KAFKA, REDPANDA),
-    *,
-    second: Sequence[Second] = (),
-) -> Locations:
-    """Look where the records of some groups are.
-
-    Args:
-        silver: rows of the silver tables.
-        checkpoints: rows of group_checkpoints before the run; None if there are none.
-        counts: how many partitions the topic has had, as far as is known.
-        is_new: the condition of rows that no run has looked at before.
-        by: who may have placed the groups, the likeliest first.
-        second: the second coordinators that earlier runs have found.
-    """
-    at = F.unix_millis("record_timestamp")
-    every = (
-        rows.select(
-            *_KEY,
-            "record_timestamp",
-            F.expr(is_new).alias("is_new"),
-            # A coordinator that has lost a group's members writes that it is empty, or nothing.
-            (~F.col("is_tombstone") & F.lit(table == COMMITS)).alias("is_commit"),
-        )
-        for table, rows in silver.items()
-    )
-    counted = (
-        reduce(DataFrame.unionByName, every)
-        .groupBy(*_KEY)
-        .agg(
-            F.count_if("is_new"),
-            F.min(at),
-            F.max(F.when(F.col("is_new"), at)),
-            F.max(F.when(F.col("is_new") & F.col("is_commit"), at)),
-        )
-    )
-    found = [Found(*row) for row in counted.collect()]
-    located = [(row.group, row.partition) for row in found]
-    known: dict[str, int] = {}
-
-    def all_located() -> list[tuple[str, int]]:
-        rows = [] if checkpoints is None else checkpoints.select(*_KEY).collect()
-        return [*located, *((row.group_id, row.record_partition) for row in rows)]
-
-    if not counts or any(row.partition >= counts[-1] for row in found):
-        # Files do not say it; the groups do, since nearly all of them are where they belong.
-        placement = inferred(all_located(), by)
-        if placement is None:
-            return Locations([], [], [], by[0], second)
-        counts = [*counts, placement.partitions]
-    else:
-        placement = _likeliest(located, counts[-1], by)
-        if placement.by != by[0]:  # a few groups may be where they are by chance
-            placement = _likeliest(all_located(), counts[-1], by)
-    astray = {group for group, partition in located if partition != placement.of(group)}
-    if not astray:
-        return Locations(list(counts), [], [], placement.by, second)
-    if checkpoints is not None:
-        of_them = checkpoints.where(of_groups(sorted(astray))).select(*_KEY).collect()
-        known = {row.group_id: row.record_partition for row in of_them}
-    return sorted_out(found, known, counts, placement.by, second)
-
-
-def _likeliest(located: Sequence[tuple[str, int]], partitions: int, by: Sequence[str]) -> Placement:
+def likeliest(located: Sequence[tuple[str, int]], partitions: int, by: Sequence[str]) -> Placement:
     """Return the placement that explains most groups; of several the first."""
     first, *others = (Placement(partitions, each) for each in by)
     if not others or explained(located, first) == len(located):
@@ -252,7 +173,7 @@ def _is_explained(row: Found, counts: Sequence[int], by: str) -> bool:
 
 def second_of(details: Mapping[str, Any]) -> list[Second]:
     """Return the second coordinators that the details of a run of the history name."""
-    return [(group, partition, at) for group, partition, at in details.get(SECOND, ())]
+    return [(group, partition, at) for group, partition, at in details.get(Detail.SECOND, ())]
 
 
 def name_of_second(group: str, partition: int) -> str:
@@ -267,43 +188,3 @@ def with_second(groups: Sequence[str], second: Sequence[Second]) -> list[str]:
         both = {group, name_of_second(group, partition)}
         names |= both if both & names else set()
     return sorted(names)
-
-
-def by_coordinator(rows: DataFrame, second: Sequence[Second]) -> DataFrame:
-    """Give rows of silver that a second coordinator has written the name of its history."""
-    if not second:
-        return rows
-    named = [(*row, name_of_second(row[0], row[1])) for row in second]
-    given = rows.sparkSession.createDataFrame(named, f"{_STRAYS}, second STRING")
-    joined = rows.join(F.broadcast(given), list(_KEY), how="left")
-    is_second = F.unix_millis("record_timestamp") >= F.col("until")
-    name = F.when(is_second, F.col("second")).otherwise(F.col("group_id"))
-    return joined.withColumn("group_id", name).select(*rows.columns)
-
-
-def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, DataFrame]:
-    """Leave out the records that are no part of their groups' history.
-
-    Args:
-        silver: rows of the silver tables.
-        locations: where the records of their groups are.
-
-    Returns:
-        The others, with a column `placement.HOME` if some are not where they belong; what a second
-        coordinator has written is of its own history.
-    """
-    if not locations.elsewhere or not silver:
-        return silver
-    spark = next(iter(silver.values())).sparkSession
-    strays = F.broadcast(
-        spark.createDataFrame(locations.elsewhere, _STRAYS).withColumn(HOME, F.lit(0))
-    )
-    at = F.unix_millis("record_timestamp")
-    counts = F.col(HOME).isNull() | F.col("until").isNull() | (at < F.col("until"))
-    return {
-        table: by_coordinator(rows, locations.second)
-        .join(strays, list(_KEY), how="left")
-        .where(counts)
-        .select(*rows.columns, F.col(HOME).isNull().alias(HOME))
-        for table, rows in silver.items()
-    }
