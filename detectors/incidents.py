@@ -79,7 +79,8 @@ _SENTENCES = {
     " static ones, too.",
     SILENT_PARTITION: "{group_count:# group} of partition{log_partitions:/s} {subject} of the"
     f" offsets topic stopped committing {_MANY}; groups of other partitions went on. Look whether"
-    " the broker that leads {log_partitions:it/them} answers.",
+    " the broker that leads {log_partitions:it/them} answers, and whether all of"
+    " {log_partitions:it/them} was read.",
     COORDINATOR: "{group_count:# group} of partition{log_partitions:/s} {subject} of the offsets"
     f" topic rebalanced without a change of their members {_MANY}; groups of other partitions did"
     " not. Look at the broker that leads {log_partitions:it/them}: it may have restarted, or lost"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from detectors.health import known_anomalies
-from jobs.runtime.incidents import DETAIL, tell_incidents
+from jobs.runtime.incidents import tell_incidents
 from lakehouse.queries import answers
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, sql_text
+from schemas.ledger import Detail
 from schemas.placement import partition_for
 from schemas.tables import ANOMALIES, INCIDENTS, MEMBER_SESSIONS
 from tests.support.jobs import asked, run, succeed
@@ -134,10 +135,10 @@ def test_clients_are_held_against_all_groups_that_have_them(
     assert (written, one["cause"], one["subject"]) == (1, "client", "pay 'n' ship-*")
     assert noted["open_since"] == round(one["started_at"].timestamp() * 1000)
     # As long as it is open it is looked at again, and written only if it is another.
-    assert told({DETAIL: noted}) == (0, noted)
+    assert told({Detail.INCIDENTS: noted}) == (0, noted)
     worse = storm(1, names[0]) | {"severity": "critical", "anomalies_run": 1}
     lakehouse.replace(ANOMALIES, [worse], where=f"anomaly_id = {sql_text(worse['anomaly_id'])}")
-    assert told({DETAIL: noted})[0] == 1
+    assert told({Detail.INCIDENTS: noted})[0] == 1
     (again,) = asked(lakehouse.root, "SELECT * FROM gold.incidents")
     assert (again["incident_id"], again["severity"]) == (one["incident_id"], "critical")
 
