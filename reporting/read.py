@@ -582,7 +582,7 @@ _COUNTED = {
     "generations": (
         *("group_type", "protocol_type", "rebalance_protocol", "previous_generation", "join_ms"),
         *("rebalance_timeout_ms", "subscriptions", "subscribed_topics", "assigned_partitions"),
-        "stickiness",
+        *("stickiness", "aborted_evidence"),
         *(
             f"CASE WHEN size(members_{what}) <= {_CHANGED_MEMBERS} THEN members_{what} END"
             f" AS members_{what}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STATIC, SESSION, POLL = "static_membership", "session_timeout", "max_poll_interval"
 DELAY, COOPERATIVE = "initial_delay", "cooperative"
-_HUNG, _DIED, _STOPPED = "hung", "died", "stopped"
+_HUNG, _DIED, _STOPPED, _LEFT = "hung", "died", "stopped", "left"
 
 _SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000
 _MOST = 3
@@ -166,8 +166,9 @@ def remedies(generations: Sequence[Row], sessions: Sequence[Row] | None) -> Reme
 class _Counting:
     def __init__(self, rows: list[Row], sessions: Sequence[Row] | None) -> None:
         self.rows = rows
+        self.before = _with_members_before(rows)
         absences = list(_absences(rows, sessions))
-        self.loops = _loops(absences, rows)
+        self.loops = {slot: _why_again(loop) for slot, loop in _loops(absences, rows).items()}
         self.classes: defaultdict[str | None, list[_Absence]] = defaultdict(list)
         for absence in absences:
             self.classes[self._class(absence)].append(absence)
@@ -177,15 +178,15 @@ class _Counting:
         row, loop = self.rows[absence.back], self.loops.get(absence.slot)
         if row["protocol_type"] not in ("consumer", None) or row["group_type"] not in _TYPES:
             return None
-        if loop is not None and not _has_died(loop) and _is_slow(loop):
+        if loop == POLL:
             return POLL
         keeps_id = absence.ids[0] == absence.ids[1]
         if not absence.is_seen or (keeps_id and absence.left_in_order):
             return None
         if keeps_id:
             return SESSION
-        if loop is not None and not all(a.left_in_order for a in loop):
-            return _why_again(loop)
+        if loop not in (None, _LEFT):
+            return loop
         return STATIC if absence.member["group_instance_id"] is None else SESSION
 
     # -- members that come back ---------------------------------------------------------------
@@ -221,23 +222,17 @@ class _Counting:
             elif went[number] or came[number]:
                 left, joined = _left(row), _joined(row)
                 is_hidden = left.keys() <= went[number] and joined.keys() <= came[number]
-                if is_hidden and not self._is_changed(number):
+                if is_hidden and _is_whole(row) and not self._is_changed(number):
                     found.append(number)
         return found
 
     def _is_changed(self, number: int) -> bool:
         """Return whether more than members changed: what they subscribe to, or how they assign."""
-        row, before = self.rows[number], self._with_members_before(number)
+        row, before = self.rows[number], self.before[number]
         if before is None or not row["member_count"]:
             return False
         names = ("group_type", "subscriptions", "subscribed_topics", "protocol")
         return any(row[name] != before[name] for name in names)
-
-    def _with_members_before(self, number: int) -> Row | None:
-        for row in reversed(self.rows[:number]):
-            if row["member_count"]:
-                return row
-        return None
 
     def _remedy(
         self, kind: str, prevented: list[int], setting: tuple[str, str, str]
@@ -340,7 +335,7 @@ class _Counting:
         for number, row in enumerate(self.rows):
             is_consumer = row["protocol_type"] in ("consumer", None) and row["protocol"] != "stream"
             if is_consumer and row["rebalance_protocol"] == "eager" and row["cost_member_ms"]:
-                if not (kept := _kept(row, self._with_members_before(number))):
+                if not (kept := _kept(row, self.before[number])):
                     continue
                 rows.append(row)
                 saved += row["cost_member_ms"] * kept
@@ -379,6 +374,9 @@ class _Counting:
                 f" {what} again and again. Static membership would only hide it, while their"
                 " partitions wait; find out why, in their logs and exit statuses."
             )
+        missing = sum(not _is_whole(row) for row in self.rows)
+        if missing:
+            yield f"Before {count(missing, 'rebalance')} records are missing: these do not count."
         unknown = sum(row["cause"] in ("unknown", None) for row in self.rows)
         if unknown:
             yield f"Why {count(unknown, 'rebalance')} began is not known."
@@ -423,6 +421,21 @@ def _absences(rows: Sequence[Row], sessions: Sequence[Row] | None) -> Iterator[_
             )
         if not row["member_count"]:
             emptied = number
+
+
+def _with_members_before(rows: Iterable[Row]) -> list[Row | None]:
+    """Return for each generation the last one before it that had members."""
+    found: list[Row | None] = []
+    before = None
+    for row in rows:
+        found.append(before)
+        before = row if row["member_count"] else before
+    return found
+
+
+def _is_whole(row: Row) -> bool:
+    """Return whether no record of another generation may be missing before one."""
+    return bool(row["aborted_evidence"] == "complete" or row["aborted_generations"] == 0)
 
 
 def _left(row: Row) -> dict[str, Row]:
@@ -502,9 +515,13 @@ def _is_slow(loop: Sequence[_Absence]) -> bool:
 
 
 def _why_again(loop: Sequence[_Absence]) -> str:
-    """Return why a client went again and again without a word, as far as the log tells."""
+    """Return why a client went again and again, as far as the log tells."""
     if _has_died(loop):
         return _DIED
+    if _is_slow(loop):
+        return POLL
+    if all(a.left_in_order for a in loop):
+        return _LEFT
     needed = statistics.median(map(_hung_needed, loop))
     return _HUNG if needed <= _HUNG_SESSIONS[-1] else _STOPPED
 

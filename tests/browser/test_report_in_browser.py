@@ -137,6 +137,9 @@ def test_the_storm_its_cause_and_its_members_are_on_the_page(storm: Page) -> Non
     assert list(shown) == ["anomalies", "states", "generations", "members", "owners", "offsets"]
     assert "most often: new member; cost " in shown["generations"]
     assert re.search(r"cost \d+(\.\d)? consumer-\w+ \(at least \d", shown["generations"])
+    assert (
+        "With group.instance.id and session.timeout.ms=10000 as it is, 113" in shown["generations"]
+    )
     assert "6 clients, 210 sessions, all on 127.0.0.1; came back most: flapper-" in shown["members"]
     names = storm.texts(_NAMES)
     assert names[0] == "orders-storm"

@@ -69,6 +69,24 @@ def test_the_page_of_a_window(storm: str, tmp_path: Path) -> None:
     assert all(at is None or at >= since for at in column_of(states, "ended_at"))
 
 
+def test_what_would_have_prevented_them_is_counted(storm: str, tmp_path: Path) -> None:
+    path = tmp_path / "orders-storm.html"
+    found = explain(storm, "--group", "orders-storm", "--html", str(path)).summary
+    static, cooperative = found["remedies"]
+    assert (static["kind"], cooperative["kind"]) == ("static_membership", "cooperative")
+    assert static["setting"] == "group.instance.id and session.timeout.ms=10000 as it is"
+    rebalances = [event for event in found["events"] if event["kind"] == "rebalance"]
+    assert static["of"] == len(rebalances) == 133
+    # Each rests on the records of so many of them.
+    at = {(e["record_partition"], e["record_offset"]) for e in rebalances}
+    assert len({tuple(record) for record in static["records"]} & at) == static["rebalances"] == 113
+    # The report says the same, from what it reads.
+    (group,) = data_of(path)["shown"]
+    said = [text.partition(" (records ")[0] for text in group["remedies"]]
+    assert said == [remedy["text"] for remedy in (static, cooperative)]
+    assert explain(storm, "--group", "healthy-ctl").summary["remedies"] == []
+
+
 def test_one_partition_alone(storm: str) -> None:
     options = ("--group", "crash-loop", "--since", SINCE, "--until", UNTIL)
     found = explain(storm, *options, "--partition", "orders:2").summary

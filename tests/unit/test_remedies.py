@@ -45,6 +45,8 @@ class Group:
             "rebalance_timeout_ms": 300 * SECOND,
             "cost_member_ms": 0,
             "cost_member_ms_min": 0,
+            "aborted_generations": 0,
+            "aborted_evidence": "complete",
             **usual,
         }
         self.at = 0
@@ -117,7 +119,7 @@ class Group:
 
     def _leave(self, name: str, number: int) -> Row:
         who = self.there.pop(name)
-        stay = next(s for s in self.sessions if s["member_id"] == who["member_id"])
+        stay = next(s for s in reversed(self.sessions) if s["member_id"] == who["member_id"])
         stay |= {"left_at": self.at, "last_generation": number - 1}
         return who
 
@@ -487,6 +489,9 @@ def test_the_docs_show_what_is_said_of_the_demo() -> None:
         assert _of_recording(group).named[0].sentence in page
     (remark,) = _of_recording("crash-loop").remarks
     assert remark in page
+    front = re.sub(r"\s+", " ", (ROOT / "README.md").read_text("utf-8"))
+    static = _of_recording("orders-storm").named[0]
+    assert f"{static.rebalances} of {static.of} rebalances would not have happened" in front
 
 
 def test_each_storm_of_the_demo_has_its_remedy() -> None:
@@ -505,3 +510,20 @@ def test_each_storm_of_the_demo_has_its_remedy() -> None:
 def test_why_a_rebalance_began_may_not_be_known() -> None:
     group = Group("a", "b").wait(HOUR).rebalance(cause="unknown")
     assert group.found.remarks == ["Why 1 rebalance began is not known."]
+
+
+def test_where_records_are_missing_nothing_is_counted() -> None:
+    gap: Any = {"aborted_generations": 2, "aborted_evidence": "unknown"}
+    group = Group("a", "b", "c")
+    group.restart("a", SECOND).restart("b", SECOND).restart("c", SECOND, **gap)
+    remedy = group.remedy(STATIC)
+    assert remedy is not None
+    assert (remedy.rebalances, remedy.of) == (4, 7)
+    assert group.found.remarks == ["Before 2 rebalances records are missing: these do not count."]
+
+
+def test_a_group_with_many_rebalances_is_counted_in_time() -> None:
+    group = Group("a", "b")
+    for _ in range(2_000):
+        group.restart("a", 15 * SECOND, stays=3 * MINUTE)
+    assert [r.rebalances for r in group.found.named] == [4_000]
