@@ -50,8 +50,9 @@ _LOOP = 3
 _POLLS_LAST = (0.9, 3.5)
 # Who is usually away for so much longer was stopped.
 _AWAY = 1.5
-# A join phase that waits for a member that is dead lasts till its session ends.
-_DEATHS_TAKE = (0.5, 1.5)
+# A join phase that waits for a member that is dead lasts till its session ends: the whole of it, if
+# another is started at once.
+_DEATHS_TAKE, _WAITS = (0.5, 1.5), (0.8, 1.2)
 _NAMED, _LONGEST_NAME = 3, 60
 _TYPES = ("classic", "consumer")
 
@@ -308,7 +309,7 @@ class _Counting:
                     pending.append(after)
                     continue
                 only_joined = other["cause"] == "new_member" and not _left(other)
-                if not only_joined or distance > _DELAYS[-1]:
+                if not only_joined or distance > _DELAYS[-1] or not _is_whole(other):
                     break
                 needed, since = max(needed, distance), other
                 pending.append(after)
@@ -361,10 +362,8 @@ class _Counting:
         stopped = [a for a in self.classes[_STOPPED] if a.away_ms <= _BACKOFF_MS]
         again = [*self.classes[_DIED], *stopped]
         numbers = {n for a in again for n in (a.gone, a.back)}
-        slow = {n for a in self.classes[POLL] for n in (a.gone, a.back)}
-        waited = {n for n, row in enumerate(self.rows) if _waited_for_the_dead(row)} - slow
-        if len(waited) >= _LOOP:
-            numbers |= waited
+        waited = self._waited_for_the_dead()
+        numbers |= waited
         if len(numbers) >= _LOOP:
             left = (m for n in waited for m in _left(self.rows[n]).values())
             who = {a.slot for a in again} | {_slot(m, ()) for m in left}
@@ -380,6 +379,18 @@ class _Counting:
         unknown = sum(row["cause"] in ("unknown", None) for row in self.rows)
         if unknown:
             yield f"Why {count(unknown, 'rebalance')} began is not known."
+
+    def _waited_for_the_dead(self) -> set[int]:
+        """Return rebalances in which others were started for members that had died, if many."""
+        back = {(a.gone, a.ids[0]) for of_class in self.classes.values() for a in of_class}
+        followed, waited = 0, set()
+        for number, row in enumerate(self.rows):
+            left = [m for m in row["members_left"] or () if (number, m["member_id"]) not in back]
+            if left and row["members_joined"]:
+                followed += 1
+                if any(_took_a_session(row, m["session_timeout_ms"], _WAITS) for m in left):
+                    waited.add(number)
+        return waited if len(waited) >= max(_LOOP, followed / 2) else set()
 
 
 # -- who went and came back ------------------------------------------------------------------------
@@ -533,20 +544,17 @@ def _has_died(loop: Sequence[_Absence]) -> bool:
     return any(at_once) and 4 * sum(at_once) >= len(at_once)
 
 
-def _waited_for_the_dead(row: Row) -> bool:
-    """Return whether a join phase lasted till the session of a member that is gone ended."""
-    sessions = [m["session_timeout_ms"] for m in row["members_left"] or ()]
-    return bool(row["member_count"]) and any(_took_a_session(row, s) for s in sessions)
-
-
-def _took_a_session(row: Row, session_ms: int | None) -> bool:
+def _took_a_session(
+    row: Row, session_ms: int | None, share: tuple[float, float] = _DEATHS_TAKE
+) -> bool:
+    """Return whether a join phase lasted as long as the rest of a member's session."""
     took = row["join_ms"]
     if not session_ms or took is None:
         return False
     # As long as the coordinator waits for a member that is alive, it tells nothing.
     if took >= _ENOUGH * (row["rebalance_timeout_ms"] or took + 1):
         return False
-    return bool(_DEATHS_TAKE[0] <= took / session_ms <= _DEATHS_TAKE[1])
+    return bool(share[0] <= took / session_ms <= share[1])
 
 
 def _session_needed(absence: _Absence) -> int:

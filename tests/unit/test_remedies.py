@@ -347,6 +347,19 @@ def test_members_that_die_and_are_replaced_by_others() -> None:
     assert remark.startswith("No setting prevents 4 rebalances of b0, b1, b2 and 1 more:")
 
 
+@pytest.mark.parametrize(
+    ("takes", "joins"),
+    [(6 * SECOND, False), (3 * SECOND, True)],
+    ids=["scaled in", "deployed"],
+)
+def test_members_that_leave_for_good_have_not_died(takes: int, *, joins: bool) -> None:
+    group = Group(*(f"b{n}" for n in range(9)), session_timeout_ms=6 * SECOND)
+    for number in range(6):
+        joined = [f"c{number}"] if joins else []
+        group.wait(MINUTE).rebalance(left=[f"b{number}"], joined=joined, takes=takes)
+    assert group.found == Remedies([], [])
+
+
 def test_whether_a_client_hung_or_died_is_not_known() -> None:
     group = Group("a", "b", session_timeout_ms=10 * SECOND)
     for _ in range(4):
