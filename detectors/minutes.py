@@ -264,7 +264,9 @@ def _nobody_reads(
         if emptied is None or emptied.timestamp is None:
             return False  # who has members hangs: that is a stall
         since, record = emptied.timestamp, Position(*emptied.position, emptied.timestamp)
-    lags = [[at, lag] for at, lag in memory.get("samples", []) if since < at <= until]
+    # At the end of the log the newest sample is a little younger: it was taken of what was read.
+    samples = [[min(at, until) if offset is None else at, n] for at, n in memory.get("samples", [])]
+    lags = [[at, lag] for at, lag in samples if since < at <= until]
     limit = limits[unread.KIND]
     usual = max([*pauses, *memory.get("absences", [])], default=0)
     if len(pauses) < _LEAST_PAUSES or not lags or not lags[-1][1]:

@@ -516,11 +516,15 @@ def test_a_group_that_nobody_runs_while_records_wait(gone: float | None) -> None
     ran = minutes(*range(1, 31))
     since = 30 if gone is None else 31
     late = sample(45 * 60, lag=40_624)
-    assert sampled(late, *ran, now=45, gone=gone) == [(KIND, "no_members", "warning", since, True)]
+    # The newest sample is taken behind the last record that was read.
+    for found in (late, sample(45 * 60 + 20, lag=40_624)):
+        told = sampled(found, *ran, now=45, gone=gone)
+        assert told == [(KIND, "no_members", "warning", since, True)]
     for looks_like in (
         [],
         [sample(45 * 60, lag=0)],
         [sample(35 * 60, lag=40_624)],
+        [sample(45 * 60, lag=40_624), *minutes(45)],
     ):
         assert sampled(*looks_like, *ran, now=45, gone=gone) == []
     assert sampled(late, *minutes(28, 29, 30), now=45, gone=gone) == []
