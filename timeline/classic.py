@@ -91,6 +91,9 @@ def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: 
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
     lives.tell_conversion(state, record, when)
+    known = state.interval["generation"] if state.interval is not None else None
+    if not _follows(known, (record.payload or {})["generation"], is_complete=is_whole):
+        doubt(state)  # epochs in between may have had other members and owners
     gaps.clear(state)
     state.epochs = Epochs()
     if not is_whole:

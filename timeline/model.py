@@ -68,12 +68,15 @@ class Batch(NamedTuple):
         is_cut: whether the offset behind the last is missing, so that there may have been more.
         may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
             tell of a leave.
+        may_convert: whether it ends a group that had members as far as is known: if it is cut, the
+            rest may have converted the group, and the records of the next batch stand behind it.
     """
 
     records: list[Record]
     is_complete: bool
     is_cut: bool = False
     may_lack_a_leave: bool = False
+    may_convert: bool = False
 
 
 @dataclass
