@@ -440,6 +440,18 @@ def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None
     assert all(row["known_until"] is None for row in tables[SESSIONS] + tables[OWNERS])
 
 
+@pytest.mark.parametrize(("took", "was_simple"), [(HOUR, False), (10, True)])
+def test_commits_behind_the_state_that_a_record_tells_of_are_of_its_members(
+    took: int,
+    was_simple: bool,  # noqa: FBT001
+) -> None:
+    # A static member came back, and the cleaner took the first record of the generation.
+    log = Records().wait(0, hole=True).commit().wait(MINUTE, hole=True)
+    tables = whole_and_cut(log.classic(1, {"a": [0]}, took=took).log())
+    assert (timeline(tables)[0] == ("Empty", 0)) == was_simple
+    assert timeline(tables)[-1] == ("Stable", 1)
+
+
 def test_an_empty_group_goes_when_its_offsets_expire() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).classic(2, took=0)
     emptied = log.clock
