@@ -64,6 +64,7 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
 
 def _finish_record(state: GroupState, record: Record) -> None:
     state.usual_pause = estimate.usual_pause(state)
+    state.beat = estimate.beat(state)
     state.commits = Commits()
     state.live = []
     state.record_offset = record.offset
@@ -91,6 +92,9 @@ def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: 
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)
     lives.tell_conversion(state, record, when)
+    known = state.interval["generation"] if state.interval is not None else None
+    if not _follows(known, (record.payload or {})["generation"], is_complete=is_whole):
+        doubt(state)  # epochs in between may have had other members and owners
     gaps.clear(state)
     state.epochs = Epochs()
     if not is_whole:
@@ -159,7 +163,11 @@ def _generation(
     if number == 0 and not members:
         _created(state, record)
         return
-    if state.record_offset is None and number > 1 and not is_complete:
+    if (
+        state.record_offset is None
+        and not is_complete
+        and (number > 1 or _is_older(state, payload))
+    ):
         lives.discard_simple_group(state)
     state.group_type = "classic"
     skew, step = lives.skew(state, record), _step(state, record, members, is_complete=is_complete)
@@ -567,6 +575,15 @@ def _is_written_again(state: GroupState, payload: Row) -> bool:
         return False
     since, claimed = (state.interval or {})["started_at"], payload.get("current_state_timestamp")
     return since is None or claimed is None or claimed <= since
+
+
+def _is_older(state: GroupState, payload: Row) -> bool:
+    """Return whether a record tells of a state that began before the first that is known."""
+    since, claimed = (
+        (state.interval or {}).get("started_at"),
+        payload.get("current_state_timestamp"),
+    )
+    return since is not None and claimed is not None and claimed < since
 
 
 def _same_generation(state: GroupState, payload: Row) -> bool:

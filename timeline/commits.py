@@ -74,13 +74,22 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
             continue
         known = by_member.get(member)
         if known is None:
-            by_member[member] = [time, 1, 0 if since is None else max(0, time - since)]
+            pause = 0 if since is None else max(0, time - since)
+            by_member[member] = [time, 1, pause, 0, pause]
         elif time > known[0]:
-            pause = time - known[0]
-            if pause > _ROUND_MS:
-                known[1:] = known[1] + 1, max(known[2], pause)
-            known[0] = time
+            _go_on(known, time)
     commits.last = last
+
+
+def _go_on(known: list[int], time: int) -> None:
+    """Note the next commit of a member; see `Commits.by_member`."""
+    last, moments, longest, shortest, before = known
+    pause = time - last
+    if pause > _ROUND_MS:
+        if moments > 1:
+            shortest = min(shortest or before, before)
+        known[1:] = moments + 1, max(longest, pause), shortest, pause
+    known[0] = time
 
 
 def _note_again(state: GroupState, chunk: CommitChunk) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from timeline.timeline import Moment, earliest_exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from timeline.model import GroupState, Member, Row
 
@@ -208,12 +208,18 @@ def _session_of_gone(
 
 def _silence(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
     """Return how long a rebalance lasted by those that re-joined first; 0 if none shows it."""
+    rejoined = min(_rejoined(state, end, members).values(), default=end)
+    return max(end - rejoined, _pause(state, end, members, missing))
+
+
+def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
+    """Return how long a rebalance lasted by an unusual pause of some that stay; 0 if none is."""
     # Their partitions were committed again and again, and then no more, while those of a member
     # that was waited for were, or till the session of one that is gone was over.
     since = None if state.interval is None else state.interval["started_at"]
     if since is None:
         return 0
-    rhythms = {m: state.commits.by_member.get(m, [since, 1, 0]) for m in _working(state)}
+    rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
     stay = {m: r for m, r in rhythms.items() if m in members or missing}
     quiet = [(last, usual) for _, last, usual in _quiet(state, end, stay)]
     if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
@@ -243,13 +249,13 @@ def _since_one_left(
     stay = [r for m, r in rhythms.items() if m in state.members and m in members]
     found: tuple[int, str | None, int] = (0, None, end)
     for member_id, member in state.members.items():
-        last, moments, usual = rhythms.get(member_id, [end, 0, 0])
+        last, moments, usual, *_ = rhythms.get(member_id, [end, 0, 0])
         # Who does not poll leaves when its time to do so is over; who dies, with its session.
         timeouts = member.rebalance_timeout_ms or 0, member.session_timeout_ms or 0
         noticed = last + round(_unusual(usual)) + timeouts[1]
         if member_id in members or moments <= _PAUSES or not noticed < end <= last + timeouts[0]:
             continue
-        behind = [(at - last, pause) for at, _, pause in stay if at - last > _unusual(usual)]
+        behind = [(at - last, pause) for at, _, pause, *_ in stay if at - last > _unusual(usual)]
         if any(pause >= ms for ms, pause in behind) and end - last > found[0]:
             found = end - last, member_id, noticed
     return found
@@ -259,7 +265,7 @@ def _quiet(
     state: GroupState, end: int, rhythms: dict[str, list[int]]
 ) -> Iterator[tuple[str, int, int]]:
     """Return who had not committed for unusually long, since when, and what is usual."""
-    for member_id, (last, moments, longest) in rhythms.items():
+    for member_id, (last, moments, longest, *_) in rhythms.items():
         usual = longest if moments > _PAUSES else state.usual_pause
         if usual is not None and end - last > _unusual(usual):
             yield member_id, last, usual
@@ -288,16 +294,28 @@ def would_show(state: GroupState, end: int, members: dict[str, Member], missing:
     _, first, usual = min(quiet, key=lambda q: q[1], default=("", end, 0))
     if not quiet or max(last for last, *_ in stay.values()) - first <= _unusual(usual):
         _, gone, by = _since_one_left(state, end, members)
-        return None if gone is None else _shown(state, [gone], by, rhythms[gone][2])
+        if gone is not None:
+            return _shown(state, [gone], by, rhythms[gone][2])
+        return _together(state, _rejoined(state, end, stay))
     by = min(last + usual for _, last, usual in quiet)
     return _shown(state, [m for m, *_ in quiet], min(by, end), max(usual for *_, usual in quiet))
+
+
+def _together(state: GroupState, rejoined: dict[str, int]) -> Row | None:
+    """Return what would show that members committed before their time as they learnt of it."""
+    # One may do so for another reason, but not two of them within a heartbeat.
+    times = sorted(rejoined.values())[:_TOGETHER]
+    if len(times) < _TOGETHER or (by := times[-1]) - times[0] > _HEARTBEAT_MS:
+        return None
+    usual = max(state.commits.by_member[m][2] for m in rejoined)
+    return _shown(state, list(rejoined), by, usual)
 
 
 def _given_up(state: GroupState, end: int, rhythms: dict[str, list[int]]) -> Row | None:
     """Return what would show that a group stood still, when attempts to rebalance were given up."""
     if not rhythms:
         return None
-    usual = max(longest for *_, longest in rhythms.values())
+    usual = max(longest for _, _, longest, *_ in rhythms.values())
     last = max(last for last, *_ in rhythms.values())
     is_quiet = end - last > _unusual(usual)
     by = min(last + max(usual, _HEARTBEAT_MS), end)
@@ -349,10 +367,34 @@ def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool
     return False
 
 
+def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str, int]:
+    """Return which of the members committed before their time, and when: as they re-joined."""
+    # By time they commit at equal distances, and once more before they give partitions up
+    # (ConsumerCoordinator.onJoinPrepare). Not all clients count from when they got them anew.
+    rhythms = {m: r for m, r in state.commits.by_member.items() if m in members and r[0] <= end}
+    return {
+        member_id: last
+        for member_id, (last, moments, *_, pause) in rhythms.items()
+        if moments > 1 and pause * _UNUSUAL_PAUSE < (_beat(rhythms[member_id]) or state.beat or 0)
+    }
+
+
+def _beat(rhythm: list[int]) -> int | None:
+    """Return how long a member pauses between two commits, if it is always as long."""
+    _, moments, longest, shortest, _ = rhythm
+    return shortest if moments > _PAUSES and longest <= shortest * _UNUSUAL_PAUSE else None
+
+
+def beat(state: GroupState) -> int | None:
+    """Return how long members pause between two commits, where that is always as long."""
+    beats = sorted(b for r in state.commits.by_member.values() if (b := _beat(r)) is not None)
+    return beats[len(beats) // 2] if beats else state.beat
+
+
 def usual_pause(state: GroupState) -> int | None:
     """Return the longest pause that most members make between commits; None if not known."""
     rhythms = state.commits.by_member.values()
-    pauses = sorted(longest for _, moments, longest in rhythms if moments > _PAUSES)
+    pauses = sorted(longest for _, moments, longest, *_ in rhythms if moments > _PAUSES)
     return pauses[len(pauses) // 2] if pauses else state.usual_pause
 
 

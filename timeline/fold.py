@@ -62,11 +62,28 @@ class Fold:
 
     def record(self, record: Record) -> None:
         """Take the next record of the group."""
-        if self.pending is not None and _is_same_batch(self.pending.records[-1], record):
-            self.pending.records.append(record)
+        pending = self.pending
+        if pending is not None and _is_same_batch(pending.records[-1], record):
+            pending.records.append(record)
+            if not _is_whole(pending.records):
+                return
+        elif pending is not None and self._waits():
+            behind = self._batch(record)
+            records, is_complete = [*pending.records, record], pending.is_complete
+            self.pending = behind._replace(records=records, is_complete=is_complete)
             return
-        self._settle(record.timestamp)
-        self.pending = self._batch(record)
+        else:
+            self._settle(record.timestamp)
+            pending = self._batch(record)
+        may_convert = modern.ends_members(self.state, pending.records)
+        self.pending = pending._replace(may_convert=may_convert)
+
+    def _waits(self) -> bool:
+        """Return whether only the next record of the group shows what the last batch did to it."""
+        # If nothing follows, the group is gone: of a group that is there, the cleaner leaves the
+        # last record of each key.
+        pending = self.pending
+        return pending is not None and pending.may_convert and self._with_cut(pending).is_cut
 
     def _batch(self, record: Record) -> Batch:
         # Later runs may find other holes, but none of them lies before this record.
@@ -78,7 +95,8 @@ class Fold:
 
     def commits(self, chunk: CommitChunk) -> None:
         """Take offset commits of the group, as they follow each other in the log."""
-        self._settle(commits.first_time(chunk))
+        if not self._waits():
+            self._settle(commits.first_time(chunk))
         noted, count = 0, len(chunk.offsets)
         for i, record in commits.steps(self.state, chunk) if commits.is_simple(self.state) else ():
             self._note(commits.part(chunk, noted, i + 1))
@@ -179,6 +197,9 @@ def apply_batch(state: GroupState, batch: Batch) -> None:
 
 def _apply(state: GroupState, batch: Batch) -> None:
     """Take records that were written together: each means what those beside it make of it."""
+    if not _is_whole(batch.records):
+        _apply_apart(state, batch)
+        return
     # A conversion is what the batch itself proves. A group that is empty is not converted: the
     # coordinator deletes it and makes another in one write (maybeDeleteEmptyClassicGroup).
     own = [r for r in batch.records if r.kind == GROUP_METADATA]
@@ -189,7 +210,7 @@ def _apply(state: GroupState, batch: Batch) -> None:
             lives.end_without_tombstone(state, new[0])  # the classic group came after it
         modern.read(state, batch._replace(records=new), is_upgrade=True)
         return
-    if modern.is_downgrade(state, new, own):
+    if modern.is_downgrade(state, new, own, is_complete=is_complete):
         # Unless another of its members has replaced the one that spoke the new protocol.
         rebalances = not modern.is_of_member(new)
         is_whole = is_complete or not rebalances
@@ -216,6 +237,35 @@ def _apply(state: GroupState, batch: Batch) -> None:
                 continue
             is_cut = batch.is_cut and record is batch.records[-1]
             classic.read(state, record, is_complete=is_complete, is_cut=is_cut)
+
+
+def _apply_apart(state: GroupState, batch: Batch) -> None:
+    """Take a batch that ends a group with members, of which the rest is missing, and the next one.
+
+    Kafka deletes no group that has members: it was converted, or had become empty unseen.
+    """
+    pairs = itertools.pairwise(batch.records)
+    ends = next(i for i, pair in enumerate(pairs, 1) if not _is_same_batch(*pair))
+    ended, behind = batch.records[:ends], batch.records[ends:]
+    if ended[-1].kind == GROUP_METADATA:
+        new = [r for r in behind if modern.family(r.kind) is not None]
+        is_end = not modern.is_upgrade(state, new, [], is_complete=False)
+    elif not (is_end := not modern.goes_back(state, behind[0])):
+        number = (behind[0].payload or {}).get("generation", 0)
+        is_whole = number - (state.epochs.group or 0) == 1  # else it is over, of whatever kind
+        rebalances = not modern.is_of_member(ended)
+        back = modern.lost_return(state, ended[-1])
+        classic.downgrade(state, back, rebalances=rebalances, is_whole=is_whole)
+    if is_end:
+        _apply(state, batch._replace(records=ended, is_cut=True))
+    _apply(state, batch._replace(records=behind, is_complete=False))
+
+
+def _is_whole(records: list[Record]) -> bool:
+    """Return whether records are of one batch; see `_is_same_batch`."""
+    first, last = records[0], records[-1]
+    is_one_time = first.timestamp == last.timestamp
+    return is_one_time and last.offset - first.offset == len(records) - 1
 
 
 def _is_same_batch(last: Record, record: Record) -> bool:

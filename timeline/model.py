@@ -68,12 +68,15 @@ class Batch(NamedTuple):
         is_cut: whether the offset behind the last is missing, so that there may have been more.
         may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
             tell of a leave.
+        may_convert: whether it ends a group that had members as far as is known: if it is cut, the
+            rest may have converted the group, and the records of the next batch stand behind it.
     """
 
     records: list[Record]
     is_complete: bool
     is_cut: bool = False
     may_lack_a_leave: bool = False
+    may_convert: bool = False
 
 
 @dataclass
@@ -83,7 +86,8 @@ class Commits:
     Attributes:
         last: time of the last commit.
         by_member: of each member whose partitions were committed, when they were last, at how many
-            moments, and the longest pause before one of these since the state began.
+            moments, and the longest pause before one of these since the state began; then the
+            shortest one, without the first and the last, and the last one.
         deleted: hashes of the partitions whose offset went though a member owned them.
     """
 
@@ -329,6 +333,8 @@ class GroupState:
         cycles: how long the last generations lasted till all had learnt that members changed.
         usual_pause: longest pause between two commits of one member, in the last generation that
             had a rhythm.
+        beat: the pause between two commits of one member, in the last generation in which it was
+            always as long.
         overdue: of the last rebalances, whether a member had exceeded its time to poll.
         quiet: what would show that the last join phase had begun by a time: see
             `estimate.would_show`.
@@ -362,6 +368,7 @@ class GroupState:
     commits: Commits = field(default_factory=Commits)
     cycles: list[int] = field(default_factory=list)
     usual_pause: int | None = None
+    beat: int | None = None
     overdue: list[bool] = field(default_factory=list)
     quiet: Row | None = None
     seen_at: int | None = None

@@ -112,23 +112,75 @@ def is_upgrade(
 def _goes_on(state: GroupState, new: list[Record]) -> bool:
     """Return whether nothing refutes that a classic group with members was converted."""
     # The group epoch begins with the group's generation then; that of a group made anew, with 1.
-    known: int = 0 if state.interval is None else state.interval["generation"] or 0
+    known = _generation(state)
     values = [r.payload for r in new if r.payload is not None]
     epochs = [v[n] for v in values for n in ("epoch", "assignment_epoch", "member_epoch") if n in v]
-    return bool(state.members and known) and max(epochs, default=known) >= known
+    is_later = max(epochs, default=known) >= known and not _ends(new)
+    return bool(state.members and known) and is_later
 
 
-def is_downgrade(state: GroupState, new: list[Record], own: list[Record]) -> bool:
+def _generation(state: GroupState) -> int:
+    return 0 if state.interval is None else state.interval["generation"] or 0
+
+
+def _ends(new: list[Record]) -> bool:
+    return any(is_metadata(r) and r.payload is None for r in new)
+
+
+def ends_members(state: GroupState, records: list[Record]) -> bool:
+    """Return whether the end of a batch ends a group that has members, as far as is known."""
+    last = records[-1]
+    if last.payload is not None or state.group_type not in ("classic", "consumer"):
+        return False
+    if state.group_type == "classic":
+        # A group that is deleted loses its offsets right before (DeleteGroups, and the cleanup).
+        is_end = last.kind == "group_metadata" and len(records) == 1
+        return is_end and bool(state.members) and not state.commits.deleted
+    return last.kind == "consumer_group_metadata" and any(_is_member(r) for r in records)
+
+
+def goes_back(state: GroupState, record: Record) -> bool:
+    """Return whether nothing refutes that a group was converted back before a record."""
+    if record.kind != "group_metadata":
+        return False
+    return record.payload is None or record.payload["generation"] >= (state.epochs.group or 0)
+
+
+def lost_return(state: GroupState, last: Record) -> Record:
+    """Return the record of a conversion back that is missing behind the others of its batch."""
+    # Who speaks the classic protocol stays (ClassicGroup.fromConsumerGroup).
+    members = [
+        replace(
+            member,
+            assigned={
+                state.topic_names[topic]: partitions
+                for topic, partitions in (member.assigned or {}).items()
+                if topic in state.topic_names
+            },
+        )
+        for member in state.members.values()
+        if member.session_timeout_ms is not None
+    ]
+    payload = {"generation": state.epochs.group or 0, "members": members}
+    return Record(last.offset + 1, last.timestamp, "group_metadata", None, payload)
+
+
+def is_downgrade(
+    state: GroupState, new: list[Record], own: list[Record], *, is_complete: bool
+) -> bool:
     """Return whether a batch turns a group of a new protocol into a classic one with members.
 
     One without members is deleted, and a new one is made without members, too. If the group that
     is known is another, nothing is known of the one that is converted.
     """
-    if state.group_type == "classic" or lives.is_dead(state):
+    if lives.is_dead(state):
         return False
-    ends = any(is_metadata(r) and r.payload is None for r in new)
     first = next((r.payload for r in own if r.payload is not None), {})
-    return ends and bool(first.get("members"))
+    # Nothing refutes that a classic group was converted twice: its generations go on.
+    goes_on = state.group_type != "classic" or (
+        not is_complete and bool(state.members) and first.get("generation", 0) >= _generation(state)
+    )
+    return goes_on and _ends(new) and bool(first.get("members"))
 
 
 def is_of_member(new: list[Record]) -> bool:
@@ -193,7 +245,7 @@ def _writes(batch: list[Record]) -> list[list[Record]]:
 
 def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     """Take records of one epoch; see `read`."""
-    batch, is_complete, is_cut, may_lack_a_leave = whole
+    batch, is_complete, is_cut, may_lack_a_leave, _ = whole
     if is_complete:
         _tell(state)  # nothing that the last state follows from comes any more
     _revive(state)

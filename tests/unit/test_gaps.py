@@ -10,7 +10,7 @@ import pytest
 from tests.support.detection import detected_history
 from tests.support.history import logs_of, rebuild
 from tests.support.labels import path_of
-from tests.support.records import HOUR, MINUTE, SECOND, Records
+from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_lives import Row, generations, states, whole_and_cut
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
 
@@ -289,6 +289,128 @@ def test_a_tombstone_of_which_the_rest_is_missing_may_be_of_a_conversion(
     assert states(whole_and_cut(log.log())) == [*before, ("consumer", "Stable")]
 
 
+@pytest.mark.parametrize(
+    ("epoch", "is_cut", "deletes", "dies"),
+    [
+        (73, True, False, False),
+        (5, True, False, True),  # deleted, and made anew: epochs begin again
+        (None, True, False, True),  # the cleaner would have left something of a group that is there
+        (73, False, False, True),  # a conversion has more records
+        (73, True, True, True),  # so is a group deleted
+    ],
+)
+def test_a_group_that_had_members_is_not_deleted_but_converted(
+    epoch: int | None,
+    is_cut: bool,  # noqa: FBT001
+    deletes: bool,  # noqa: FBT001
+    dies: bool,  # noqa: FBT001
+) -> None:
+    log = Records().classic(37, {"a": [0], "b": [1]}).wait(DAY, hole=True)
+    for partition in (0, 1) if deletes else ():
+        log.commit(partition=partition, deletes=True)
+    log.deleted()
+    ended = log.clock
+    if epoch is not None:
+        # The cleaner has left of the conversion and what came after it what nothing replaced.
+        log.wait(0, hole=is_cut).wait(MINUTE, hole=True).commit()
+        log.current("x", None).member("x", gone=True).wait(11 * HOUR, hole=True)
+        log.member("c").epoch(epoch).target(epoch, c=[0, 1]).current("c", epoch, [0, 1])
+    else:
+        log.wait(0, hole=is_cut)
+    tables = whole_and_cut(log.log())
+    dead = sorted(r["started_at"] for r in tables[STATES] if r["state"] == "Dead")
+    assert bool(dead) == dies
+    if epoch != 5:
+        assert dead[:1] in ([], [ended])
+    assert {sessions(tables)[m]["known_until"] for m in "ab"} == {START}
+
+
+def test_a_group_that_was_made_anew_was_not_converted() -> None:
+    for name in ("classic", "empty"):
+        log = Records().classic(3, {"a": [0]}).wait(HOUR)
+        if name == "empty":
+            log.classic(4).wait(HOUR)
+        log.wait(DAY, hole=True).deleted()
+        ended = log.clock
+        log.wait(0, hole=True).wait(HOUR, hole=True)
+        if name == "empty":
+            log.member("b").epoch(9).target(9, b=[0]).current("b", 9, [0])
+        else:
+            log.classic(4, {"b": [0]})
+        (dead,) = (r for r in whole_and_cut(log.log())[STATES] if r["state"] == "Dead")
+        assert dead["started_at"] == ended
+
+
+def converted_back(*, has_members: bool = True) -> Records:
+    """Let a group be converted back of which the cleaner took the classic record."""
+    profile = {"client_id": "a", "client_host": "/h", "subscribed_topic_names": ["t"]}
+    profile["classic_member_metadata"] = {"session_timeout_ms": 45_000}
+    log = Records().record("consumer_group_member_metadata", profile, "a").member("b")
+    log.epoch(7).target(7, a=[0], b=[1]).current("a", 7, [0]).current("b", 7, [1]).wait(MINUTE)
+    if has_members:
+        log.current("a", None).current("b", None)
+    log.target(None)
+    if has_members:
+        log.member("a", gone=True).member("b", gone=True)
+    return log.epoch(None).wait(0, hole=True)
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [
+        (8, [("PreparingRebalance", 7), ("CompletingRebalance", 8), ("Stable", 8)]),
+        (
+            12,
+            [
+                *(("Stable", 7), ("PreparingRebalance", 7)),
+                *(("CompletingRebalance", 12), ("Stable", 12)),
+            ],
+        ),
+        (None, [("Stable", 7), ("Dead", None)]),
+    ],
+)
+def test_a_conversion_back_of_which_the_record_is_gone_ends_no_life(
+    generation: int | None, expected: list[tuple[str, int | None]]
+) -> None:
+    log = converted_back()
+    back = log.clock
+    log.wait(3 * SECOND, hole=True)
+    log = log.deleted() if generation is None else log.classic(generation, {"a": [0, 1]})
+    tables = whole_and_cut(log.log()._replace(names={"id-of-t": "t"}))
+    assert timeline(tables) == [("Stable", 7), *expected]
+    (begun,) = (r for r in tables[STATES] if r["sequence"] == 1)
+    assert (begun["started_at"], begun["group_type"]) == (back, "classic")
+    known = sessions(tables)
+    assert known["b"]["left_at"] == back
+    assert (known["a"]["left_at"] is None) == (generation is not None)
+    if generation is not None:
+        last = generations(tables)[-1]
+        assert (last["moved_partitions"] or 0) == (generation == 8)
+
+
+@pytest.mark.parametrize(("generation", "has_members"), [(1, True), (0, True), (9, False)])
+def test_a_consumer_group_that_was_deleted_was_not_converted_back(
+    generation: int,
+    has_members: bool,  # noqa: FBT001
+) -> None:
+    log = converted_back(has_members=has_members)
+    ended = log.clock
+    log.wait(HOUR, hole=True)
+    log = log.classic(generation, {"a": [0, 1]}) if generation else log.created()
+    (dead,) = (r for r in whole_and_cut(log.log())[STATES] if r["state"] == "Dead")
+    assert dead["started_at"] == ended
+
+
+@pytest.mark.parametrize(("generation", "dies"), [(9, False), (2, True)])
+def test_a_conversion_back_shows_one_that_nobody_saw(generation: int, dies: bool) -> None:  # noqa: FBT001
+    log = Records().classic(3, {"a": [0]}).wait(DAY, hole=True).current("a", None)
+    log.target(None).member("a", gone=True).epoch(None).classic(generation, {"a": [0, 1]})
+    tables = whole_and_cut(log.log())
+    assert timeline(tables)[-1] == ("Stable", generation)
+    assert ("Dead" in [name for name, _ in timeline(tables)]) == dies
+    assert owners(tables)[0] == (0, "a", False, False)
+
+
 def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:
     log = two_members().member("c").epoch(58).wait(0).wait(3 * DAY, hole=True)
     log.member("d").epoch(70).target(70, d=[0]).current("d", 70, [0])
@@ -316,6 +438,18 @@ def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None
     log = Records().classic(1, {"a": [0], "b": [1]}).wait(DAY, hole=True)
     tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
     assert all(row["known_until"] is None for row in tables[SESSIONS] + tables[OWNERS])
+
+
+@pytest.mark.parametrize(("took", "was_simple"), [(HOUR, False), (10, True)])
+def test_commits_behind_the_state_that_a_record_tells_of_are_of_its_members(
+    took: int,
+    was_simple: bool,  # noqa: FBT001
+) -> None:
+    # A static member came back, and the cleaner took the first record of the generation.
+    log = Records().wait(0, hole=True).commit().wait(MINUTE, hole=True)
+    tables = whole_and_cut(log.classic(1, {"a": [0]}, took=took).log())
+    assert (timeline(tables)[0] == ("Empty", 0)) == was_simple
+    assert timeline(tables)[-1] == ("Stable", 1)
 
 
 def test_an_empty_group_goes_when_its_offsets_expire() -> None:

@@ -76,6 +76,34 @@ def test_all_wait_for_a_busy_member_since_another_left(case: str) -> None:
     assert alarms(tables, log.clock) == (["slow_rebalance"] if case == "busy" else [])
 
 
+@pytest.mark.parametrize("case", ["two", "one", "anytime", "first", "apart", "hole"])
+def test_members_that_commit_before_their_time_have_rejoined(case: str) -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1], "c": [2]})
+    for number in range(9):
+        log.wait((40 + 20 * (number % 2) if case == "anytime" else 60) * SECOND)
+        for partition in range(3):
+            log.commit(partition=partition)
+    if case == "first":  # of a client that counts on from before the assignment
+        log.classic(2, {"a": [0], "b": [1], "c": [2]})
+    early = log.wait(20 * SECOND, hole=case == "hole").commit(partition=0).clock
+    by = log.wait((5 if case == "apart" else 1) * SECOND).clock
+    if case != "one":
+        log.commit(partition=1)
+    # `c` is busy, and re-joins when it is done.
+    number = 3 if case == "first" else 2
+    log.wait(50 * SECOND).commit(partition=2).classic(number, {"a": [0], "b": [1], "c": [2]})
+    end = log.clock - 10
+    tables = whole_and_cut(working(log, 2 * MINUTE, 0, 1, 2).log())
+    row = generations(tables)[-1]
+    is_shown = case == "two"
+    if case in ("two", "one", "apart"):
+        assert row["join_started_at"] == early
+    else:
+        assert row["join_ms"] < 10 * SECOND
+    assert row["join_started_at_max"] == (by if is_shown else end)
+    assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
+
+
 def test_a_pause_without_records_is_no_join_phase() -> None:
     log = three().wait(4 * MINUTE + 40 * SECOND)
     log.classic(2, {"a": [0], "b": [1], "c": [2], "d": [3]}).wait(HOUR)
