@@ -64,7 +64,7 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
 
 def _finish_record(state: GroupState, record: Record) -> None:
     state.usual_pause = estimate.usual_pause(state)
-    state.beat = estimate.beat(state)
+    state.beats = estimate.beats(state)
     state.commits = Commits()
     state.live = []
     state.record_offset = record.offset
