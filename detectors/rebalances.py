@@ -322,13 +322,18 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     # Members of the new protocols give partitions up one after the other, as they poll.
     is_classic = generation["group_type"] == "classic"
     if join > limit["join_ms"] or sync > limit["sync_ms" if is_classic else "reconciliation_ms"]:
+        took = {"join_ms": join}
+        if aborted := _aborted_for_certain(generation):
+            # Of each attempt that was given up the members had joined, and the leader was to assign
+            # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
+            took = {"attempts_ms": join, "aborted": aborted} if join > limit["join_ms"] else {}
         yield Hit(
             "slow_rebalance",
             WARNING,
             *seen.span,
             label="first_start" if generation["cause"] == "group_created" else None,
             sums={"rebalances": 1},
-            maxima={"join_ms": join, "sync_ms": sync},
+            maxima={**took, "sync_ms": sync},
             last_values=_leader(generation) if sync > limit["sync_ms"] else {},
             lists=_waited_for(generation, join),
         )

@@ -64,7 +64,7 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
 
 def _finish_record(state: GroupState, record: Record) -> None:
     state.usual_pause = estimate.usual_pause(state)
-    state.beat = estimate.beat(state)
+    state.beats = estimate.beats(state)
     state.commits = Commits()
     state.live = []
     state.record_offset = record.offset
@@ -185,7 +185,7 @@ def _generation(
     if members:
         _stable(state, step)
         _fill_leader(row, payload, members, before)
-        _fill_assignment(row, payload, members, moved)
+        _fill_assignment(row, step, before, moved)
         if not _is_connect(payload):
             row["unowned_partitions"] = generations.unowned_partitions(members, before, moved)
         since = elapsed(before["stable_at"], started.at) if before is not None else None
@@ -392,12 +392,19 @@ def _stable(state: GroupState, step: _Step) -> None:
         )
 
 
-def _fill_assignment(row: Row, payload: Row, members: dict[str, Member], moved: Moves) -> None:
+def _fill_assignment(row: Row, step: _Step, before: Row | None, moved: Moves) -> None:
+    payload, members = step.record.payload or {}, step.members
     if connect.is_known(members):
         generations.fill_assignment(row, members, moved)
     row["rebalance_protocol"] = cause.rebalance_protocol(payload.get("protocol"), members)
-    if not _is_connect(payload):
-        row["unassigned_topics"] = generations.unassigned_topics(members)
+    if _is_connect(payload):
+        return
+    unassigned = generations.unassigned_topics(members)
+    # A static member that comes back may subscribe to others, and nothing is assigned for that
+    # (GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin).
+    known = (before or {}).get("subscribed_topics") or ()
+    if unassigned is not None and (step.is_first or {*unassigned} <= {*known}):
+        row["unassigned_topics"] = unassigned
 
 
 def _cause(

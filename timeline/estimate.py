@@ -370,12 +370,13 @@ def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool
 def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str, int]:
     """Return which of the members committed before their time, and when: as they re-joined."""
     # By time they commit at equal distances, and once more before they give partitions up
-    # (ConsumerCoordinator.onJoinPrepare). Not all clients count from when they got them anew.
+    # (ConsumerCoordinator.onJoinPrepare). Not all clients count from when they got them anew; and
+    # another process may be configured otherwise.
     rhythms = {m: r for m, r in state.commits.by_member.items() if m in members and r[0] <= end}
     return {
         member_id: last
         for member_id, (last, moments, *_, pause) in rhythms.items()
-        if moments > 1 and pause * _UNUSUAL_PAUSE < (_beat(rhythms[member_id]) or state.beat or 0)
+        if moments > 1 and pause * _UNUSUAL_PAUSE < _beat_of(state, member_id)
     }
 
 
@@ -385,10 +386,14 @@ def _beat(rhythm: list[int]) -> int | None:
     return shortest if moments > _PAUSES and longest <= shortest * _UNUSUAL_PAUSE else None
 
 
-def beat(state: GroupState) -> int | None:
-    """Return how long members pause between two commits, where that is always as long."""
-    beats = sorted(b for r in state.commits.by_member.values() if (b := _beat(r)) is not None)
-    return beats[len(beats) // 2] if beats else state.beat
+def _beat_of(state: GroupState, member_id: str) -> int:
+    rhythm, known = state.commits.by_member.get(member_id), state.beats.get(member_id, 0)
+    return (None if rhythm is None else _beat(rhythm)) or known
+
+
+def beats(state: GroupState) -> dict[str, int]:
+    """Return how long members pause between two commits, of those that always pause as long."""
+    return {m: ms for m in state.members if (ms := _beat_of(state, m))}
 
 
 def usual_pause(state: GroupState) -> int | None:

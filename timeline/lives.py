@@ -147,4 +147,4 @@ def _end(state: GroupState, record: Record, when: Moment) -> None:
     state.group_type, state.members, state.last_owners, state.given_up = None, {}, {}, {}
     state.epochs, state.commits, state.live = Epochs(), Commits(), []
     state.cycles, state.overdue, state.usual_pause, state.revoking = [], [], None, []
-    state.initial_delay_ms = state.classic_since = state.beat = None
+    state.initial_delay_ms, state.classic_since, state.beats = None, None, {}

@@ -333,8 +333,8 @@ class GroupState:
         cycles: how long the last generations lasted till all had learnt that members changed.
         usual_pause: longest pause between two commits of one member, in the last generation that
             had a rhythm.
-        beat: the pause between two commits of one member, in the last generation in which it was
-            always as long.
+        beats: of each member the pause between two of its commits, in the last generation in which
+            it was always as long.
         overdue: of the last rebalances, whether a member had exceeded its time to poll.
         quiet: what would show that the last join phase had begun by a time: see
             `estimate.would_show`.
@@ -368,7 +368,7 @@ class GroupState:
     commits: Commits = field(default_factory=Commits)
     cycles: list[int] = field(default_factory=list)
     usual_pause: int | None = None
-    beat: int | None = None
+    beats: dict[str, int] = field(default_factory=dict)
     overdue: list[bool] = field(default_factory=list)
     quiet: Row | None = None
     seen_at: int | None = None

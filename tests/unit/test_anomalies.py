@@ -382,6 +382,23 @@ def test_a_slow_rebalance_names_who_was_waited_for() -> None:
     assert "lead" not in slow(**late, leader_client_id="lead")
 
 
+def test_a_slow_rebalance_with_aborted_attempts_names_no_phase() -> None:
+    # Members had joined each attempt, and the leader was to assign: how long which took is unknown.
+    late = {"join_completed_at": 646 * SECOND, "join_completed_at_min": 646 * SECOND}
+    late |= {"stable_at": 647 * SECOND, "aborted_generations": 1}
+    told = slow(**late)
+    assert "waited 46.0 s at least, with 1 attempt aborted, for members to join or for a" in told
+    assert "went on without c@/10.0.0.1" in told
+    soon = {"join_completed_at": 635 * SECOND, "join_completed_at_min": 635 * SECOND}
+    told = slow(**late | soon, sync_ms=7_000)
+    assert "35.0 s at least, with 1 attempt aborted" in told
+    assert "without" not in told
+    # The sync phase is of the last attempt, and known.
+    brief = {"join_completed_at": 602 * SECOND, "join_completed_at_min": 602 * SECOND}
+    told = slow(**late | brief, sync_ms=20_000, leader_client_id="lead")
+    assert ": the assignment took up to 20.0 s. Look in the log of the leader, lead." in told
+
+
 def epochs(*ends: float, reached: bool = False, is_timed: bool = True) -> list[Row]:
     """Return what is found of a consumer group whose epochs last so many minutes each."""
     story = started()

@@ -540,3 +540,29 @@ def test_a_group_that_became_empty_again_in_one_generation_is_another(is_later: 
         assert told[-1] == ("Empty", 9 * DAY)
     else:  # a coordinator that took over has written it again
         assert told == [("Empty", 0)]
+
+
+@pytest.mark.parametrize(
+    ("case", "unassigned"),
+    [("first known", None), ("new topic", None), ("read before", ["x"]), ("dynamic", ["x"])],
+)
+def test_what_a_static_member_came_back_to_read_is_not_without_owner(
+    case: str, unassigned: list[str] | None
+) -> None:
+    # A member that comes back with other topics starts no rebalance: the record that is left may
+    # be of its return, and nothing was to be assigned of them.
+    log, topics = Records(), ("t", "x")
+    if case in ("new topic", "read before"):
+        before = topics if case == "read before" else ("t",)
+        log.classic(1, {"a": [0]}, instance="i", topics=before)
+    instance = None if case == "dynamic" else "i"
+    log.wait(3 * DAY, hole=True).classic(2, {"b": [0]}, instance=instance, topics=topics)
+    tables = whole_and_cut(log.wait(DAY).commit().log())
+    assert generations(tables)[-1]["unassigned_topics"] == unassigned
+    told = [r for r in detected_history(tables, log.clock) if r["kind"] == "orphan_topic"]
+    assert bool(told) == (unassigned is not None)
+    # The next generation shows it.
+    log.classic(3, {"b": [0]}, instance=instance, topics=topics).wait(DAY).commit()
+    tables = whole_and_cut(log.log())
+    told = [r for r in detected_history(tables, log.clock) if r["kind"] == "orphan_topic"]
+    assert [(r["subject"], r["severity"]) for r in told] == [("x", "warning")]

@@ -104,6 +104,30 @@ def test_members_that_commit_before_their_time_have_rejoined(case: str) -> None:
     assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
 
 
+@pytest.mark.parametrize("case", ["deployed", "behind a hole", "same members"])
+def test_who_may_commit_more_often_than_those_before_has_not_rejoined(case: str) -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1]})
+    for _ in range(9):
+        log.wait(MINUTE).commit(partition=0).commit(partition=1)
+    names = "ab" if case == "same members" else "de"
+    members = {names[0]: [0], names[1]: [1]}
+    log.classic(2, members)
+    number = 3
+    if case == "behind a hole":
+        log.wait(HOUR, hole=True).classic(3, members)
+        number = 4
+    # They commit every five seconds; then there is nothing to commit, until somebody joins.
+    working(log, 10 * SECOND, 0, 1)
+    by = log.clock
+    log.wait(50 * SECOND).classic(number, {**members, "f": [2]})
+    end = log.clock - 10
+    tables = whole_and_cut(working(log, 2 * MINUTE, 0, 1, 2).log())
+    row = generations(tables)[-1]
+    is_shown = case == "same members"
+    assert row["join_started_at_max"] == (by if is_shown else end)
+    assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
+
+
 def test_a_pause_without_records_is_no_join_phase() -> None:
     log = three().wait(4 * MINUTE + 40 * SECOND)
     log.classic(2, {"a": [0], "b": [1], "c": [2], "d": [3]}).wait(HOUR)
