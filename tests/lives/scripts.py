@@ -315,7 +315,7 @@ def _rolling_restart(s: Script) -> None:
         s.rolling(at)
 
 
-@kind(*ALL, hours=(1, 10))
+@kind(*ALL, hours=(1, 10), fits=_CALLS[:1])
 def _deployment(s: Script) -> None:
     s.app()
     for at in s.every(15 * MINUTE, s.between(120, 400) * MINUTE):
@@ -337,7 +337,7 @@ def _all_at_once(s: Script) -> None:
         s.start_all(at + s.between(15, 60) * SECOND)
 
 
-@kind(CLASSIC, hours=(1.5, 5))
+@kind(CLASSIC, hours=(1.5, 5), fits=_CALLS[:1])
 def _canary(s: Script) -> None:
     s.app(3, 6, spare=2)
     s.start(20 * MINUTE, "canary")
