@@ -10,8 +10,10 @@ import pytest
 from tests.conftest import RECORDINGS
 from tests.support import golden
 from tests.support.parts import parts_of
+from tests.support.webhook import SECRET, Webhook
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -39,3 +41,11 @@ def thrice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Thr
         golden.add(part, root)
         behind.append(shutil.copytree(root, folder / f"behind-{number}"))
     return Thrice(parts, behind)
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    hook = Webhook()
+    yield hook
+    hook.close()

@@ -6,8 +6,6 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from detectors.health import known_anomalies
 from jobs.runtime.incidents import tell_incidents
 from lakehouse.queries import answers
@@ -18,10 +16,9 @@ from schemas.placement import partition_for
 from schemas.tables import ANOMALIES, INCIDENTS, MEMBER_SESSIONS
 from tests.support.jobs import asked, run, succeed
 from tests.support.topic import HOUR, MINUTE, PARTITIONS, Topic
-from tests.support.webhook import NOW, SECRET, Webhook, anomaly
+from tests.support.webhook import NOW, Webhook, anomaly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -29,14 +26,6 @@ if TYPE_CHECKING:
 START = 1_700_000_000_000
 SET_AT = START + HOUR
 GROUPS = ("bills", "fares", "rides", "ships")
-
-
-@pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    monkeypatch.setenv("HOOK_SECRET", SECRET)
-    hook = Webhook()
-    yield hook
-    hook.close()
 
 
 def lives(topic: Topic) -> None:

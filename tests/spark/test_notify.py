@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    monkeypatch.setenv("HOOK_SECRET", SECRET)
-    hook = Webhook()
-    yield hook
-    hook.close()
-
-
-@pytest.fixture
 def lakehouse(spark: SparkSession, lakehouse_path: str) -> Lakehouse:
     return Lakehouse(spark, lakehouse_path, "default")
 
