@@ -59,7 +59,7 @@ _CLOCKS_MS = 60_000
 
 def decode(run: Run) -> None:
     """Decode what is new in bronze.records, and what an older decoder refused."""
-    run.summary |= {"records_read": 0, "decoded": 0, Detail.QUARANTINED: 0, "decoded_by_table": {}}
+    run.summary |= {"records_read": 0, "decoded": 0, "quarantined": 0, "decoded_by_table": {}}
     while _follow(run):
         pass
 

@@ -235,7 +235,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     note, unread = parquet.noted(files), parquet.unread(files, state.files)
     if not unread:
         return Source(run.spark.createDataFrame([], ""), [])
-    every = parquet.read(run.spark, path, unread)
+    every = parquet.read(run.spark, path, unread, is_part=len(unread) < len(files))
     records = every.where(F.col("topic") == topic)
     ends = is_marker(F.col("key"))
     found = extents(records, F.when(ends, MARKER).otherwise(record_type(F.col("key"))))

@@ -109,7 +109,8 @@ def read_facts(
     if For.METRICS in readers and late_from is not None:
         questions |= _measured(lakehouse, late_from, by_partition=For.PARTITIONS in readers)
     found = ask(questions)
-    facts.incidents = sorted(found.get("incidents", NO_ROWS).to_pylist(), key=_worst_incident)
+    incidents = found.get("incidents")
+    facts.incidents = [] if incidents is None else _counted(incidents)[0].to_pylist()
     groups, facts.group_count = _counted(found["groups"])
     facts.groups = groups.slice(0, most)
     if facts.group_count:
@@ -124,11 +125,6 @@ def read_facts(
     elif readers != For.PAGE:
         _tell_anomalies(facts, (ask(of_late()) if is_page else found)["anomalies"])
     return facts
-
-
-def _worst_incident(row: Row) -> tuple[bool, int, int, str]:
-    severity = -SEVERITIES.index(row["severity"])
-    return not row["is_open"], severity, -row["started_at"], row["incident_id"]
 
 
 def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
@@ -531,7 +527,7 @@ def _incidents(
         found = found.where(F.exists("groups", lambda group: group.rlike(pattern)))
     severity = F.desc(_index_among("severity", SEVERITIES))
     worst = (F.desc("is_open"), severity, F.desc("started_at"), F.asc("incident_id"))
-    return {"incidents": found.select(*_INCIDENT).orderBy(*worst).limit(LISTED_INCIDENTS)}
+    return {"incidents": _first(found.select(*_INCIDENT), worst, LISTED_INCIDENTS)}
 
 
 def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:

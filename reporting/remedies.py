@@ -262,9 +262,8 @@ class _Counting:
         if looping:
             price += (
                 f" First find out why {_names(looping)} stop and start again and again: it would"
-                " only be hidden"
+                " only be hidden, and their partitions wait while they are away."
             )
-            price += ", and their partitions wait while they are away."
         return what, _came_back(absences), price
 
     def _session(self, absences: list[_Absence], value: int) -> tuple[str, str, str]:

@@ -42,6 +42,7 @@ _NO_TIME, *_KINDS = _TIMESTAMP_TYPES.values()
 _LAST_PARTITION = 2**31 - 1
 _KEYS = ["topic", "record_partition", "record_offset"]
 _SUFFIX = ".parquet"
+_OF_FOLDER = {"pathGlobFilter": f"*{_SUFFIX}", "recursiveFileLookup": "true"}
 # What Spark and Delta keep beside files: no records.
 _OF_SPARK = {"_delta_log", "_spark_metadata", "_temporary"}
 # Spark reads a time in nanoseconds, as pandas writes it, as a number only.
@@ -122,13 +123,16 @@ def _digest(files: Iterable[File], until: int) -> str:
     return digest.hexdigest()
 
 
-def read(spark: SparkSession, path: str, files: Iterable[File] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, path: str, files: Sequence[File] | None = None, *, is_part: bool = False
+) -> DataFrame:
     """Read the records of a Parquet file, or of the files named *.parquet below a folder.
 
     Args:
         spark: the session.
         path: the file, or the folder.
-        files: some of those that `listed` gives; None for all.
+        files: those that `listed` gives, or some; None for all.
+        is_part: whether they are some.
 
     Returns:
         Columns topic, record_partition, record_offset, record_timestamp, timestamp_type, key,
@@ -142,7 +146,10 @@ def read(spark: SparkSession, path: str, files: Iterable[File] | None = None) ->
     names = [file.name for file in (listed(spark, path) if files is None else files)]
     here = _here(path)
     if here is None:
-        return _shaped(path, _read(spark, path, names, {}), has_nanos=False)
+        # Spark asks the store for each name by itself, and for a folder once.
+        is_folder = not (is_part or names[0].endswith(path))
+        names, options = ([path], _OF_FOLDER) if is_folder else (names, {})
+        return _shaped(path, _read(spark, path, names, options), has_nanos=False)
     parts: defaultdict[_Part, list[Path]] = defaultdict(list)
     for file in map(Path, names):
         parts[_part(path, here, file)].append(file)
