@@ -31,7 +31,7 @@ from timeline.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -86,26 +86,60 @@ def rebuild(log: Log, cuts: Iterable[int] = ()) -> dict[str, list[Row]]:
     still_open: dict[str, list[Row]] = {t: [] for t in TABLES}
     checkpoint = None
     for start, end in itertools.pairwise(borders):
-        if start == end:
-            continue
-        fold = _resumed(log, checkpoint)
-        for topic_id, name in log.names.items():
-            fold.name_topic(topic_id, name)
-        bounds = [start, *(i for i in sorted(log.moves) if start < i < end), end]
-        for first, last in itertools.pairwise(bounds):
-            if first in log.moves:
-                _move(fold, log, first)
-            for event in _chunks(log.events[first:last]):
-                if isinstance(event, Record):
-                    fold.record(event)
-                else:
-                    fold.commits(event)
-        closed, still_open = fold.finish()
-        # Through JSON, as between two runs.
-        for table in TABLES:
-            settled[table] += json.loads(json.dumps(closed[table]))
-        checkpoint = fold.to_json()
+        if start < end:
+            closed, still_open, checkpoint = _run(log, start, end, checkpoint)
+            _add(settled, closed)
     return {t: settled[t] + still_open[t] for t in TABLES}
+
+
+def cut_anywhere(log: Log) -> Iterator[dict[str, list[Row]]]:
+    """Tell a group's history once for each place where it can be cut.
+
+    Up to that place there are as many runs as can be, and all that follows is one more. Among
+    commits in a row the first, the middle and the last are places.
+    """
+    settled: dict[str, list[Row]] = {t: [] for t in TABLES}
+    checkpoint = None
+    for start, cut in itertools.pairwise(_places(log.events)):
+        closed, _, checkpoint = _run(log, start, cut, checkpoint)
+        _add(settled, closed)
+        closed, still_open, _ = _run(log, cut, len(log.events), checkpoint)
+        yield {t: settled[t] + closed[t] + still_open[t] for t in TABLES}
+
+
+def _places(events: list[Record | Commit]) -> list[int]:
+    places, end = {0}, 0
+    for is_commit, alike in itertools.groupby(events, lambda event: isinstance(event, Commit)):
+        start, end = end, end + len(list(alike))
+        few = {start + 1, (start + end) // 2, end - 1, end}
+        places |= few if is_commit else {*range(start + 1, end + 1)}
+    return sorted(places - {len(events)})
+
+
+def _run(
+    log: Log, start: int, end: int, checkpoint: str | None
+) -> tuple[dict[str, list[Row]], dict[str, list[Row]], str]:
+    """Tell what some events settle and leave open, and give the checkpoint behind them."""
+    fold = _resumed(log, checkpoint)
+    for topic_id, name in log.names.items():
+        fold.name_topic(topic_id, name)
+    bounds = [start, *(i for i in sorted(log.moves) if start < i < end), end]
+    for first, last in itertools.pairwise(bounds):
+        if first in log.moves:
+            _move(fold, log, first)
+        for event in _chunks(log.events[first:last]):
+            if isinstance(event, Record):
+                fold.record(event)
+            else:
+                fold.commits(event)
+    closed, still_open = fold.finish()
+    return closed, still_open, fold.to_json()
+
+
+def _add(settled: dict[str, list[Row]], closed: dict[str, list[Row]]) -> None:
+    """Add rows through JSON, as between two runs."""
+    for table in TABLES:
+        settled[table] += json.loads(json.dumps(closed[table]))
 
 
 def _resumed(log: Log, checkpoint: str | None) -> Fold:
