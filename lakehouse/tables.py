@@ -87,9 +87,9 @@ def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
     )
 
 
-def _same_types(one: T.StructType, other: T.StructType) -> bool:
+def _same_types(one: list[T.StructField], other: list[T.StructField]) -> bool:
     """Return whether columns have the same types, comments left aside."""
-    return one.simpleString() == other.simpleString()
+    return T.StructType(one).simpleString() == T.StructType(other).simpleString()
 
 
 def _spark_type(declared: ColumnType) -> T.DataType:
@@ -162,19 +162,21 @@ class Lakehouse:
         except Exception as error:
             _refuse_damaged(self.path(spec), error)
             raise
-        held = set(rows.columns)
+        held = {field.name: field for field in rows.schema}
         of_cluster = F.col("cluster") == self.cluster
         if spec.run_column in held:
             # True of each row. With a filter on a column that has statistics, Delta takes the files
             # from its log without computing the table's state in a job of its own.
             run = F.col(spec.run_column)
             of_cluster &= (run >= 0) | run.isNull()
-        columns = [
-            F.col(f.name) if f.name in held else F.lit(None).cast(f.dataType).alias(f.name)
+        # As text: a column is made by five calls of the JVM, and a run reads many.
+        columns = (
+            f.name if f.name in held else f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}"
             for f in schema.fields
-        ]
-        found = rows.where(of_cluster).select(*columns)
-        return found if _same_types(found.schema, schema) else found.to(schema)
+        )
+        found = rows.where(of_cluster).selectExpr(*columns)
+        is_as_declared = _same_types([held.get(f.name, f) for f in schema], schema.fields)
+        return found if is_as_declared else found.to(schema)
 
     def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> DataFrame:
         """Keep rows at hand that a run has written, until others are: nobody reads them again.
@@ -330,9 +332,8 @@ class Lakehouse:
         if isinstance(rows, pa.Table):
             schema = spark_schema(spec.of_cluster)
             rows = self.spark.createDataFrame(rows.select(schema.names), schema).coalesce(1)
-        columns = [F.lit(self.cluster).alias("cluster")]
-        columns += [F.col(c.name) for c in spec.of_cluster]
-        return rows.select(*columns)
+        columns = (column.name for column in spec.of_cluster)
+        return rows.selectExpr(f"{sql_literal(self.cluster)} AS cluster", *columns)
 
 
 def rows_of(rows: DataFrame, table: str) -> DataFrame:

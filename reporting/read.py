@@ -234,13 +234,13 @@ def ask(questions: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
 def _row(rows: DataFrame) -> Column:
     """Return a row as a struct, which is null beside the rows of another question."""
 
-    def cut(field: T.StructField) -> Column:
+    def cut(field: T.StructField) -> str:
         if isinstance(field.dataType, T.StringType) and field.name != "group_id":
-            return F.substring(field.name, 1, _MOST_TEXT).alias(field.name)
-        return F.col(field.name)
+            return f"substring(`{field.name}`, 1, {_MOST_TEXT}) AS `{field.name}`"
+        return f"`{field.name}`"
 
     kind = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema])
-    return F.struct(*map(cut, rows.schema)).cast(kind)
+    return F.expr(f"struct({', '.join(map(cut, kind))})").cast(kind)
 
 
 def _rows(structs: pa.ChunkedArray) -> pa.Table:
@@ -596,9 +596,8 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
     if panel == "lag":
         held = _samples(held)
     made_of = _MADE_OF.get(panel, {})
-    columns = [F.expr(made_of.get(name, name)).alias(name) for name in PANELS[panel].columns]
-    columns += map(F.expr, _COUNTED.get(panel, ()))
-    rows = held.select("group_id", *columns)
+    columns = [f"{made_of.get(name, name)} AS {name}" for name in PANELS[panel].columns]
+    rows = held.selectExpr("group_id", *columns, *_COUNTED.get(panel, ()))
     # Rows that began at once are ordered by all else.
     by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
     at = F.coalesce(F.unix_millis(begin), F.lit(-1))

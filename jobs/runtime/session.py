@@ -6,10 +6,11 @@ import gc
 import logging
 import signal
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from jobs import end_by_signals
@@ -75,13 +76,13 @@ def configured(spark: SparkSession, step: str, records: int = 0) -> Iterator[Non
         step: the step.
         records: of how many records it is; if of many, the properties of the step `large` hold.
     """
-    started = spark.sparkContext.getConf()
+    started = _started_with(spark.sparkContext)
     prefixes = [f"spark.groupledger.{step}."]
     prefixes += ["spark.groupledger.large."] * (records > _MANY_RECORDS)
     own = {
         key.removeprefix(prefix): value
         for prefix in prefixes
-        for key, value in started.getAll()
+        for key, value in started.items()
         if key.startswith(prefix)
     }
     try:
@@ -95,3 +96,9 @@ def configured(spark: SparkSession, step: str, records: int = 0) -> Iterator[Non
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, former)
+
+
+@cache
+def _started_with(context: SparkContext) -> dict[str, str]:
+    """Return the properties that a session started with: some three hundred calls of the JVM."""
+    return dict(context.getConf().getAll())
