@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.run import Run
-    from lakehouse.runs import LedgerRow, StageRun
+    from lakehouse.runs import LedgerRow, RunId, StageRun
     from lakehouse.tables import Lakehouse
 
 FAILED = 3
@@ -87,12 +87,6 @@ class Changes:
 def validate(run: Run) -> None:
     """Check what is expected of the tables; write and print what was found."""
     run.summary |= {"expectations": 0, "expectations_failed": 0, "expectations_still_failing": 0}
-    while _follow(run):
-        pass
-
-
-def _follow(run: Run) -> bool:
-    """Do one run; return whether it was one that another had begun, so that more may be left."""
     lakehouse = run.lakehouse
     last = lakehouse.runs.last(Stage.VALIDATE)
     before = _NOTHING if last is None else last.details[Detail.REACH]
@@ -106,15 +100,13 @@ def _follow(run: Run) -> bool:
         to=reach[Stage.DECODE],
         refresh=run.options.full or is_rebuilt,
         force=reach != (_NOTHING if run.options.full else before),
-        floor=_floor(lakehouse) if last is None else -1,
         plan={Detail.REACH: reach},
+        is_one_commit=True,
     ) as stage:
         if stage is None:
             run.say("validate: nothing new to look at since the last time")
             _finish(run, failing)
-            return False
-        if stage.is_resumed:
-            run.say(f"validate run {stage.id.number} was planned and not done: this one does it")
+            return
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
             pool.submit(great_expectations)  # beside Spark's first look at the tables
             changes = _changes(lakehouse, stage)
@@ -129,7 +121,6 @@ def _follow(run: Run) -> bool:
     run.add(expectations=len(found), expectations_failed=len(failed))
     _print(run, found, failed, changes)
     _finish(run, earlier, now=bool(wrong))
-    return stage.is_resumed
 
 
 def _title(found: Found) -> str:
@@ -152,14 +143,6 @@ def _finish(run: Run, earlier: set[str], *, now: bool = False) -> None:
         )
     if (earlier or now) and (run.options.strict or run.options.job == Stage.VALIDATE):
         run.status = FAILED
-
-
-def _floor(lakehouse: Lakehouse) -> int:
-    """Return the number of the last run that wrote results, of a cluster whose ledger was lost."""
-    if not lakehouse.exists(RESULTS):
-        return -1
-    row = lakehouse.read(RESULTS).agg(F.max("validation_run")).first()
-    return -1 if row is None or row[0] is None else int(row[0])
 
 
 # -- what is new -----------------------------------------------------------------------------------
@@ -295,7 +278,6 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[
     at = dt.datetime.now(dt.timezone.utc)
     rows: list[dict[str, object]] = [
         {
-            "validation_run": stage.id.number,
             "table_name": f.suite.table,
             "expectation": f.check.name,
             "meaning": f.check.meaning,
@@ -310,9 +292,17 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[
         }
         for f in found
     ]
-    if rows:
-        lakehouse.append(RESULTS, rows, stage.id)
+    while rows and not _are_written(lakehouse, stage.id, rows):
+        # It is that of a run that was killed behind its results, or that the ledger has lost.
+        newest = lakehouse.read(RESULTS).agg(F.max("validation_run")).collect()[0][0]
+        stage.id = stage.id._replace(number=newest + 1)
     stage.rows = {RESULTS.name: len(rows)}
+
+
+def _are_written(lakehouse: Lakehouse, run: RunId, rows: list[dict[str, object]]) -> bool:
+    """Write results, unless the table has a run of this number."""
+    of_run = [{"validation_run": run.number, **row} for row in rows]
+    return lakehouse.append(RESULTS, of_run, run) is not None
 
 
 def _print(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:

@@ -160,6 +160,7 @@ class Runs:
         force: bool = False,
         floor: int = -1,
         plan: Mapping[str, Any] | None = None,
+        is_one_commit: bool = False,
     ) -> Iterator[StageRun | None]:
         """Let a stage take what is new since its last run; its body does the work.
 
@@ -174,14 +175,22 @@ class Runs:
             floor: the greatest number of a run of the stage that its tables have, if the ledger has
                 none of it since it was lost.
             plan: details to note with the plan.
+            is_one_commit: all that the stage writes is one commit, and needs no plan: a run that
+                was killed has written all of it or nothing, and this one may have its number.
 
         Yields:
             The run; None if there is nothing to do.
         """
-        run = self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan or {})
-        if run is None:
-            yield None
-            return
+        run = None if is_one_commit else self._unfinished(stage)
+        while run is None:
+            row = self._next(stage, to, refresh=refresh, force=force, floor=floor, plan=plan or {})
+            if row is None:
+                yield None
+                return
+            if is_one_commit or self._plan(row):
+                run = _stage_run(_ledger_row(row), self.last(stage), is_resumed=False)
+            else:  # another run has planned this number first, and then its plan holds
+                run = self._unfinished(stage)
         started = time.monotonic()
         yield run
         self.note(
@@ -231,7 +240,14 @@ class Runs:
         if self._last is not None:
             self._last[run.stage, DONE] = _ledger_row(row)
 
-    def _begin(
+    def _unfinished(self, stage: str) -> StageRun | None:
+        """Return the run that was planned and is not done."""
+        done, planned = self.last(stage), self.last(stage, PLANNED)
+        if planned is None or (done is not None and done.run >= planned.run):
+            return None
+        return _stage_run(planned, done, is_resumed=True)
+
+    def _next(
         self,
         stage: str,
         to: int,
@@ -240,33 +256,34 @@ class Runs:
         force: bool,
         floor: int,
         plan: Mapping[str, Any],
-    ) -> StageRun | None:
-        done, planned = self.last(stage), self.last(stage, PLANNED)
-        if planned is not None and (done is None or done.run < planned.run):
-            return _stage_run(planned, done, is_resumed=True)
+    ) -> dict[str, object] | None:
+        """Return the plan of what is to be done now; None if nothing is."""
+        done = self.last(stage)
         after = -1 if done is None or refresh else done.to_run
         if to <= after and not force:
             return None
         number = floor + 1 if done is None else done.run + 1
         if done is None and floor >= 0:
             number += 1  # a run that added no row left its number in the tables' logs alone
-        row = _row_of(
+        return _row_of(
             RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan
         )
+
+    def _plan(self, row: dict[str, object]) -> bool:
+        """Write a plan, with what was noted before; return whether nobody has been faster."""
+        held = _ledger_row(row)
         # There is one plan of a number, for which Delta looks at its log first.
         noted, self._unwritten = self._unwritten, []
-        plan_of = RunId(f"{stage} plan", number)
+        plan_of = RunId(f"{held.stage} plan", held.run)
         if self._lakehouse.append(RUNS, [*noted, row], plan_of) is None:
-            # Another run has planned this number first, and then its plan holds.
             self._unwritten = noted
             self.write()
             self._last = None
             self._lakehouse.let_go()
-            return self._begin(stage, to, refresh=refresh, force=force, floor=floor, plan=plan)
-        held = _ledger_row(row)
+            return False
         if self._last is not None:
-            self._last[stage, PLANNED] = held
-        return _stage_run(held, done, is_resumed=False)
+            self._last[held.stage, PLANNED] = held
+        return True
 
     def _rows(self) -> DataFrame:
         return self._lakehouse.read(RUNS)

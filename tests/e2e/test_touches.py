@@ -42,8 +42,8 @@ SCANS = {
     "silver.quarantine": 1,
     "dq.results": 1,
 }
-LEDGER = 5
-"""Commits to the ledger: the plans of four stages, and the end."""
+LEDGER = 4
+"""Commits to the ledger: the plans of three stages, and the end."""
 
 
 @contextmanager

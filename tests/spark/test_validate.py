@@ -645,7 +645,10 @@ def test_a_run_that_wrote_nothing_is_nothing_new(
 def test_the_number_of_a_lost_ledger_is_not_given_again(
     spark: SparkSession, clean: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Delta would pass over results of a run whose number the table has already."""
+    """Delta would pass over results of a run whose number the table has already.
+
+    So has one that was killed behind its results.
+    """
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
     lakehouse = Lakehouse(spark, root, "default")
