@@ -440,6 +440,21 @@ def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None
     assert all(row["known_until"] is None for row in tables[SESSIONS] + tables[OWNERS])
 
 
+def test_a_group_that_was_deleted_unseen_is_told_as_it_was_until_it_comes_back() -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).commit()
+    seen = log.clock
+    log.wait(3 * DAY, hole=True)  # the tombstones were there for a day
+    silent = whole_and_cut(log.log())
+    assert timeline(silent)[-1] == ("Stable", 1)
+    assert all(row["ended_at"] is None for row in silent[STATES] if row["state"] == "Stable")
+    tables = whole_and_cut(log.created().wait(3 * SECOND).classic(1, {"b": [0]}).log())
+    (dead,) = (row for row in tables[STATES] if row["state"] == "Dead")
+    assert dead["started_at_min"] <= seen
+    assert dead["started_at_max"] == seen + 3 * DAY
+    assert sessions(tables)["a"]["known_until"] == seen
+    assert owners(tables) == [(0, "a", False, False), (0, "b", True, True)]
+
+
 @pytest.mark.parametrize(("took", "was_simple"), [(HOUR, False), (10, True)])
 def test_commits_behind_the_state_that_a_record_tells_of_are_of_its_members(
     took: int,

@@ -235,8 +235,11 @@ def test_a_step_back_of_many_partitions_is_one_finding() -> None:
     assert "and 21 more" in row["summary"]
 
 
-def test_the_second_commit_ever_is_no_reset() -> None:
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_the_second_commit_ever_is_no_reset(is_compacted: bool) -> None:  # noqa: FBT001
     life = Life()
+    if is_compacted:  # of each partition, the cleaner left the last commit
+        life.lose(1_000).commit(0, 9_000_000, 0).lose().commit(0, 9_000_001, 1)
     for n in range(1, 30):
         life.commit(MINUTE * n, 9_000_000 + 2_000 * n, 0, 1)
     assert not life.kinds()
