@@ -281,7 +281,8 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     if protocol != cause.COOPERATIVE or before is None:
         return {}
     lasted = elapsed(before["stable_at"], step.completed.at)
-    timeout = before["rebalance_timeout_ms"] or USUAL_TIMEOUT_MS
+    # Who is to give something up re-joins within its timeout, and then waits as long for others.
+    timeout = 2 * (before["rebalance_timeout_ms"] or USUAL_TIMEOUT_MS)
     timeout += connect.delay_ms(state.members)
     return {} if lasted is not None and lasted > timeout else state.last_owners
 
