@@ -525,8 +525,7 @@ def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
     """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
     if current(state) not in (ASSIGNING, RECONCILING) or state.gap.at is None or when.at is None:
         return
-    timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
-    at = min(state.gap.at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
+    at = min(state.gap.at + _longest_timeout(state), when.at)
     enter(
         state,
         STABLE,
@@ -535,6 +534,11 @@ def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
         generation=state.gap.epoch,
         member_count=len(state.members),
     )
+
+
+def _longest_timeout(state: GroupState) -> int:
+    timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
+    return max(timeouts, default=gaps.USUAL_TIMEOUT_MS)
 
 
 def _passed(state: GroupState, when: Moment) -> None:
@@ -906,7 +910,10 @@ def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) ->
         return
     if current(state) == NOT_READY:
         return
-    row["rebalance_ms"] = elapsed(row["join_started_at"], at)
+    lasted = elapsed(row["join_started_at"], at)
+    if state.gap.is_gapped and (lasted or 0) > _longest_timeout(state):
+        return  # Kafka fences who is too late: all had got there unseen
+    row["rebalance_ms"] = lasted
     # Who has partitions yet that others are to get, or was the last to give some up.
     held = [
         client(member)

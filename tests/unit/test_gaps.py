@@ -610,6 +610,24 @@ def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:
 # -- the classic protocol --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("hole", "ms", "is_told"),
+    [(True, 4 * HOUR, False), (True, 4 * MINUTE, True), (False, 4 * HOUR, True)],
+)
+def test_an_epoch_that_was_reached_unseen_did_not_last_until_the_next(
+    hole: bool,  # noqa: FBT001
+    ms: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    log = two_members().epoch(58).target(58, a=[0, 1], b=[]).wait(ms, hole=hole)
+    log.current("a", 57, [0]).wait(SECOND).current("b", None).member("b", gone=True).epoch(59)
+    tables = whole_and_cut(log.target(59, a=[0]).wait(MINUTE).log())
+    row = next(r for r in generations(tables) if r["generation"] == 58)
+    assert row["rebalance_ms"] == (ms + SECOND if is_told else None)
+    found = {a["kind"] for a in detected_history(tables, log.clock)}
+    assert ("stuck_rebalance" in found) == (is_told and ms > HOUR)
+
+
 def test_generations_that_are_missing_leave_members_and_owners_unknown() -> None:
     log = Records().classic(1, {"a": [0], "b": [1]}).wait(MINUTE).commit().wait(MINUTE)
     seen = log.commit().clock
