@@ -371,7 +371,8 @@ def _names_in(row: Row) -> set[str]:
     if row["kind"] not in _REBALANCES:
         return set()
     evidence = row["evidence"]
-    named = {c for n in ("clients", "waited_for", "not_rejoined") for c in evidence.get(n) or ()}
+    columns = ("clients", "waited_for", "rejoined_last", "not_rejoined")
+    named = {client for column in columns for client in evidence.get(column) or ()}
     if row["kind"] == "member_flapping" and "@" in (row["subject"] or ""):
         named.add(row["subject"])
     names = {pattern_of(client.rpartition("@")[0]) for client in named}

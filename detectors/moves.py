@@ -285,7 +285,10 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
             # Offsets age from when the last member left (ClassicGroup.offsetExpirationCondition),
             # in the new protocols from their commit (ConsumerGroup.offsetExpirationCondition).
             since.append(group.timestamp)
-    idle = at - max((t for t in since if t is not None), default=at)
+    known = [t for t in since if t is not None]
+    if not known:
+        return None  # its last commit is missing, so that nothing says how old it was
+    idle = at - max(known)
     if idle < least:
         # Deleted by somebody, or with their topic, of which groups with members are told.
         return _deleted_soon(move, idle) if label == "group_gone" else None

@@ -342,12 +342,13 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
 def _waited_for(generation: Row, join: int = 0) -> dict[str, list[str]]:
     """Return evidence of who was waited for, if records tell.
 
-    In a classic group a join phase that lasts as long as the coordinator waits ends without those
-    that it waited for (ClassicGroup.removeMember by GroupMetadataManager.completeClassicGroupJoin,
-    or when their sessions end).
+    In a classic group commits may show who re-joined last. A join phase that lasts as long as the
+    coordinator waits ends without those that it waited for (ClassicGroup.removeMember by
+    GroupMetadataManager.completeClassicGroupJoin, or when their sessions end).
     """
     if members := generation.get("waited_for"):
-        return {"waited_for": [host_of(member) for member in members]}
+        name = "rejoined_last" if generation["group_type"] == "classic" else "waited_for"
+        return {name: [host_of(member) for member in members]}
     timeouts = [generation.get(f"{name}_timeout_ms") for name in ("session", "rebalance")]
     waits = min((t for t in timeouts if t), default=None)
     left = generation.get("members_left") or ()

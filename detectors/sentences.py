@@ -40,7 +40,8 @@ _SENTENCES = {
     " for {not_rejoined:some} to join, and went on without. Look in its log for a poll that took"
     " too long, or a crash|members took {join_ms:duration} at least to join, and the assignment"
     " took up to {sync_ms:duration}. Look at what the slowest member does between two polls and its"
-    " leader, {leader:name}|members took"
+    " leader, {leader:name}|members took {join_ms:duration} at least to join, {rejoined_last:some}"
+    " the last. Look at what it does between two polls|members took"
     " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
     " at what the slowest member does between two polls and its leader|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
@@ -48,9 +49,9 @@ _SENTENCES = {
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
     "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
     " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
-    " [Look at {waited_for:some}, that all waited for|Look at {not_rejoined:some}, that all waited"
-    " for and that did not join again|Look at the leader, {leader:name}, that was to assign|Look"
-    " for the member that all wait for].",
+    " [Look at {waited_for:some}, that all waited for|Look at {rejoined_last:some}, that re-joined"
+    " last|Look at {not_rejoined:some}, that all waited for and that did not join again|Look at the"
+    " leader, {leader:name}, that was to assign|Look for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
     " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the leader,"
     " {leader:name}, that is to assign|Look for the member that all wait for].",

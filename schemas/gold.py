@@ -117,8 +117,9 @@ GROUP_GENERATIONS = (
     Column(
         "waited_for",
         ArrayOf(StructOf(_MEMBER)),
-        "In the new protocols, the member that got to the epoch last, of those that were to; null"
-        " where no record tells.",
+        "In the new protocols, the member that got to the epoch last, of those that were to; in"
+        " classic groups the one that re-joined last, where commits bear out that others waited;"
+        " null where no record tells.",
     ),
     column("protocol_type", "string", "Protocol type: consumer, connect, …; null if empty."),
     column("protocol", "string", "Assignor that the members voted for."),

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from timeline.members import Changes
     from timeline.model import GroupState, Record, Row
 
+# The cleaner takes whole segments, which are of minutes at least.
+_PAUSE_MS = 60_000
+
 
 def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) -> None:
     """Take a GroupMetadata record that is no part of a conversion, as far as is known.
@@ -54,7 +57,7 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
         members = _members(record.payload, state.members)
         members = _running(state, record.payload, members, is_complete=is_complete)
         if members and _is_replacement(state, record.payload, members):
-            _replaced(state, record, members)
+            _replaced(state, record, members, is_complete=is_complete)
         elif not members and _is_written_again(state, record.payload):
             pass  # by a coordinator that took over: nothing happened
         else:
@@ -278,7 +281,8 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
     if protocol != cause.COOPERATIVE or before is None:
         return {}
     lasted = elapsed(before["stable_at"], step.completed.at)
-    timeout = before["rebalance_timeout_ms"] or USUAL_TIMEOUT_MS
+    # Who is to give something up re-joins within its timeout, and then waits as long for others.
+    timeout = 2 * (before["rebalance_timeout_ms"] or USUAL_TIMEOUT_MS)
     timeout += connect.delay_ms(state.members)
     return {} if lasted is not None and lasted > timeout else state.last_owners
 
@@ -483,9 +487,21 @@ def _created(state: GroupState, record: Record) -> None:
     row["cause_detail"] = "the coordinator made the group for its first member"
 
 
-def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> None:
+def _was_cleaned(state: GroupState, at: int | None) -> bool:
+    """Return whether the cleaner may have been where records are missing before a time."""
+    # Of what a member commits it leaves the last; markers of transactions look like holes, too.
+    pauses = (max(r[2], (at or 0) - r[0]) for r in state.commits.by_member.values())
+    return min(pauses, default=_PAUSE_MS) >= _PAUSE_MS
+
+
+def _replaced(
+    state: GroupState, record: Record, members: dict[str, Member], *, is_complete: bool
+) -> None:
     """Take the return of a static member: another member id, no rebalance."""
     changes = compare(state.members, members)
+    when = lives.moment(state, record)
+    if not is_complete and _was_cleaned(state, when.at):
+        doubt(state, {old.member_id for old, _ in changes.replaced})  # others may have come between
     row = state.generation
     if row is not None:
         generations.add_replaced(row, generations.replacements(changes))
@@ -493,7 +509,7 @@ def _replaced(state: GroupState, record: Record, members: dict[str, Member]) -> 
         leader = (record.payload or {}).get("leader")
         if leader:
             row["leader_id"] = leader
-    when, number = lives.moment(state, record), (record.payload or {})["generation"]
+    number = (record.payload or {})["generation"]
     why, replaced = REPLACED, changes.replaced
     follow(state, members, record, when, generation=number, end_cause=why, replaced=replaced)
     state.members = members

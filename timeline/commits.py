@@ -104,6 +104,7 @@ def _note_again(state: GroupState, chunk: CommitChunk) -> None:
     again = np.isin(chunk.partitions[:in_time], quiet["partitions"])
     if (again & (chunk.times[:in_time] >= stable)).any():
         row["join_started_at_max"] = max(row["join_started_at"], quiet["by"])
+        row["waited_for"] = [quiet["last"]] if quiet.get("last") else None
         row[cost.LEAST] = quiet.get(cost.LEAST, row.get(cost.LEAST))
         state.quiet = None
     elif in_time < len(is_late):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timeline.members import client
 from timeline.timeline import Moment, earliest_exit
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def _quiet(
 ) -> Iterator[tuple[str, int, int]]:
     """Return who had not committed for unusually long, since when, and what is usual."""
     for member_id, (last, moments, longest, *_) in rhythms.items():
-        usual = longest if moments > _PAUSES else state.usual_pause
+        usual = longest if moments > _PAUSES else state.beats.get(member_id, state.usual_pause)
         if usual is not None and end - last > _unusual(usual):
             yield member_id, last, usual
 
@@ -284,13 +285,35 @@ def would_show(state: GroupState, end: int, members: dict[str, Member], missing:
 
     Returns:
         `partitions`, hashes of those that have to be committed `within` so many ms from when the
-        group is stable; `by`, when the join phase had begun then.
+        group is stable; `by`, when the join phase had begun then; `last`, who re-joined last.
     """
+    shown = _would_show(state, end, members, missing)
+    if shown is not None and not missing:
+        shown["last"] = _last_to_rejoin(state, end, shown["by"], members)
+    return shown
+
+
+def _last_to_rejoin(state: GroupState, end: int, by: int, members: Container[str]) -> Row | None:
+    """Return who re-joined last, and still worked when others had re-joined; None if not known."""
+    # Clients commit once more right before they do, and with the last of them the join phase ends;
+    # else it is the session of one that is gone which did.
+    since = max(by, end - _HEARTBEAT_MS)
+    went_on = {m: last for m, (last, *_) in state.commits.by_member.items() if last > since}
+    stayed = [m for m in went_on if m in state.members and m in members]
+    last = max(stayed, key=went_on.__getitem__, default=None)
+    return None if last is None else client(state.members[last])
+
+
+def _would_show(
+    state: GroupState, end: int, members: dict[str, Member], missing: int
+) -> Row | None:
+    """See `would_show`."""
     rhythms = {m: r for m, r in state.commits.by_member.items() if m in state.members}
     if missing:
         return _given_up(state, end, rhythms)
     stay = {m: r for m, r in rhythms.items() if m in members}
-    quiet = list(_quiet(state, end, {m: r for m, r in stay.items() if r[1] > _PAUSES}))
+    known = {m: r for m, r in stay.items() if r[1] > _PAUSES or m in state.beats}
+    quiet = list(_quiet(state, end, known))
     _, first, usual = min(quiet, key=lambda q: q[1], default=("", end, 0))
     if not quiet or max(last for last, *_ in stay.values()) - first <= _unusual(usual):
         _, gone, by = _since_one_left(state, end, members)

@@ -21,10 +21,12 @@ USUAL_TIMEOUT_MS = 300_000
 """Default of max.poll.interval.ms, which consumers send as their rebalance timeout."""
 
 
-def doubt(state: GroupState, member_ids: Container[str] | None = None) -> None:
+def doubt(
+    state: GroupState, member_ids: Container[str] | None = None, until: int | None = None
+) -> None:
     """Note that records are missing which may tell otherwise of some members; None: of all."""
     state.gap.has_doubts = True
-    until = borne_out_until(state) if state.gap.at is None else state.gap.at
+    until = began(state) if until is None else until
     for rows, start in ((state.sessions, "joined_at"), (state.owners, "valid_from")):
         for row in rows.values():
             is_meant = member_ids is None or row["member_id"] in member_ids
@@ -37,10 +39,14 @@ def borne_out_until(state: GroupState) -> int | None:
     return state.clock if state.seen_at is None else state.seen_at
 
 
+def began(state: GroupState) -> int | None:
+    """Return the time of the last record before those that are missing."""
+    return borne_out_until(state) if state.gap.at is None else state.gap.at
+
+
 def note(state: GroupState) -> None:
     """Note that records are missing before those to come."""
-    if state.gap.at is None:
-        state.gap.at = borne_out_until(state)
+    state.gap.at = began(state)
     state.gap.epoch, state.gap.unnamed = state.epochs.group, list(state.members)
 
 
@@ -54,23 +60,28 @@ def present(state: GroupState, named: set[str]) -> dict[str, Member]:
     return {**state.members, **back}
 
 
-def has_moved_on(state: GroupState, *, names_change: bool, has_others: bool) -> bool:
+def has_moved_on(
+    state: GroupState, *, names_change: bool, has_others: bool, lacks_epoch: bool
+) -> bool:
     """Return whether the group is behind the epoch of the gap, and who left for that is not known.
 
     Args:
         state: the group.
         names_change: whether the records name who joined or left, if anybody did.
         has_others: whether they name one that is not known: it came in the meantime.
+        lacks_epoch: whether somebody came or left with an epoch that is missing.
     """
     if state.gap.epoch is None:
         return False
-    newest, number = _newest(state), state.epochs.group or 0
+    newest, number = _newest(state) + lacks_epoch, state.epochs.group or 0
     if has_others or (newest > state.gap.epoch and state.gap.unnamed):
         is_next = not has_others and newest == number == state.gap.epoch + 1
         if not (is_next and names_change):
             return True
         state.gap.unnamed = []  # the epoch is the very next, and these are all of its changes
     if not state.gap.unnamed:
+        if newest - state.gap.epoch > 1:
+            doubt(state)  # all are there, but may have owned something else in between
         state.gap.epoch = state.gap.at = None
     return False
 
@@ -80,6 +91,8 @@ def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     # Who has moved on to the very next epoch has missed none.
     is_next = not has_others and _newest(state) - (state.gap.epoch or 0) == 1
     doubt(state, state.gap.unnamed if is_next else None)
+    for member_id in state.sessions.keys() - state.gap.unnamed - state.gap.absent.keys():
+        state.sessions[member_id]["known_until"] = None  # an id is of one stay
     state.gap.absent |= {k: state.members.pop(k) for k in state.gap.unnamed if k in state.members}
     state.gap.absent_since, state.gap.epoch, state.gap.at, state.gap.unnamed = at, None, None, []
 

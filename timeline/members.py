@@ -118,7 +118,7 @@ def follow(
         if session is None:
             session = state.begin_row(SESSIONS, record, brief(member) | begun)
             state.sessions[member_id] = session
-        session["known_until"] = None  # an id is of one stay: it has been a member all along
+        session["known_until"] = None  # an id is of one stay, as a rule: see `modern`
         if generation is not None and member_id not in later:
             session["last_generation"] = generation
             if session["first_generation"] is None:

@@ -259,8 +259,8 @@ class Epochs:
         warming: members of one that warm up tasks, so that these can move to them.
         is_initialized: whether partitions of a share group got ready in this epoch.
         owned: what members own that no record has told of.
-        unresolved: members that subscribe by an expression since this epoch began that was not
-            resolved yet: what they were before it, None if they were none.
+        unresolved: members of the next epoch: who subscribes by an expression that was not resolved
+            yet, or came with an epoch that is missing; what they were before, None if none.
     """
 
     group: int | None = None
@@ -297,9 +297,13 @@ class Gap:
         unnamed: members that no record has named since then.
         untold: offset and time of the last record after which the state is not told, since records
             that it follows from may be missing; and its earliest time.
+        emptied: the same of the first such record behind which no member is known, if nothing was
+            assigned for the epoch.
         is_partial: whether records that the state follows from may be missing.
         is_gapped: whether records are missing since the open generation began.
         has_doubts: whether an open ownership is not known beyond some time.
+        left: members that are gone, where the epoch which that began is missing.
+        is_over: whether the open generation is over, and the next one missing.
     """
 
     absent: dict[str, Member] = field(default_factory=dict)
@@ -308,9 +312,12 @@ class Gap:
     at: int | None = None
     unnamed: list[str] = field(default_factory=list)
     untold: list[int | None] | None = None
+    emptied: list[int | None] | None = None
     is_partial: bool = False
     is_gapped: bool = False
     has_doubts: bool = False
+    left: dict[str, Row] = field(default_factory=dict)
+    is_over: bool = False
 
 
 @dataclass

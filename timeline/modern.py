@@ -40,6 +40,7 @@ from timeline.timeline import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from collections.abc import Set as AbstractSet
 
     from timeline.model import GroupState, Row
@@ -203,6 +204,39 @@ def _is_leave(batch: list[Record]) -> bool:
     return bool(members) and not has_epoch and all(r.payload is None for r in members)
 
 
+def _lacks_epoch(batch: list[Record], known: Container[str]) -> bool:
+    """Return whether a batch has members that came or are gone, but not the epoch of that."""
+    # None begins as a static member returns, or with an expression that is not resolved.
+    members = [r for r in batch if _is_member(r)]
+    came = all(
+        r.member_id not in known
+        and not (r.payload.get("instance_id") or r.payload.get("subscribed_topic_regex"))
+        for r in members
+        if r.payload is not None
+    )
+    is_return = len({r.payload is None for r in members}) > 1
+    return bool(members) and came and not is_return and not any(map(is_metadata, batch))
+
+
+def _came_back(batch: list[Record], epoch: int | None) -> set[str]:
+    """Return members that may have been away, if epochs of before are missing."""
+    # A client keeps its id when it was fenced, and its member record is written again then.
+    epochs = [r.payload["epoch"] for r in batch if is_metadata(r) and r.payload is not None]
+    if epochs and max(epochs) - (epoch or 0) <= 1:
+        return set()
+    return {r.member_id for r in batch if _has_value(r) and r.member_id is not None}
+
+
+def _end_stays(
+    state: GroupState, member_ids: set[str], until: int | None, record: Record, when: Moment
+) -> None:
+    """End the stays of members that come back with a record, and are borne out until a time."""
+    if member_ids:
+        doubt(state, member_ids, until)
+        others = {k: m for k, m in state.members.items() if k not in member_ids}
+        follow(state, others, record, when, generation=state.epochs.group, end_cause=LEFT)
+
+
 def _has_value(record: Record) -> bool:
     return _is_member(record) and record.payload is not None
 
@@ -257,6 +291,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     last, epoch = batch[-1], state.epochs.group
     names_change = is_complete or not may_lack_a_leave or any(_is_member(r) for r in batch)
     known = replace(state.epochs, regexes=dict(state.epochs.regexes))
+    sessions, until = set() if is_complete else {*state.sessions}, gaps.began(state)
     before, has_moved_on = _taken(state, batch, is_complete=is_complete, names_change=names_change)
     when = lives.moment(state, last)
     lacks_records = is_cut or not is_complete
@@ -271,31 +306,27 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     is_unwritten = is_new and _begin_unwritten(state)
     # What it follows from may be missing, till a record bears the state out.
     is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
-    # A share group with a member is Stable, whatever its epoch; others may be at any state.
-    has_epoch = state.epochs.group is not None or state.group_type == "share"
-    is_told = has_epoch and (state.members or _may_be_empty(state))
-    lacks_some = lacks_records and not is_told
-    # A leave begins an epoch: without one it tells that others may be missing, too.
-    lacks_epoch = lacks_records and _is_leave(batch)
-    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some or lacks_epoch
+    lacks_some = lacks_records and _may_lack_more(state, batch)
+    state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
     changed = compare(before, state.members)
     if state.epochs.group not in (None, epoch):
         told = _told_before(state, before)
-        changes = compare({} if state.generation is None else told, state.members)
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
         of_epoch = group_epochs.Known(told, known, is_upgrade, is_new, is_next, batch)
-        why = group_epochs.explain(state, changes, of_epoch)
-        _bump(state, last, when, changes=changes, why=why, is_complete=is_complete)
+        _begin(state, of_epoch, when, is_complete=is_complete)
         state.gap.is_gapped = lacks_records
-    elif (row := _of_kind(state)) is not None and not has_moved_on:
-        _amend(state, row, _put_off(state, batch, before, changed))
-    if (row := _of_kind(state)) is not None and not has_moved_on:
+    elif (row := _of_kind(state)) is not None:
+        state.gap.is_over |= has_moved_on
+        changes = _put_off(state, batch, before, changed)
+        _amend(state, row, changes, lacks_records=lacks_records)
+    if (row := _of_kind(state)) is not None and not (has_moved_on or state.gap.is_over):
         row["subscribed_topics"] = _subscribed(state)
     if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
         _assigned(state, when.at)
     cost.follow(state, before, when, is_known=not (lacks_records or state.gap.is_partial))
+    _end_stays(state, sessions & _came_back(batch, epoch), until, last, when)
     _enter_if_known(state, last, when)
     follow(
         state,
@@ -308,6 +339,25 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         later=state.epochs.unresolved,
     )
     _passed(state, when)
+
+
+def _begin(
+    state: GroupState, of_epoch: group_epochs.Known, when: Moment, *, is_complete: bool
+) -> None:
+    """Begin an epoch."""
+    told = {} if state.generation is None else of_epoch.before
+    changes = compare(told, state.members)
+    why = group_epochs.explain(state, changes, of_epoch)
+    _bump(state, of_epoch.batch[-1], when, changes=changes, why=why, is_complete=is_complete)
+
+
+def _may_lack_more(state: GroupState, batch: list[Record]) -> bool:
+    """Return whether the state may follow from more than is known, where records are missing."""
+    # A share group with a member is Stable, whatever its epoch; others may be at any state.
+    has_epoch = state.epochs.group is not None or state.group_type == "share"
+    is_told = has_epoch and bool(state.members or _may_be_empty(state))
+    # A leave begins an epoch: without one it tells that others may be missing, too.
+    return not is_told or _is_leave(batch)
 
 
 def _begin_unwritten(state: GroupState) -> bool:
@@ -354,9 +404,24 @@ def _put_off(
     )
 
 
+def _leave_to_the_next(state: GroupState, changes: Changes) -> None:
+    """Leave who came and went with an epoch that is missing to the next one that is known."""
+    # Only the return of a static member makes none.
+    epochs = state.epochs
+    came = [
+        m.member_id
+        for m in changes.joined
+        if m.group_instance_id is None and epochs.member.get(m.member_id) != epochs.group
+    ]
+    epochs.unresolved |= dict.fromkeys(came)
+    state.gap.left |= {m.member_id: m.plain() for m in changes.left}
+    state.gap.is_over |= bool(came or changes.left)
+
+
 def _told_before(state: GroupState, before: dict[str, Member]) -> dict[str, Member]:
-    """Return the members as of the last epoch, without what was left to the next; see `Epochs`."""
-    told, unresolved = dict(before), state.epochs.unresolved
+    """Return the members as of the last epoch, without what was left to the next."""
+    gone = {member_id: Member(**row) for member_id, row in state.gap.left.items()}
+    told, unresolved = before | gone, state.epochs.unresolved
     for member_id in unresolved.keys() & state.members.keys():
         told.pop(member_id, None)
         if (old := unresolved[member_id]) is not None:
@@ -389,7 +454,10 @@ def _taken(
     for record in batch:
         _apply(state, record)
     state.commits, state.live = Commits(), []
-    return before, gaps.has_moved_on(state, names_change=names_change, has_others=has_others)
+    lacks_epoch = not is_complete and _lacks_epoch(batch, before)
+    return before, gaps.has_moved_on(
+        state, names_change=names_change, has_others=has_others, lacks_epoch=lacks_epoch
+    )
 
 
 def _named(batch: list[Record]) -> set[str]:
@@ -400,9 +468,11 @@ def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
     """Let the group enter its state, if that follows from what is known."""
     if not state.gap.is_partial or (_is_known(state) and _state(state) == STABLE):
         _enter(state, record, when)
-        state.gap.untold, state.gap.is_partial = None, False
-    else:
-        state.gap.untold = [record.offset, record.timestamp, when.earliest]
+        state.gap.untold, state.gap.emptied, state.gap.is_partial = None, None, False
+        return
+    state.gap.untold = [record.offset, record.timestamp, when.earliest]
+    if state.gap.emptied is None and _state(state) == EMPTY and _is_known(state):
+        state.gap.emptied = state.gap.untold
 
 
 # -- where records are missing ---------------------------------------------------------------------
@@ -413,7 +483,17 @@ def _tell(state: GroupState) -> None:
     if state.gap.untold is None or not _is_known(state):
         return
     _enter(state, *_last_untold(state, state.gap.untold))
-    state.gap.untold, state.gap.is_partial = None, False
+    state.gap.untold, state.gap.emptied, state.gap.is_partial = None, None, False
+
+
+def _tell_emptied(state: GroupState) -> None:
+    """Let a group be Empty that was deleted unseen: Kafka deletes no group that has members."""
+    # Whoever came behind its last epoch, of which nothing was assigned, is of the next life.
+    if state.gap.emptied is None or not _may_be_empty(state):
+        return
+    offset, at, earliest = state.gap.emptied
+    record, number = Record(offset or 0, at, "", None, None), state.epochs.group
+    enter(state, EMPTY, Moment(at, earliest, at), record, generation=number, member_count=0)
 
 
 def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, Moment]:
@@ -445,8 +525,7 @@ def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
     """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
     if current(state) not in (ASSIGNING, RECONCILING) or state.gap.at is None or when.at is None:
         return
-    timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
-    at = min(state.gap.at + max(timeouts, default=gaps.USUAL_TIMEOUT_MS), when.at)
+    at = min(state.gap.at + _longest_timeout(state), when.at)
     enter(
         state,
         STABLE,
@@ -455,6 +534,11 @@ def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
         generation=state.gap.epoch,
         member_count=len(state.members),
     )
+
+
+def _longest_timeout(state: GroupState) -> int:
+    timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
+    return max(timeouts, default=gaps.USUAL_TIMEOUT_MS)
 
 
 def _passed(state: GroupState, when: Moment) -> None:
@@ -480,6 +564,7 @@ def _entered(
             lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
     elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
+        _tell_emptied(state)
         lives.end_without_tombstone(state, last)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
@@ -603,7 +688,22 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         profile=profile if state.group_type == "streams" else None,
         assignor=payload.get("server_assignor"),
     )
+    if member.group_instance_id is not None and state.gap.is_gapped:
+        _replace(state, member.group_instance_id)
     state.members[member_id] = member
+
+
+def _replace(state: GroupState, instance: str) -> None:
+    """Let members go whose place another one takes, as tombstones would tell that are missing."""
+    # Kafka knows one of each instance id (ConsumerGroup.staticMembers), and others may have been it
+    # in between.
+    for members in (state.members, state.gap.absent):
+        for member_id in [k for k, m in members.items() if m.group_instance_id == instance]:
+            doubt(state, {member_id})
+            for gone in (_target_member, _current_assignment, _member_metadata):
+                gone(state, member_id, None)
+            state.gap.absent.pop(member_id, None)
+            state.gap.unnamed = [m for m in state.gap.unnamed if m != member_id]
 
 
 def _target_metadata(state: GroupState, _: str, payload: Row | None) -> None:
@@ -794,6 +894,7 @@ def _bump(
         is_complete=is_complete,
     )
     state.epochs.is_initialized, state.epochs.unresolved = False, {}
+    state.gap.left, state.gap.is_over, state.gap.emptied = {}, False, None
     row["protocol_type"] = state.group_type
     row["protocol"] = group_epochs.assignor(state.members)
     row["rebalance_protocol"] = "incremental"
@@ -809,7 +910,10 @@ def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) ->
         return
     if current(state) == NOT_READY:
         return
-    row["rebalance_ms"] = elapsed(row["join_started_at"], at)
+    lasted = elapsed(row["join_started_at"], at)
+    if state.gap.is_gapped and (lasted or 0) > _longest_timeout(state):
+        return  # Kafka fences who is too late: all had got there unseen
+    row["rebalance_ms"] = lasted
     # Who has partitions yet that others are to get, or was the last to give some up.
     held = [
         client(member)
@@ -835,9 +939,13 @@ def _of_kind(state: GroupState) -> Row | None:
     return row if row is not None and row["group_type"] == state.group_type else None
 
 
-def _amend(state: GroupState, row: Row, changes: Changes) -> None:
+def _amend(state: GroupState, row: Row, changes: Changes, *, lacks_records: bool) -> None:
     """Put down members that changed without a new epoch."""
     # A static member came back; or records are missing, and tell of members later, or never.
+    if lacks_records:
+        _leave_to_the_next(state, changes)
+    if state.gap.is_over:
+        return
     if not any(changes) and row["member_count"] == len(_of_epoch(state)):
         return
     named: Row = {}

@@ -526,6 +526,9 @@ class Truth:
         if near or not known or not rows or step.state != STABLE:
             return None
         row = max(rows, key=lambda r: r["stable_at"])
+        later = [r["generation"] for r in generations if (r["stable_at"] or 0) > at]
+        if not self.reading.is_whole and min(later, default=0) > row["generation"] + 1:
+            return None  # generations are missing: what ran in between is told by nothing
         runs = {m: tasks for m, tasks in known[-1].items() if m in step.members}
         every = sum(map(len, runs.values()))
         tasks = sum(not t.endswith("/-1") for all_of in runs.values() for t in all_of)

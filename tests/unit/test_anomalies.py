@@ -988,6 +988,12 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert "somebody deleted the group" in deleted["summary"]
 
 
+def test_how_old_an_offset_was_is_not_known_without_its_commit() -> None:
+    (deleted,) = simple(move("deleted", HOUR, previous_at=HOUR - 10 * SECOND))
+    assert (deleted["label"], deleted["severity"]) == ("deleted", "info")
+    assert not simple(move("deleted", HOUR, previous_at=None, previous_offset=None))
+
+
 def test_offsets_that_go_with_their_topic_have_not_expired() -> None:
     story = started("a")
     assert not story.found(move("deleted", 2 * HOUR), lasts=3 * 3600)

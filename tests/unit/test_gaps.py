@@ -75,6 +75,14 @@ def test_a_member_that_left_unseen_is_not_waited_for() -> None:
     assert owners(tables) == AROUND_A_GAP
 
 
+def test_who_was_set_aside_stays_unknown_whoever_is_named_later() -> None:
+    log = two_members().wait(DAY, hole=True).member("c").member("d").epoch(59)
+    log.target(59, c=[0], d=[1]).current("c", 59, [0]).current("d", 59, [1]).wait(MINUTE, hole=True)
+    log.current("c", None).member("c", gone=True).wait(SECOND, hole=True).commit()
+    known = sessions(whole_and_cut(log.log()))
+    assert [known[m]["known_until"] is None for m in "abcd"] == [False, False, True, False]
+
+
 def test_a_member_that_was_set_aside_and_fenced_owns_nothing_after_another_gap() -> None:
     log = two_members()
     for name, epoch in (("c", 60), ("d", 65)):
@@ -276,7 +284,186 @@ def test_whom_a_member_had_replaced_that_left_is_gone_too() -> None:
     static(gone(log, "b"), "c").target(1, c=[0]).current("c", 1, [0]).wait(DAY, hole=True)
     (row,) = generations(whole_and_cut(gone(log, "c").wait(0, hole=True).commit().log()))
     assert [m["member_id"] for m in row["members_replaced"]] == ["b", "c"]
+    # It left with an epoch that is missing, and not with this one.
+    assert (row["member_count"], len(row["members_joined"]), row["members_left"]) == (1, 1, [])
+
+
+@pytest.mark.parametrize("is_behind_a_hole", [True, False])
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_who_left_with_an_epoch_that_is_missing_left_with_the_next_that_is_known(
+    is_missing: bool,  # noqa: FBT001
+    is_behind_a_hole: bool,  # noqa: FBT001
+) -> None:
+    log = two_members().wait(HOUR, hole=is_behind_a_hole).current("a", None).member("a", gone=True)
+    if is_missing:
+        log.wait(SECOND, hole=True)
+    else:
+        log.epoch(58).wait(SECOND)
+    log.member("c").epoch(59).target(59, b=[1], c=[0]).current("c", 59, [0])
+    rows = generations(whole_and_cut(log.log()))
+    left = [(r["generation"], [m["member_id"] for m in r["members_left"]]) for r in rows]
+    assert left == ([(57, []), (59, ["a"])] if is_missing else [(57, []), (58, ["a"]), (59, [])])
+    assert [r["member_count"] for r in rows] == ([2, 2] if is_missing else [2, 1, 2])
+
+
+@pytest.mark.parametrize("is_behind_a_hole", [True, False])
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_who_came_with_an_epoch_that_is_missing_came_with_the_next_that_is_known(
+    is_missing: bool,  # noqa: FBT001
+    is_behind_a_hole: bool,  # noqa: FBT001
+) -> None:
+    log = two_members().wait(HOUR, hole=is_behind_a_hole).member("c")
+    if is_missing:
+        log.wait(SECOND, hole=True)
+    else:
+        log.epoch(58).wait(SECOND)
+    log.member("d").epoch(59).target(59, a=[0], b=[1], c=[2]).current("a", 59, [0])
+    log.current("b", 59, [1]).current("c", 59, [2])
+    rows = generations(whole_and_cut(log.log()))
+    came = [(r["generation"], [m["member_id"] for m in r["members_joined"]]) for r in rows]
+    known = [(57, ["a", "b"]), (59, ["c", "d"])]
+    assert came == (known if is_missing else [known[0], (58, ["c"]), (59, ["d"])])
+    assert [r["member_count"] for r in rows] == ([2, 4] if is_missing else [2, 3, 4])
+
+
+@pytest.mark.parametrize(("epoch", "is_known"), [(58, True), (61, False)])
+def test_members_that_all_are_there_may_have_owned_something_else(
+    epoch: int,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    log = two_members()
+    seen = log.clock
+    log.wait(HOUR, hole=True).epoch(epoch).target(epoch, a=[0], b=[1]).current("a", epoch, [0])
+    tables = whole_and_cut(log.current("b", epoch, [1]).wait(SECOND).log())
+    assert {r["known_until"] for r in tables[SESSIONS]} == {None}
+    first = min(tables[OWNERS], key=lambda r: (r["member_id"], r["valid_from"]))
+    assert first["known_until"] == (None if is_known else seen)
+
+
+@pytest.mark.parametrize("case", ["fenced", "stayed", "next", "whole"])
+def test_who_keeps_its_id_may_have_been_away(case: str) -> None:
+    log = two_members()
+    seen = log.clock
+    epoch = 58 if case == "next" else 63
+    log.wait(HOUR, hole=case != "whole")
+    if case != "stayed":
+        log.member("a")  # a client that was fenced, or subscribes to something else
+    log.epoch(epoch).target(epoch, a=[0], b=[1]).current("a", epoch, [0])
+    log.current("b", epoch, [1]).wait(SECOND)
+    rows = [r for r in whole_and_cut(log.log())[SESSIONS] if r["member_id"] == "a"]
+    known = [(r["known_until"], r["left_at"]) for r in sorted(rows, key=lambda r: r["joined_at"])]
+    away = [(seen, seen + HOUR), (None, None)]
+    assert known == (away if case == "fenced" else [(None, None)])
+
+
+@pytest.mark.parametrize("case", ["leaves", "joins", "returns", "epoch"])
+def test_who_came_or_left_without_an_epoch_may_have_left_partitions_to_others(case: str) -> None:
+    log = two_members()
+    seen = log.clock
+    log.wait(HOUR, hole=True)
+    if case == "joins":
+        log.member("c")
+    elif case == "returns":  # of a static member, which begins no epoch
+        payload = {"client_id": "c", "client_host": "/h", "instance_id": "i"}
+        log.record("consumer_group_member_metadata", payload, "c")
+    else:
+        log.current("a", None).member("a", gone=True)
+    if case == "epoch":
+        log.epoch(58)
+    tables = whole_and_cut(log.wait(MINUTE).commit().log())
+    (known,) = (r["known_until"] for r in tables[OWNERS] if r["member_id"] == "b")
+    # Of the very next epoch nothing is missing that the batch does not name.
+    assert known == (seen if case in ("leaves", "joins") else None)
+    # An id is of one stay.
+    assert case in ("joins", "returns") or sessions(tables)["a"]["known_until"] is None
+    tables = whole_and_cut(log.current("b", 61, [1]).wait(SECOND).log())
+    assert sessions(tables)["b"]["known_until"] is None
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_who_took_a_static_members_place_unseen_may_not_have_been_the_first(
+    kind: str,
+    is_missing: bool,  # noqa: FBT001
+) -> None:
+    def static(log: Records, name: str) -> Records:
+        if kind == "classic":
+            return log.classic(1, {name: [0]}, instance="i")
+        payload = {"client_id": "c", "client_host": "/h", "instance_id": "i"}
+        log.record("consumer_group_member_metadata", payload, name)
+        return log.epoch(1).target(1, a=[0]).current("a", 1, [0]) if name == "a" else log
+
+    log = static(Records(), "a").wait(MINUTE).commit()
+    seen = log.clock
+    log.wait(3 * DAY, hole=is_missing)
+    if kind == "consumer" and not is_missing:
+        log.current("a", None).record("consumer_group_target_assignment_member", None, "a")
+        log.member("a", gone=True)
+    static(log, "c")
+    if kind == "consumer":
+        log.target(1, c=[0]).current("c", 1, [0])
+    tables = whole_and_cut(log.wait(HOUR).commit().log())
+    former, now = sessions(tables)["a"], sessions(tables)["c"]
+    assert (former["left_at"], former["end_cause"]) == (log.clock - HOUR, "static_member_replaced")
+    assert former["known_until"] == (seen if is_missing else None)
+    assert (now["left_at"], now["known_until"]) == (None, None)
+    assert [r["member_id"] for r in tables[OWNERS] if r["valid_to"] is None] == ["c"]
+
+
+def test_markers_of_transactions_leave_the_stay_of_a_static_member_known() -> None:
+    log = Records().classic(1, {"a": [0]}, instance="i").wait(SECOND)
+    for _ in range(5):
+        log.commit().wait(SECOND, hole=True)
+    log.classic(1, {"c": [0]}, instance="i")
+    assert {r["known_until"] for r in whole_and_cut(log.log())[SESSIONS]} == {None}
+
+
+@pytest.mark.parametrize("was_assigned", [True, False])
+def test_a_group_that_was_deleted_unseen_had_been_empty_since_its_last_epoch(
+    was_assigned: bool,  # noqa: FBT001
+) -> None:
+    log = two_members().wait(HOUR, hole=True).epoch(60)
+    if was_assigned:
+        log.target(60)
+    emptied = log.clock
+    # Of the next group, the cleaner has left a member before its epochs.
+    log.wait(10 * DAY, hole=True).member("c").wait(SECOND, hole=True)
+    log.member("d").epoch(3).target(3, c=[0], d=[1]).current("c", 3, [0]).current("d", 3, [1])
+    tables = whole_and_cut(log.log())
+    empty = [] if was_assigned else [("Empty", 60)]
+    assert timeline(tables) == [("Stable", 57), *empty, ("Dead", None), ("Stable", 3)]
+    found = [r["started_at"] for r in tables[STATES] if r["state"] == "Empty"]
+    assert found == ([] if was_assigned else [emptied])
+    row = next(r for r in generations(tables) if r["generation"] == 60)
     assert (row["member_count"], row["members_joined"]) == (0, [])
+
+
+@pytest.mark.parametrize("is_rollback", [True, False])
+def test_a_deployment_of_which_an_epoch_is_missing_can_be_rolled_back(
+    is_rollback: bool,  # noqa: FBT001
+) -> None:
+    log, epoch, there = Records(), 1, ["a0", "b0", "c0", "d0", "e0"]
+    for name in there:
+        log.member(name)
+    log.epoch(epoch).target(epoch)
+    for number in range(10):
+        # The deployment restarts each member once, and so does what takes it back.
+        place = number % 5 if is_rollback else 0
+        log.wait((1 if number % 5 else 15) * MINUTE).current(there[place], None).member(
+            there[place], gone=True
+        )
+        if number == 5:
+            log.wait(0, hole=True)
+        else:
+            log.epoch(epoch + 1)
+        there[place] = f"{there[place][0]}{number + 1}"
+        epoch += 2
+        log.wait(10 * SECOND).member(there[place]).epoch(epoch).target(epoch)
+        for name in there:
+            log.current(name, epoch)
+    found = detected_history(whole_and_cut(log.log()), log.clock + MINUTE)
+    storms = [a["kind"] for a in found if a["kind"] == "rebalance_storm"]
+    assert storms == ([] if is_rollback else ["rebalance_storm"])
 
 
 @pytest.mark.parametrize(("is_cut", "before"), [(True, []), (False, [("classic", "Dead")])])
@@ -421,6 +608,24 @@ def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:
 
 
 # -- the classic protocol --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hole", "ms", "is_told"),
+    [(True, 4 * HOUR, False), (True, 4 * MINUTE, True), (False, 4 * HOUR, True)],
+)
+def test_an_epoch_that_was_reached_unseen_did_not_last_until_the_next(
+    hole: bool,  # noqa: FBT001
+    ms: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    log = two_members().epoch(58).target(58, a=[0, 1], b=[]).wait(ms, hole=hole)
+    log.current("a", 57, [0]).wait(SECOND).current("b", None).member("b", gone=True).epoch(59)
+    tables = whole_and_cut(log.target(59, a=[0]).wait(MINUTE).log())
+    row = next(r for r in generations(tables) if r["generation"] == 58)
+    assert row["rebalance_ms"] == (ms + SECOND if is_told else None)
+    found = {a["kind"] for a in detected_history(tables, log.clock)}
+    assert ("stuck_rebalance" in found) == (is_told and ms > HOUR)
 
 
 def test_generations_that_are_missing_leave_members_and_owners_unknown() -> None:

@@ -31,6 +31,11 @@ def alarms(tables: dict[str, list[Row]], now: int) -> list[str]:
     return [r["kind"] for r in detected_history(tables, now) if r["severity"] != "info"]
 
 
+def last_of(row: Row) -> list[str]:
+    """Return who re-joined last, as far as is told."""
+    return [member["member_id"] for member in row["waited_for"] or ()]
+
+
 def test_who_is_waited_for_does_not_hide_the_wait() -> None:
     log = three()
     began = log.clock
@@ -43,7 +48,49 @@ def test_who_is_waited_for_does_not_hide_the_wait() -> None:
     assert row["join_started_at"] == began
     assert began <= row["join_started_at_max"] <= began + EVERY
     assert row["join_completed_at"] == end
-    assert alarms(tables, log.clock) == ["slow_rebalance"]
+    assert last_of(row) == ["c"]
+    (alarm,) = detected_history(tables, log.clock)
+    assert alarm["kind"] == "slow_rebalance"
+    assert ", client-c@/h the last. Look at what it does between two polls." in alarm["summary"]
+
+
+@pytest.mark.parametrize(("is_known", "comes_back"), [(True, True), (False, True), (True, False)])
+def test_a_member_whose_beat_is_known_may_fall_silent_right_after_a_rebalance(
+    is_known: bool,  # noqa: FBT001
+    comes_back: bool,  # noqa: FBT001
+) -> None:
+    members = {"a": [0], "b": [1]}
+    log = Records().created().wait(3 * SECOND).classic(1, members)
+    working(log, 10 * MINUTE, *((0, 1) if is_known else (1,)))
+    log.classic(2, members).wait(2 * SECOND).commit(partition=0)
+    by = log.clock + EVERY
+    # `a` has re-joined, and `b` does so when it is done, after two minutes.
+    log.wait(2 * MINUTE).commit(partition=1).classic(3, {**members, "c": []})
+    end = log.clock - 10
+    tables = whole_and_cut(working(log, MINUTE, *((0, 1) if comes_back else (1,))).log())
+    row = generations(tables)[-1]
+    is_shown = is_known and comes_back
+    assert row["join_started_at_max"] == (by if is_shown else end)
+    assert last_of(row) == (["b"] if is_shown else [])
+    assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "until", "last"),
+    [(60, 119, 120, ["c"]), (119, 60, 120, ["b"]), (60, 110, 120, [])],
+    ids=["c", "b", "waited for one that is gone"],
+)
+def test_who_went_on_longest_re_joined_last(
+    second: int, third: int, until: int, last: list[str]
+) -> None:
+    log = three()
+    began = log.clock
+    for at, partition in sorted([(second, 1), (third, 2)]):
+        log.wait(began + at * SECOND - log.clock).commit(partition=partition)
+    log.wait(began + until * SECOND - log.clock)
+    log.classic(2, {"a": [0], "b": [1], "c": [2]})
+    row = generations(whole_and_cut(working(log, MINUTE, 0, 1, 2).log()))[-1]
+    assert last_of(row) == last
 
 
 def test_a_wait_after_which_nothing_is_committed_is_no_alarm() -> None:
@@ -54,6 +101,7 @@ def test_a_wait_after_which_nothing_is_committed_is_no_alarm() -> None:
     tables = whole_and_cut(log.log())
     row = generations(tables)[-1]
     assert row["join_started_at_max"] == row["join_completed_at"]
+    assert last_of(row) == []
     assert alarms(tables, log.clock) == []
 
 
@@ -73,6 +121,7 @@ def test_all_wait_for_a_busy_member_since_another_left(case: str) -> None:
     # Of one that works, nobody waits; what is longer than Kafka waits, `a` may have been busy for.
     assert row["join_started_at"] == left if is_seen else row["join_ms"] < 10 * SECOND
     assert row["join_started_at_max"] < end - 2 * MINUTE if case == "busy" else True
+    assert last_of(row) == (["c"] if case == "busy" else [])
     assert alarms(tables, log.clock) == (["slow_rebalance"] if case == "busy" else [])
 
 
@@ -101,6 +150,7 @@ def test_members_that_commit_before_their_time_have_rejoined(case: str) -> None:
     else:
         assert row["join_ms"] < 10 * SECOND
     assert row["join_started_at_max"] == (by if is_shown else end)
+    assert last_of(row) == (["c"] if is_shown else [])
     assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
 
 
@@ -242,19 +292,27 @@ def test_what_a_member_gave_up_and_another_gets_late_is_told(
     assert ("slow_rebalance" in alarms(tables, log.clock)) == told
 
 
-@pytest.mark.parametrize("is_next", [True, False])
-def test_who_had_to_give_up_partitions_re_joins_at_once(is_next: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(
+    ("is_next", "minutes", "is_seen"),
+    [(True, 2, True), (False, 2, False), (True, 5, True), (True, 11, False)],
+    ids=["next", "not the next", "as long as Kafka waits", "longer than Kafka waits"],
+)
+def test_who_had_to_give_up_partitions_re_joins_at_once(
+    is_next: bool,  # noqa: FBT001
+    minutes: int,
+    is_seen: bool,  # noqa: FBT001
+) -> None:
     """Also if Kafka then waits for the new member, and drops it."""
     step = {"protocol": "cooperative-sticky"}
-    log = working(Records().created().classic(1, {"a": [0, 1], "b": [2]}, **step), 10 * MINUTE, 0)
+    log = Records().created().classic(1, {"a": [0, 1], "b": [2]}, **step).wait(10 * MINUTE)
     log.classic(2, {"a": [0], "b": [2], "c": []}, **step).wait(4 * SECOND)
     log.commit(partition=0).commit(partition=2)
     began = log.clock
     if not is_next:
         log.classic(3, {"a": [0], "b": [2], "c": []}, **step)
-    log.wait(2 * MINUTE).classic(4 - is_next, {"a": [0, 1], "b": [2]}, **step)
+    log.wait(minutes * MINUTE).classic(4 - is_next, {"a": [0, 1], "b": [2]}, **step)
     row = generations(whole_and_cut(log.log()))[-1]
-    assert row["join_started_at"] == began if is_next else row["join_ms"] < 10 * SECOND
+    assert row["join_started_at"] == began if is_seen else row["join_ms"] < 10 * SECOND
 
 
 def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:
