@@ -140,8 +140,22 @@ def _dies(s: Script) -> None:
         at += s.between(40, 120) * SECOND
 
 
+def _at_once(apart: int) -> Callable[[Script], None]:
+    """Return a life whose members are deployed all at once, twice, and start so far apart."""
+
+    def life(s: Script) -> None:
+        _app(s, 5)
+        for at in (10 * MINUTE, 100 * MINUTE):
+            s.stop_all(at, SECOND)
+            for number in range(5):
+                s.start(at + 10 * SECOND + number * apart, str(number))
+
+    return life
+
+
 _RANGE, _COOPERATIVE = {"assignors": ["range"]}, {"assignors": ["cooperative-sticky"]}
 _MOVES = {"moves_hosts": True}
+_NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
 CASES = (
     Case("rolling restarts, range", CLASSIC, STATIC, _rolling, _RANGE),
     Case("rolling restarts, cooperative-sticky", CLASSIC, STATIC, _rolling, _COOPERATIVE),
@@ -154,9 +168,15 @@ CASES = (
     Case("scale-in and scale-out, range", CLASSIC, COOPERATIVE, _scales, _RANGE),
     Case(
         *("starts without initial delay", CLASSIC, DELAY, _starts, _COOPERATIVE),
-        {"group.initial.rebalance.delay.ms": "0"},
+        _NO_DELAY,
     ),
     Case("a member dies again and again", CLASSIC, None, _dies, _COOPERATIVE),
+)
+# What the log of rolling restarts tells nothing of decides how many rebalances these have.
+AT_ONCE = (
+    Case("within a second", CLASSIC, None, _at_once(SECOND // 5), _RANGE),
+    Case("far apart, no initial delay", CLASSIC, None, _at_once(4 * SECOND), _RANGE, _NO_DELAY),
+    Case("new protocol", CONSUMER, None, _at_once(SECOND // 5)),
 )
 
 
@@ -175,6 +195,12 @@ def outcome(case: Case) -> Outcome:
         own = {"static": True}
     (second,) = play([_life(case, own, broker)], SEED, java)
     return Outcome(case, found, counted, _sums(rows), _sums(history(second)[0]))
+
+
+def rebalances(case: Case) -> int:
+    """Play a life, and count its rebalances."""
+    (played,) = play([_life(case, {}, {})], SEED, jdk())
+    return _sums(history(played)[0])[0]
 
 
 def settings(remedy: Remedy | None) -> tuple[Row, Row]:
@@ -203,7 +229,7 @@ def _life(case: Case, own: Row, broker: Row) -> Life:
         case.write(s)
 
     kind = Kind("otherwise", case.protocol, "", (), (3, 3), make)
-    name = f"{case.protocol}-{CASES.index(case)}"
+    name = f"{case.protocol}-{(*CASES, *AT_ONCE).index(case)}"
     rng = random.Random(name)  # noqa: S311 - to be the same
     return Script(kind, name, rng, own).written()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reporting.remedies import COOPERATIVE
-from tests.lives.otherwise import CASES, Outcome, outcome, table
+from tests.lives.otherwise import AT_ONCE, CASES, Outcome, outcome, rebalances, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
 _MS = 0.5  # so much of what is saved may be told as less
@@ -41,3 +41,16 @@ def test_as_many_rebalances_are_not_there(played: dict[str, Outcome], case: obje
 @pytest.mark.slow
 def test_the_page_has_what_was_played(played: dict[str, Outcome]) -> None:
     assert table(played.values()) in PAGE.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_what_all_at_once_would_have_done_the_log_does_not_tell(
+    played: dict[str, Outcome],
+) -> None:
+    rolling = played["rolling restarts, range"].before[0]
+    new = played["rolling restarts, new protocol"].before[0]
+    near, apart, of_new = map(rebalances, AT_ONCE)
+    page = " ".join(PAGE.read_text("utf-8").split())
+    assert f"five members have {rolling} rebalances when" in page
+    assert f"all at once {near} to {apart}; with the new protocol {new} either way" in page
+    assert of_new == new
