@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import re
 import shutil
 from functools import reduce
 from pathlib import Path
@@ -540,7 +541,8 @@ def test_a_failing_expectation_is_printed_with_its_query(
     again = run("validate", "--lakehouse", root)
     assert (again.status, again.summary["expectations"]) == (3, 0)
     assert "earlier run: gold.group_states no_interval_is_missing; " in again.err
-    assert (tmp_path / "docs" / "index.html").is_file()
+    index = (tmp_path / "docs" / "index.html").read_text("utf-8")
+    assert all((tmp_path / "docs" / page).is_file() for page in re.findall('href="(.*?)"', index))
     seen = on_views(row.query, lambda name: f"delta.`{lakehouse.path(all_tables()[name])}`")
     assert spark.sql(seen).count() == row.rows_unexpected
     assert {json.loads(key)["sequence"] for key in row.sample} == {2}
