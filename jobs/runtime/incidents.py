@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakehouse.runs import StageRun
     from lakehouse.tables import Lakehouse
 
-_MARK, _OPEN_SINCE, _HAS_TABLE = "mark", "open_since", "has_table"
+_MARK, _OPEN_SINCE, _HAS_SOME = "mark", "open_since", "has_some"
 _TIMES = ("started_at", "ended_at")
 _ANOMALY = (
     *("anomaly_id", "kind", "severity", "group_id", "subject", "label", "is_open", "evidence"),
@@ -51,20 +51,21 @@ def tell_incidents(
         The number of rows written, and what to note of it for the next run.
     """
     is_made = lakehouse.exists(INCIDENTS)
-    before = {} if stage.is_refresh else stage.former.get(Detail.INCIDENTS, {})
-    if before.get(_HAS_TABLE) and not is_made:
-        before = {}  # somebody has deleted it
+    # Dashboards ask for incidents, also where there are none.
+    lakehouse.create(INCIDENTS)
+    before = {} if stage.is_refresh or not is_made else stage.former.get(Detail.INCIDENTS, {})
+    has_some = bool(before.get(_HAS_SOME, is_made))
     of_kinds = [row for row in kinds if row["kind"] in rule.KINDS]
     mark = reduce(xor, (row["mark"] for row in of_kinds), 0)
     open_since = before.get(_OPEN_SINCE)
     is_same = mark == before.get(_MARK) and open_since is None
-    is_few = sum(row["known"] for row in of_kinds) < rule.LEAST_GROUPS and not is_made
+    is_few = sum(row["known"] for row in of_kinds) < rule.LEAST_GROUPS and not has_some
     if is_same or is_few:
-        return 0, {_MARK: mark, _OPEN_SINCE: None, _HAS_TABLE: is_made}
+        return 0, {_MARK: mark, _OPEN_SINCE: None, _HAS_SOME: has_some}
     begun = [t for t in (*(row["since"] for row in of_kinds), open_since) if t is not None]
     since = min(begun) - rule.LOOKING_BACK_MS if before and begun else None
     asked = [_asked("gold.anomalies", _ANOMALY, f"{among('kind', rule.KINDS)}{_from(since)}")]
-    if is_made:
+    if has_some:
         asked.append(_asked(INCIDENTS.name, _INCIDENT, f"true{_from(since)}"))
     anomalies, *more = answers(lakehouse, asked)
     former = [row for rows in more for row in rows]
@@ -72,7 +73,7 @@ def tell_incidents(
     first = None if since is None else since + rule.WINDOW_MS
     found = _found(lakehouse, anomalies, former, groups)
     found = [row for row in found if first is None or row["started_at"] >= first]
-    noted = {_MARK: mark, _OPEN_SINCE: _earliest(found), _HAS_TABLE: is_made or bool(found)}
+    noted = {_MARK: mark, _OPEN_SINCE: _earliest(found), _HAS_SOME: has_some or bool(found)}
     told = [row for row in former if first is None or row["started_at"] >= first]
     if _by_id(found) == _by_id(told):
         return 0, noted

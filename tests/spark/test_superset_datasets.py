@@ -19,9 +19,11 @@ def test_a_dataset_has_its_columns_and_metrics(storm: str, dataset: dict[str, An
     source = f"({dataset['sql']})" if dataset["sql"] else f"gold.{dataset['table_name']}"
     columns = {c["column_name"]: c["expression"] or c["column_name"] for c in dataset["columns"]}
     chosen = ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
-    (row, *_) = query(storm, f"SELECT {chosen} FROM {source}")
-    assert row.keys() == columns.keys()
+    rows = query(storm, f"SELECT {chosen} FROM {source}")
+    is_empty = dataset["table_name"] == "incidents"  # the recording has none
+    assert all(row.keys() == columns.keys() for row in rows)
+    assert (not rows) == is_empty
     metrics = {metric["metric_name"]: metric["expression"] for metric in dataset["metrics"]}
     chosen = ", ".join(f"{expression} AS {name}" for name, expression in metrics.items())
     (row,) = query(storm, f"SELECT {chosen} FROM {source}")
-    assert row["count"] > 0
+    assert row["count"] > 0 or is_empty
