@@ -5,11 +5,15 @@ Times are epoch milliseconds, None where a table has none.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Row: TypeAlias = dict[str, Any]
 
@@ -38,6 +42,9 @@ GROUP_ANOMALIES = 100
 
 OLDER_STEPS = 400
 """Parts of the time that is shown, by which rows that are left out are counted."""
+
+DAY_PARTS = 48
+"""Parts of the last day, of each of which the table of groups shows how a group was."""
 
 SUMMED_UP_GROUPS = 12
 """Groups in a summary."""
@@ -113,6 +120,34 @@ PANELS = {
 """The charts of a group, by name."""
 
 NO_ROWS = pa.table({})
+
+
+_AT_REST = {"Stable": "S", "Empty": "E", "Dead": "D", "NotReady": "N"}
+
+
+def day_of(stays: Iterable[Row], since: int) -> str:
+    """Return how a group was in each part of a day, in two letters for each.
+
+    First the state that it was in for longest, of those in which nothing goes on: its initial, a
+    blank if none is known. Then, behind all of these, which ninths of the part it rebalanced.
+
+    Args:
+        stays: `state`, `begin`, `end` and the `ms` in it, of intervals within the day; those that
+            lie within one part may be one.
+        since: when the day begins.
+    """
+    step = DAY_MS // DAY_PARTS
+    spent: list[Counter[str]] = [Counter() for _ in range(DAY_PARTS)]
+    for stay in stays:
+        first, last = (stay["begin"] - since) // step, (stay["end"] - 1 - since) // step
+        for part in range(max(0, first), min(last, DAY_PARTS - 1) + 1):
+            start = since + part * step
+            within = min(stay["end"], start + step) - max(stay["begin"], start)
+            spent[part][stay["state"]] += stay["ms"] if first == last else within
+    at_rest = [Counter({s: ms for s, ms in p.items() if s in _AT_REST}) for p in spent]
+    states = [_AT_REST[p.most_common(1)[0][0]] if p else " " for p in at_rest]
+    busy = [p.total() - rest.total() for p, rest in zip(spent, at_rest, strict=True)]
+    return "".join(states) + "".join(str(min(9, -(-9 * ms // step))) for ms in busy)
 
 
 @dataclass
@@ -206,7 +241,8 @@ class Facts:
 
     Attributes:
         as_of: time of the newest record, that everything is as of; None without any.
-        groups: rows of gold.group_health, the worst first.
+        groups: rows of gold.group_health, the worst first; `day` is what `day_of` gives, if the
+            page is made.
         group_count: how many there are, those that are left out too.
         kinds: kinds of anomalies, the most important first.
         anomalies: rows of gold.anomalies, the worst first: of each group and kind the worst one,

@@ -33,6 +33,7 @@ _GROUP_COLUMNS = (
     *("group_id", "group_type", "health", "state", "since", "members", "rebalances_1h"),
     *("rebalances_24h", "rebalances_7d", "rebalancing_24h_ms", "open_anomalies", "worst_anomaly"),
     *("anomalies_24h", "total_lag", "total_lag_is_bound", "worst_lag_status", "last_commit_at"),
+    "day",
 )
 _ANOMALY_COLUMNS = (
     *("kind", "severity", "group_id", "subject", "started_at", "ended_at", "is_open", "label"),

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from lakehouse.tables import OPEN_ROWS
 from reporting.model import (
     DAY_MS,
+    DAY_PARTS,
     EVERYTHING,
     GROUP_ANOMALIES,
     LATE_ANOMALIES,
@@ -37,6 +38,7 @@ from reporting.model import (
     Log,
     Quality,
     Selection,
+    day_of,
 )
 from reporting.remedies import remedies
 from schemas.columns import in_millis
@@ -150,10 +152,12 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
         {
             "anomalies": _anomalies(lakehouse, facts, chosen, late_from, readers),
             "rebalances": _rebalances(lakehouse, names, chosen),
+            "days": _days(lakehouse, facts, end := chosen.until or facts.as_of or 0),
             **{panel: _panel(lakehouse, panel, names, chosen) for panel in PANELS},
         }
     )
     _tell_anomalies(facts, found["anomalies"])
+    _tell_days(facts, found["days"], end - DAY_MS)
     bars = found["rebalances"]
     if bars.num_rows:
         facts.step_ms = bars["step_ms"][0].as_py()
@@ -181,6 +185,15 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
             start += held
     for group in facts.shown:
         _count_remedies(group)
+
+
+def _tell_days(facts: Facts, stays: pa.Table, since: int) -> None:
+    """Put how groups were in the last day beside their health."""
+    of_groups: dict[str, list[Row]] = {}
+    for stay in stays.to_pylist():
+        of_groups.setdefault(stay["group_id"], []).append(stay)
+    days = [day_of(of_groups.get(name, ()), since) for name in facts.groups["group_id"].to_pylist()]
+    facts.groups = facts.groups.append_column("day", pa.array(days, pa.string()))
 
 
 def _count_remedies(group: Group) -> None:
@@ -546,6 +559,34 @@ def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -
     stepped = seconds.withColumn("step_ms", F.coalesce(*fits, F.lit(DAY_MS)))
     bar = F.expr("second * 1000 div step_ms * step_ms").alias("at")
     return stepped.groupBy("group_id", bar, "step_ms").agg(F.sum("count").alias("count"))
+
+
+def _days(lakehouse: Lakehouse, facts: Facts, end: int) -> DataFrame:
+    """Ask how groups were in a day: intervals within one part of it that have one state are one."""
+    since = end - DAY_MS
+    day = Selection(since=since, until=end)
+    held = _of(lakehouse, GROUP_STATES, facts.chosen)
+    if facts.group_count > LISTED_GROUPS:
+        held = held.where(F.col("group_id").isin(*facts.groups["group_id"].to_pylist()))
+    rows = touching(held, "started_at", F.col("ended_at"), day)
+    begin, last = F.unix_millis("started_at"), F.unix_millis("ended_at")
+    of_day = rows.select(
+        "group_id",
+        "state",
+        F.greatest(F.coalesce(begin, F.lit(since)), F.lit(since)).alias("begin"),
+        F.least(F.coalesce(last, F.lit(end)), F.lit(end)).alias("end"),
+    ).where("begin < end")
+    step = DAY_MS // DAY_PARTS
+    parts = [F.expr(f"({at} - {since}L) div {step}") for at in ("begin", "(end - 1)")]
+    return (
+        of_day.groupBy("group_id", "state", *parts)
+        .agg(
+            F.min("begin").alias("begin"),
+            F.max("end").alias("end"),
+            F.expr("sum(end - begin)").alias("ms"),
+        )
+        .select("group_id", "state", "begin", "end", "ms")
+    )
 
 
 # -- the charts of the groups ----------------------------------------------------------------------

@@ -24,6 +24,11 @@
     element.append(...children.flat(Infinity).filter((child) => !isNone(child)));
     return element;
   }
+  function svg(tag, attributes) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  }
   const button = (text, click, attributes) => make("button", { type: "button", click, ...attributes }, text);
 
   function unpacked(packed) {
@@ -701,6 +706,38 @@
     );
   }
 
+  // How a group was in each part of the last day: letters of states at rest, then ninths that it rebalanced.
+  const AT_REST = { S: "Stable", E: "Empty", D: "Dead", N: "NotReady" };
+  function partsOf({ day }) {
+    const count = (day ?? "").length / 2;
+    return Array.from({ length: count }, (_, at) => [AT_REST[day[at]], Number(day[count + at])]);
+  }
+  const busy = (g) => partsOf(g).filter(([, ninths]) => ninths).length;
+  function inADay(g) {
+    const parts = partsOf(g);
+    const rest = parts.filter(([state]) => state);
+    const words = tally(rest, ([state]) => state).map(([state, n]) => `${state} ${(n * 24) / parts.length} h`);
+    if (busy(g)) words.push(`rebalanced in ${busy(g)} of ${parts.length} parts`);
+    return words.join(", ") || "not known";
+  }
+  function drawnDay(g) {
+    const shapes = { stable: "", empty: "", dead: "", unready: "", preparing: "" };
+    const put = (style, at, height) => {
+      shapes[style] += `M${at} 9h1v-${height}h-1z`;
+    };
+    const parts = partsOf(g);
+    parts.forEach(([state, ninths], at) => {
+      if (state) put(STATES[state], at, 9);
+      if (ninths) put("preparing", at, Math.max(2, ninths));
+    });
+    const box = { viewBox: `0 0 ${parts.length || 1} 9`, preserveAspectRatio: "none" };
+    const drawing = svg("svg", { ...box, class: "day", role: "img", "aria-label": inADay(g) });
+    const title = svg("title", {});
+    title.textContent = inADay(g);
+    drawing.append(title, ...Object.entries(shapes).map(([style, d]) => svg("path", { class: style, d })));
+    return drawing;
+  }
+
   function listGroups() {
     const target = byId("groups");
     if (!groups.length) {
@@ -714,6 +751,7 @@
       ["health", "health", "", { sort: rank, cell: (g) => badge(g.health), down: true }],
       ["worst anomaly", "worst_anomaly", "word"],
       ["state", "state"],
+      ["the last day", inADay, "", { sort: busy, cell: drawnDay, down: true }],
       ["since", "since", "s"],
       ["members", "members", "number"],
       ["rebalances 1 h", "rebalances_1h", "number"],
@@ -1309,13 +1347,8 @@
       const share = (at) => ((at - first) / (last - first)).toFixed(5);
       const step = Math.max((last - first) / 300, (data.as_of - since) / data.older_steps);
       const bars = older.map(([at, n]) => `M${share(at)} 1V${1 - n / most}H${share(Math.min(cut, at + step))}V1Z`);
-      const of = (tag, attributes) => {
-        const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-        for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-        return made;
-      };
-      const drawn = of("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" });
-      drawn.append(of("path", { d: bars.join("") }));
+      const drawn = svg("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" });
+      drawn.append(svg("path", { d: bars.join("") }));
       const rows = older.length ? `; bars: how many rows began when, up to ${number(most)}` : "";
       const text = make("span", "not in this file before ", time(cut), rows);
       const veil = make("div.veil", drawn, text);
@@ -1353,8 +1386,8 @@
       const ticks = scale.ticks(Math.max(2, Math.floor(plotWidth(plot) / 110)));
       const form = (at) => clock(at, to - from < 4000).slice(to - from < 86400e3 ? 11 : 5, to - from < 900e3 ? 23 : 16);
       this.axis.replaceChildren(
-        ...[...ticks.filter((at) => Math.abs(x(at) - x(data.as_of)) > 75), data.as_of].filter(inside).map((at) => {
-          const label = make("span", at === data.as_of ? "end of the log" : form(at));
+        ...[...ticks.filter((at) => Math.abs(x(at) - x(data.as_of)) > 110), data.as_of].filter(inside).map((at) => {
+          const label = at === data.as_of ? make("span.last", "end of the log") : make("span", form(at));
           label.style.left = `${x(at)}px`;
           return label;
         }),

@@ -62,8 +62,11 @@ class Page:
         found: str = self.run(f"return document.querySelector({selector!r}).textContent")
         return found
 
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
     def texts(self, selector: str) -> list[str]:
-        return [element.text for element in self.driver.find_elements(By.CSS_SELECTOR, selector)]
+        return [element.text for element in self.all(selector)]
 
     def is_shown(self, selector: str) -> bool:
         return self.one(selector).is_displayed()
@@ -387,6 +390,43 @@ def test_what_is_left_out_of_the_anomalies_is_said(
     opened.one("#group-2 summary").click()
     opened.wait_for_charts("#group-2", 7)
     assert opened.text("#group-2 .found .remark") == ""
+
+
+def test_the_end_of_the_log_is_named_as_a_whole(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    opened = _open(browser, parts, tmp_path, facts(["orders"], 3))
+    opened.wait_for_charts(_STORM, 7)
+    ends = [
+        opened.run("const b = arguments[0].getBoundingClientRect(); return [b.left, b.right]", part)
+        for part in (opened.one(f"{_STORM} .axis"), *opened.all(f"{_STORM} .axis span")[-2:])
+    ]
+    (left, right), before, last = ends
+    assert opened.texts(f"{_STORM} .axis span")[-1] == "end of the log"
+    assert left < before[1] < last[0] < last[1] <= right
+
+
+def test_a_row_of_all_groups_draws_the_last_day(
+    browser: webdriver.Chrome, parts: Ingredients, tmp_path: Path
+) -> None:
+    shown = facts(["orders", "bills"], 3)
+    days = ["S" * 20 + "E" * 20 + "S" * 8 + "0" * 40 + "00900001", " " * 48 + "0" * 48]
+    at = shown.groups.schema.names.index("day")
+    shown.groups = shown.groups.set_column(at, "day", pa.array(days))
+    opened = _open(browser, parts, tmp_path, shown)
+    labels = [drawn.get_attribute("aria-label") for drawn in opened.all(".day")]
+    assert labels == ["Stable 14 h, Empty 10 h, rebalanced in 2 of 48 parts", "not known"]
+    colours = {
+        drawn.get_attribute("class"): drawn.value_of_css_property("fill")
+        for drawn in opened.all("#groups tr:first-child .day path")
+    }
+    assert colours["preparing"] == "rgb(226, 98, 43)"
+    assert len(set(colours.values())) == 5
+    bars = opened.one("#groups tr:first-child .day .preparing").get_attribute("d")
+    assert bars == "M42 9h1v-9h-1zM47 9h1v-2h-1z"
+    opened.run("document.querySelectorAll('#groups th button')[4].click()")
+    assert opened.texts(_NAMES) == ["orders", "bills"]
+    assert opened.complaints == []
 
 
 def _folded(shown: Facts) -> Facts:

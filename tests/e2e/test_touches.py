@@ -28,8 +28,9 @@ SCANS = {
     "gold.group_checkpoints": 2,
     "gold.committed_offsets": 1,
     "gold.anomaly_checkpoints": 1,
-    # Rows that are open, or go on; two suites and the page look back.
-    "gold.group_states": 3,
+    # Rows that are open, or go on; two suites and the page look back, which draws a day of each
+    # group and all of those that it shows.
+    "gold.group_states": 4,
     "gold.group_generations": 4,
     "gold.member_sessions": 2,
     "gold.partition_owners": 3,

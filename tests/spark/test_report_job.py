@@ -126,11 +126,12 @@ def test_a_run_asks_each_table_once(
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
     line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "report"]
     first = run(*line, "--output", page, "--metrics", metrics)
-    # A panel has the rebalances of the groups that are shown, the front page those of all; metrics
-    # have their causes, and the age of the lag, of all groups. That nothing is in quarantine stands
-    # in the ledger.
+    # A panel has rebalances and states of the groups that are shown, the front page those of
+    # all; metrics have their causes, and the age of the lag, of all groups. That nothing is in
+    # quarantine stands in the ledger.
     assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (3, 2)
-    assert len(asked) == 8
+    assert asked.pop(GROUP_STATES.name) == 2
+    assert len(asked) == 7
     assert set(asked.values()) == {1}
     # The page is left as it is: what it alone tells is not asked for, and the rest is the same. So
     # is how much was read, which stands in the ledger.

@@ -104,6 +104,7 @@ def _health(name: str, n: int) -> dict[str, object]:
         "worst_lag_status": "OK",
         "last_commit_at": AS_OF - n,
         "as_of": AS_OF,
+        "day": "S" * 20 + "E" * 20 + "S" * 8 + "0" * 40 + "00900001",
     }
 
 

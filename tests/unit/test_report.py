@@ -18,7 +18,7 @@ from jobs.runtime.command_line import parse
 from jobs.runtime.options import report_path
 from reporting.advice import ADVICE
 from reporting.charts import charts, javascript
-from reporting.model import LISTED_GROUPS, Facts
+from reporting.model import DAY_MS, DAY_PARTS, LISTED_GROUPS, Facts, day_of
 from reporting.page import Ingredients, embedded, ingredients, packed, page
 from tests.support.report import AS_OF, ATTACKS, facts
 
@@ -221,3 +221,28 @@ def test_what_to_do_about_each_kind_stands_in_the_docs() -> None:
     told = " ".join(Path("docs/anomalies.md").read_text("utf-8").split())
     assert {what.partition(" ")[0] for what in ADVICE} == set(KINDS)
     assert [do for do in ADVICE.values() if do not in told] == []
+
+
+def test_a_part_of_a_day_has_its_longest_state_and_how_much_of_it_was_rebalancing() -> None:
+    step, since = DAY_MS // DAY_PARTS, 1_000_000
+
+    def stay(state: str, begin: int, end: int, ms: int | None = None) -> dict[str, object]:
+        ends = {"begin": since + begin, "end": since + end}
+        return {"state": state, **ends, "ms": end - begin if ms is None else ms}
+
+    third = step // 3
+    told = day_of(
+        [
+            stay("Stable", 0, 2 * step + third),
+            # Many in one part are one row, with the time that all took.
+            stay("PreparingRebalance", 2 * step + third, 3 * step - 1, third),
+            stay("CompletingRebalance", 3 * step, 4 * step),
+            stay("Empty", 5 * step, 5 * step + 2),
+            stay("Dead", 5 * step + 2, DAY_MS),
+        ],
+        since,
+    )
+    states, busy = told[:DAY_PARTS], told[DAY_PARTS:]
+    assert states == "SSS  " + "D" * (DAY_PARTS - 5)
+    assert busy == "00390" + "0" * (DAY_PARTS - 5)
+    assert day_of([], since) == " " * DAY_PARTS + "0" * DAY_PARTS
