@@ -779,11 +779,12 @@ def test_each_chart_has_its_data_as_csv_that_no_spreadsheet_takes_for_formulas(
         cells = [part for row in rows for cell in row for part in (cell, *cell.split(";"))]
         assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
     heading, first, *others = tables["groups"]
-    assert heading[:5] == ["group", "health", "worst anomaly", "state", "since (UTC)"]
+    named = ["group", "health", "worst anomaly", "state", "the last day", "since (UTC)"]
+    assert heading[:6] == named
     kept = _FORMULA.replace("=HYPER", "'=HYPER").replace(";=", ";'=")
     assert first[:2] == [kept, "critical"]
     assert [row[0] for row in others] == ["two\\u{d}\\u{a}lines", "'-3"]
-    assert first[4] == "2026-11-21 06:43:20.000"
+    assert first[5] == "2026-11-21 06:43:20.000"
     assert len(tables["all-groups-rebalances"]) == 1 + 3 * 24
     heading, first, *others = tables[f"{of_group}-generations"]
     assert heading[:4] == ["generation", "began (UTC)", "took (ms)", "cause"]
