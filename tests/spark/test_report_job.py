@@ -21,6 +21,7 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
+    INCIDENTS,
     LAG,
     RECORDS,
     RESULTS,
@@ -131,7 +132,7 @@ def test_a_run_asks_each_table_once(
     # quarantine stands in the ledger.
     assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (3, 2)
     assert asked.pop(GROUP_STATES.name) == 2
-    assert len(asked) == 7
+    assert len(asked) == 8
     assert set(asked.values()) == {1}
     # The page is left as it is: what it alone tells is not asked for, and the rest is the same. So
     # is how much was read, which stands in the ledger.
@@ -140,7 +141,7 @@ def test_a_run_asks_each_table_once(
     again = run(*line, "--output", page, "--metrics", metrics)
     told.append(_of_groups(metrics))
     assert "left as it is" in again.err
-    metered = (ANOMALIES, GROUP_GENERATIONS, GROUP_HEALTH, LAG)
+    metered = (ANOMALIES, GROUP_GENERATIONS, GROUP_HEALTH, INCIDENTS, LAG)
     assert sorted(asked) == sorted(spec.name for spec in metered)
     assert set(asked.values()) == {1}
     assert told[0] == told[1]
