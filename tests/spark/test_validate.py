@@ -636,7 +636,8 @@ def test_a_run_that_wrote_nothing_is_nothing_new(
 ) -> None:
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
-    nothing = dict.fromkeys(("gold.anomalies", "gold.group_health", "gold.anomaly_checkpoints"), 0)
+    written = ("anomalies", "incidents", "group_health", "anomaly_checkpoints")
+    nothing = {f"gold.{name}": 0 for name in written}
     noted(Lakehouse(spark, root, "default"), RunId("anomalies", 1), rows=nothing)
     outcome = run("validate", "--lakehouse", root)
     assert outcome.status == 0
