@@ -355,7 +355,10 @@ def _write_tables(
         rows = decoded(records, table, spark_schema(decoded_columns(table)), key)
         lakehouse.append(decoded_table(table), numbered(rows), run)
 
-    with configured(lakehouse.spark, Stage.DECODE), ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+    with (
+        configured(lakehouse.spark, Stage.DECODE, sum(in_type.values())),
+        ThreadPoolExecutor(_TABLES_AT_ONCE) as pool,
+    ):
         parts: list[Future[Any]] = [pool.submit(write_apart, table) for table in apart]
         if rest:
             of_rest = batch.where(is_of_type(i for ids in rest.values() for i in ids))

@@ -19,8 +19,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.runtime.runner import run_job
+from jobs.runtime.session import configured
 from lakehouse.runs import PLANNED
-from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, between, of_groups, rows_of
+from lakehouse.tables import (
+    EVERY_ROW,
+    FEW_ROWS,
+    OPEN_ROWS,
+    between,
+    no_rows,
+    of_groups,
+    rows_of,
+)
 from offsets.progress import HOURS, LATEST, MOVES
 from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
@@ -135,6 +144,7 @@ class _Changes:
 
     Attributes:
         tables: silver tables that have new records.
+        records: how many there are; None if groups may be rebuilt, which takes all of theirs.
         is_late: some of them may lie before what earlier runs processed, since they were in
             quarantine, or come from files of earlier times.
         holes: offsets that were not read or not decoded, by partition.
@@ -146,6 +156,7 @@ class _Changes:
     """
 
     tables: list[str]
+    records: int | None
     is_late: bool
     holes: dict[int, Holes]
     positions: dict[int, int]
@@ -178,6 +189,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     partitions, starts, ends = (column.to_numpy() for column in missing.columns)
     return _Changes(
         [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
+        None if is_late else sum(sum(row.rows.values()) for row in runs),
         is_late,
         holes_of(partitions, starts, ends, before),
         positions,
@@ -250,11 +262,12 @@ def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
 def _update(run: Run, stage: StageRun) -> None:
     lakehouse = run.lakehouse
     changes = _changes(lakehouse, stage)
-    given = _given(lakehouse, stage, changes, run.options.placement)
-    if not (stage.is_resumed and _of_run(lakehouse, stage, CHECKPOINTS)):
-        changed = _write(lakehouse, stage, changes, given)
-        run.add(groups_changed=changed, groups_replayed=len(given.replayed))
-        stage.details[Detail.REPLAYED] = len(given.replayed)
+    with configured(lakehouse.spark, Stage.HISTORY, changes.records):
+        given = _given(lakehouse, stage, changes, run.options.placement)
+        if not (stage.is_resumed and _of_run(lakehouse, stage, CHECKPOINTS)):
+            changed = _write(lakehouse, stage, changes, given)
+            run.add(groups_changed=changed, groups_replayed=len(given.replayed))
+            stage.details[Detail.REPLAYED] = len(given.replayed)
     if stage.is_resumed:
         # What it would count now is not what the killed run wrote before it was killed.
         stage.rows = {_SPECS[table].name: _of_run(lakehouse, stage, table) for table in _SPECS}
@@ -376,7 +389,7 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     followed = (
         follow_offsets(given.silver[COMMITS], given.committed, changes.holes)
         if COMMITS in given.silver and not is_followed
-        else lakehouse.spark.createDataFrame([], FOLLOWED)
+        else no_rows(lakehouse.spark, FOLLOWED)
     )
     rebuilt = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
     # Not persisted: a write to a table makes Spark recompute all cached rows that read from it. Two

@@ -234,7 +234,7 @@ def _from_files(run: Run, path: str, state: State) -> Source:
     topic, files = run.options.topic, parquet.listed(run.spark, path)
     note, unread = parquet.noted(files), parquet.unread(files, state.files)
     if not unread:
-        return Source(run.spark.createDataFrame([], ""), [])
+        return Source(run.spark.range(0), [])
     every = parquet.read(run.spark, path, unread, is_part=len(unread) < len(files))
     records = every.where(F.col("topic") == topic)
     ends = is_marker(F.col("key"))

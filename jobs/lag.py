@@ -10,6 +10,7 @@ import datetime as dt
 import sys
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from jobs.runtime.runner import run_job
@@ -33,9 +34,15 @@ if TYPE_CHECKING:
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _SHOWN = 3
-_LOGS = (
-    "topic STRING, topic_partition INT, log_start_offset BIGINT, log_end_offset BIGINT, "
-    "problem STRING, sampled_at TIMESTAMP"
+_LOGS = pa.schema(
+    {
+        "topic": pa.string(),
+        "topic_partition": pa.int32(),
+        "log_start_offset": pa.int64(),
+        "log_end_offset": pa.int64(),
+        "problem": pa.string(),
+        "sampled_at": pa.timestamp("us", "UTC"),
+    }
 )
 
 
@@ -111,9 +118,8 @@ def _write(run: Run, committed: DataFrame, found: Sample, until: dict[int, int])
     lakehouse = run.lakehouse
     number = RunId(Stage.LAG, lakehouse.runs.last_number(Stage.LAG) + 1)
     rows = [(x.topic, x.partition, x.start, x.end, x.problem, found.at) for x in found.logs]
-    sampled = with_samples(
-        lakehouse.spark.createDataFrame(rows, _LOGS), lakehouse.read(LOG_OFFSETS)
-    )
+    asked = pa.Table.from_pylist([dict(zip(_LOGS.names, row, strict=True)) for row in rows], _LOGS)
+    sampled = with_samples(lakehouse.spark.createDataFrame(asked), lakehouse.read(LOG_OFFSETS))
     lag_run = F.lit(number.number).cast("bigint")
     logs = sampled.withColumn("lag_run", lag_run).localCheckpoint(eager=False)
     lags = measured(committed, logs, until).withColumn("lag_run", lag_run)

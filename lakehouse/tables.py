@@ -156,7 +156,7 @@ class Lakehouse:
         if kept is not None and number is None:
             return kept
         if not self.exists(spec):
-            return self.spark.createDataFrame([], schema)
+            return no_rows(self.spark, spec.columns)
         try:
             rows = self.spark.read.format("delta").load(self.path(spec))
         except Exception as error:
@@ -334,6 +334,12 @@ class Lakehouse:
             rows = self.spark.createDataFrame(rows.select(schema.names), schema).coalesce(1)
         columns = (column.name for column in spec.of_cluster)
         return rows.selectExpr(f"{sql_literal(self.cluster)} AS cluster", *columns)
+
+
+def no_rows(spark: SparkSession, columns: Iterable[DeclaredColumn]) -> DataFrame:
+    """Return a frame that Spark knows to be empty: a list would pass through Python workers."""
+    columns = [*columns]
+    return spark.createDataFrame(arrow_schema(columns).empty_table(), spark_schema(columns))
 
 
 def rows_of(rows: DataFrame, table: str) -> DataFrame:

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column as SparkColumn
 
-_FOLLOWED = tagged_columns(progress.TABLES)
-FOLLOWED = ddl(_FOLLOWED)
-"""Schema of the rows that `follow_offsets` gives, as Spark's DDL."""
+FOLLOWED = tagged_columns(progress.TABLES)
+"""Columns of the rows that `follow_offsets` gives."""
 _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 _LOG = ("topic", "topic_partition")
 _COMMITTED = ("group_id", *_LOG, "committed_offset", "committed_at")
@@ -79,13 +78,13 @@ def _followed(rows: DataFrame, holes: Mapping[int, progress.Holes] | None = None
     position = (progress.KIND, *at_home, "record_partition", "record_offset")
     by_partition = rows.repartition(*progress.PARTITION)
     ordered = by_partition.sortWithinPartitions(*progress.PARTITION, *position)
-    return ordered.drop(*at_home).mapInArrow(partial(_follow, dict(holes or {})), FOLLOWED)
+    return ordered.drop(*at_home).mapInArrow(partial(_follow, dict(holes or {})), ddl(FOLLOWED))
 
 
 def _follow(
     holes: Mapping[int, progress.Holes], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return tagged(progress.follow(batches, holes), _FOLLOWED)
+    return tagged(progress.follow(batches, holes), FOLLOWED)
 
 
 # -- lag -------------------------------------------------------------------------------------------

@@ -197,6 +197,12 @@ def spark_arguments(
         conf |= read_properties(CONF / "spark-local.conf")
         conf["spark.driver.memory"] = LOCAL_DRIVER_MEMORY
         conf["spark.sql.shuffle.partitions"] = str(cores(target.master))
+    ours = "spark.groupledger."  # see conf/spark-defaults.conf: `spark.groupledger.STEP.X`
+    conf = {
+        key: value
+        for key, value in conf.items()
+        if not (key.startswith(ours) and key.removeprefix(ours).partition(".")[2] in user_conf)
+    }
     conf |= user_conf
     # Delta computes a table's whole state once more after each commit of a JVM in another zone.
     own_options = [*java_options, UTC]

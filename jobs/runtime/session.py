@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
 
-# From here on, what a query takes is more than it takes to compile it.
+# From here on, what a query takes is more than it takes to compile it, and to share it out.
 _MANY_RECORDS = 100_000
 # They print a query error's stack trace as JSON, also of an error that is handled.
 _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -65,7 +65,7 @@ def forget(spark: SparkSession) -> None:
 
 
 @contextmanager
-def configured(spark: SparkSession, step: str, records: int = 0) -> Iterator[None]:
+def configured(spark: SparkSession, step: str, records: int | None) -> Iterator[None]:
     """Let the settings of a step hold for a while: property `spark.groupledger.report.X` is its X.
 
     They are in conf/, or the user's. Afterwards those hold that the session started with: what held
@@ -74,11 +74,13 @@ def configured(spark: SparkSession, step: str, records: int = 0) -> Iterator[Non
     Args:
         spark: the session.
         step: the step.
-        records: of how many records it is; if of many, the properties of the step `large` hold.
+        records: of how many records it is, None if nobody knows; if of many, the properties of the
+            step `large` hold, too, and otherwise those of the step `small`.
     """
     started = _started_with(spark.sparkContext)
     prefixes = [f"spark.groupledger.{step}."]
-    prefixes += ["spark.groupledger.large."] * (records > _MANY_RECORDS)
+    if records is not None:
+        prefixes.append(f"spark.groupledger.{'large' if records > _MANY_RECORDS else 'small'}.")
     own = {
         key.removeprefix(prefix): value
         for prefix in prefixes

@@ -82,7 +82,9 @@ def test_a_shuffle_has_a_task_for_each_core(master: str, cores: int | None) -> N
     assert f"spark.sql.shuffle.partitions={cores or os.cpu_count()}" in line
     own = {"spark.sql.shuffle.partitions": "7"}
     line = submit.spark_arguments(submit.Target(master, None), own, [], None)
-    assert "spark.sql.shuffle.partitions=7" in line
+    assert [word for word in line if "shuffle.partitions=" in word] == [
+        "spark.sql.shuffle.partitions=7"  # and no step has another
+    ]
 
 
 def _spark(home: Path, core: str) -> Path:
