@@ -113,6 +113,7 @@ class Lakehouse:
         self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
         self.cluster = cluster
         self._known: set[str] = set()
+        self._made: set[str] = set()  # tables that have what made them, and nothing else
         self._kept: dict[str, tuple[int | None, DataFrame]] = {}
 
     @cached_property
@@ -153,7 +154,7 @@ class Lakehouse:
         """
         schema = spark_schema(spec.columns)
         number, kept = self._kept.get(spec.name, (-1, None))
-        if kept is not None and number is None:
+        if kept is not None and (number is None or spec.name in self._made):
             return kept
         if not self.exists(spec):
             return no_rows(self.spark, spec.columns)
@@ -185,7 +186,7 @@ class Lakehouse:
             spec: the table.
             rows: its columns but for the cluster, as cheap to compute again as to read.
             run: the run that made them, for `kept` and `of_runs`; None if they are all rows of this
-                cluster, for `read`.
+                cluster, for `read`. So are those of the write that made the table.
 
         Returns:
             The rows, with the cluster.
@@ -313,6 +314,7 @@ class Lakehouse:
         writer = written.write.format("delta").mode(mode).partitionBy(*partitions)
         self._kept.pop(spec.name, None)
         self.spark.conf.unset(_LAST_COMMIT)
+        self._made.discard(spec.name)
         try:
             _save(writer.options(**options), self.path(spec), is_new=is_new)
         except ConcurrentTransactionException:
@@ -322,6 +324,8 @@ class Lakehouse:
             _refuse(spec, error)
             raise
         self._known.add(spec.name)
+        if is_new and not self._has_version(spec, 1):
+            self._made.add(spec.name)
         version = self.spark.conf.get(_LAST_COMMIT, None)
         return None if version is None else int(version)
 

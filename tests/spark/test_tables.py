@@ -85,6 +85,15 @@ def test_rows_are_of_the_cluster_that_wrote_them(lakehouse: Lakehouse) -> None:
     assert (groups(lakehouse), groups(other)) == (["a"], ["c"])
 
 
+def test_the_rows_that_made_a_table_are_all_of_it_until_others_come(lakehouse: Lakehouse) -> None:
+    for run, names in enumerate((["a", "b"], ["c"])):
+        rows = [checkpoint(name, run=run) for name in names]
+        lakehouse.append(GROUP_CHECKPOINTS, rows)
+        lakehouse.keep(GROUP_CHECKPOINTS, rows, run)
+        assert bool(lakehouse.read(GROUP_CHECKPOINTS).inputFiles()) is (run > 0)
+    assert groups(lakehouse) == ["a", "b", "c"]
+
+
 def test_a_write_of_a_run_is_done_once(lakehouse: Lakehouse) -> None:
     for number in (3, 3, 2):
         lakehouse.append(
