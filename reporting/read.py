@@ -132,7 +132,7 @@ def read_facts(
 def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
     """Put what metrics have beside health to where it belongs."""
     rows = {name: table.to_pylist() for name, table in found.items() if name in _MEASURED}
-    facts.causes = rows.get("causes", [])
+    facts.causes = sorted(rows.get("causes", []), key=itemgetter("group_id", "cause"))
     seconds = rows.get("lag_seconds", [])
     facts.lag_seconds = {row["group_id"]: row["lag_seconds"] for row in seconds}
     facts.partition_lag = sorted(
