@@ -650,7 +650,10 @@ def _is_scaled_out(
     An autoscaler brings them for a load, a blue-green switch for as long as both versions run.
     """
     limit, members = limits["idle_members"], generation.get("member_count") or 0
-    usual: Row = memory.setdefault("usual", {})
+    if "usual" not in memory:
+        # Before the first record that is known, too, the group may have done without them.
+        memory["usual"] = {"more_since": start} if generation["cause"] == "unknown" else {}
+    usual: Row = memory["usual"]
     if not members:
         usual.clear()
     if start is None or end is None or not members:

@@ -602,6 +602,24 @@ def test_members_without_partitions_from_the_start_are_told_at_once() -> None:
     assert ("idle_members", "warning") in {(r["kind"], r["severity"]) for r in fewer.found()}
 
 
+def test_members_that_are_there_with_the_first_known_record_may_have_come_for_a_while() -> None:
+    def known_since(cause: str) -> Story:
+        return Story().then(0, cause, joined=[*"abcde"], idle_members=[*"cde"])
+
+    for cause, minutes, severity in (
+        ("unknown", 72, "info"),
+        ("unknown", 150, "warning"),
+        ("group_created", 5, "warning"),
+    ):
+        (row,) = known_since(cause).found(lasts=60 * minutes)
+        assert (row["kind"], row["severity"]) == ("idle_members", severity)
+    # What follows begins nothing anew: neither a restart nor records that are missing.
+    story = known_since("unknown")
+    story.then(5400, "member_restarted", restarted=["c"], idle_members=[*"cde"])
+    story.then(5400, "unknown", idle_members=[*"cde"])
+    assert {row["severity"] for row in story.found(lasts=60)} == {"warning"}
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 
