@@ -27,15 +27,16 @@ _COUNTS = (
 
 
 GROUPS_NOW = """
-SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
+SELECT group_id, IF(max(state).is_over, NULL, max(state)) AS state,
+  coalesce(max(state).is_over, false) AS may_be_gone, unix_millis(max(newest_at)) AS newest_at,
   unix_millis(max(commit_at)) AS last_commit_at, count(record) AS partitions,
   unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record,
   max_by(record_partition, newest_at) AS record_partition
 FROM (
   SELECT group_id, record_partition, record_timestamp AS newest_at, NULL AS commit_at,
     NULL AS record,
-    IF(ended_at IS NULL, struct(sequence, unix_millis(started_at) AS since, group_type,
-      state AS name, member_count AS members), NULL) AS state
+    struct(sequence, unix_millis(started_at) AS since, group_type, state AS name,
+      member_count AS members, ended_at IS NOT NULL AS is_over) AS state
   FROM gold.group_states WHERE NOT is_settled
   UNION ALL
   SELECT group_id, record_partition, coalesce(record_timestamp, committed_at),
@@ -49,10 +50,11 @@ GROUP BY group_id"""
 """SQL for how groups are: one row for each that is in a state, or has ever committed.
 
 Columns, times in epoch milliseconds: group_id; state, the one that the group is in (since,
-group_type, name, members), null if that is not known: of a log without times no state has an end,
-and the last one counts; newest_at, of the newest record that tells of
-it; last_commit_at; and of the offsets that the group still holds partitions, their number, kept_at,
-of the last commit of one, and record, the last one; record_partition, of the newest record.
+group_type, name, members), null if that is not known; may_be_gone, if its end would have left
+nothing: its last state has an end then, which none has of a log without times; newest_at, of the
+newest record that tells of it; last_commit_at; and of the offsets that the group still holds
+partitions, their number, kept_at, of the last commit of one, and record, the last one;
+record_partition, of the newest record.
 """
 
 

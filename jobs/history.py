@@ -6,10 +6,13 @@ checkpoints, from which the next run resumes, are written last.
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,7 +43,7 @@ from schemas.tables import COVERAGE, MARKER, QUARANTINE, all_tables, decoded_tab
 from timeline.commits import COMMITS
 from timeline.groups import Holes, holes_of
 from timeline.homes import second_of, with_second
-from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
+from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES, Unseen
 from timeline.transform import at_home, locate, timeline
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     from timeline.homes import Locations
 
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
-_RULES = 12
+_RULES = 13
 _TABLES_AT_ONCE = 4
 _SPECS = {
     table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, CHECKPOINTS)
@@ -153,6 +156,8 @@ class _Changes:
         late: partitions in which offsets below `before` were read.
         counts: how many partitions the topic has had, the newest last, as far as a cluster or an
             earlier run tells.
+        read_until: by partition, the time of the newest record of all when it was read last, in
+            epoch milliseconds.
     """
 
     tables: list[str]
@@ -163,11 +168,15 @@ class _Changes:
     before: dict[int, int]
     late: set[int]
     counts: list[int]
+    read_until: dict[int, int]
 
 
 def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     former = {} if stage.is_refresh else stage.former
-    known, before = (_by_partition(former, name) for name in ("positions", "last_holes"))
+    known, before, read_until = (
+        _by_partition(former, name)
+        for name in (Detail.POSITIONS, Detail.LAST_HOLES, Detail.READ_UNTIL)
+    )
     runs = lakehouse.runs.done(Stage.DECODE, stage.after, stage.to)
     covered = _covered(lakehouse, runs)
     late = {p for p, start, _ in _ranges(covered) if start < known.get(p, 0)}
@@ -175,7 +184,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     is_late &= not stage.is_refresh
     if is_late:
         # Groups that are rebuilt need all holes, not the last one alone.
-        before, runs = {}, lakehouse.runs.done(Stage.DECODE, -1, stage.to)
+        before, read_until, runs = {}, {}, lakehouse.runs.done(Stage.DECODE, -1, stage.to)
         covered = _covered(lakehouse, runs)
     positions = known.copy()
     for partition, _, end in _ranges(covered):
@@ -187,15 +196,19 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
         refused = _refused(lakehouse, is_new).cast(missing.schema)
         missing = pa.concat_tables([missing, refused])
     partitions, starts, ends = (column.to_numpy() for column in missing.columns)
+    holes = holes_of(partitions, starts, ends, before)
+    for partition, unseen in _unseen(lakehouse, runs, covered, read_until).items():
+        holes[partition] = holes[partition]._replace(unseen=unseen)
     return _Changes(
         [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
         None if is_late else sum(sum(row.rows.values()) for row in runs),
         is_late,
-        holes_of(partitions, starts, ends, before),
+        holes,
         positions,
         known,
         late,
         sorted({*former.get(Detail.PARTITIONS, ()), *_listed(covered)}),
+        read_until,
     )
 
 
@@ -215,7 +228,7 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
     # Where a transaction ended, no record is missing.
     holes = F.filter("holes", lambda hole: hole["reason"] != MARKER)
     bounds = (holes[f"{end}_offset"].alias(end) for end in ("start", "end"))
-    position = ("record_partition", "ingest_run", "from_offset", "next_offset")
+    position = ("record_partition", "ingest_run", "from_offset", "next_offset", "source")
     return rows.select(*position, "partitions", *bounds).toArrow().sort_by("ingest_run")
 
 
@@ -247,6 +260,43 @@ def _holes(covered: pa.Table) -> pa.Table:
             of_row, of_hole = (np.concatenate([c[k] for k in keep]) for c in (of_row, of_hole))
         reached[partition] = max(behind, reached.get(partition, 0))
     return pa.table([pa.array(of_hole, pa.int32()), starts, ends], names=_HOLE)
+
+
+def _unseen(
+    lakehouse: Lakehouse, runs: list[LedgerRow], covered: pa.Table, read_until: dict[int, int]
+) -> dict[int, tuple[Unseen, ...]]:
+    """Return, by partition, the times without a reading that may hide the end of a group.
+
+    Args:
+        lakehouse: the lakehouse.
+        runs: the decode runs that are new.
+        covered: what they decoded, as `_covered` reads it.
+        read_until: time of the newest record when each partition was read last, in epoch
+            milliseconds; updated.
+    """
+    first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
+    names = ("record_partition", "ingest_run", "from_offset", "source")
+    rows = zip(
+        *(covered[name].to_pylist() for name in names),
+        pc.greater(pc.list_value_length(covered["start"]), 0).to_pylist(),
+        strict=True,
+    )
+    by_run = {run: list(of_run) for run, of_run in itertools.groupby(rows, itemgetter(1))}
+    found: dict[int, list[Unseen]] = defaultdict(list)
+    for run in lakehouse.runs.done(Stage.INGEST, first, last):
+        newest_at = run.details.get(Detail.STATE, {}).get("newest_at")
+        of_run = by_run.get(run.run, ())
+        if newest_at is None:
+            continue
+        for partition, _, start, _, has_holes in of_run:
+            unseen = Unseen(start, read_until.get(partition, newest_at), newest_at)
+            if has_holes and unseen.hides_an_end():
+                found[partition].append(unseen)
+        # Of a cluster a partition without a row had nothing new, of files nobody knows.
+        is_whole = any(source == "kafka" for *_, source, _ in of_run)
+        partitions = {row[0] for row in of_run} | (read_until.keys() if is_whole else set())
+        read_until |= dict.fromkeys(partitions, newest_at)
+    return {partition: tuple(unseen) for partition, unseen in found.items()}
 
 
 def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
@@ -285,6 +335,7 @@ def _update(run: Run, stage: StageRun) -> None:
         Detail.MISPLACED: given.locations.misplaced,
         Detail.SECOND: given.locations.second,
         Detail.HAS_MOVED: bool(given.locations.elsewhere),
+        Detail.READ_UNTIL: {str(p): at for p, at in changes.read_until.items()},
         Detail.LAST_HOLES: {str(p): of_p.last for p, of_p in holes if of_p.last >= 0},
         Detail.WRITTEN: written | of_run,
         Detail.VERSIONS: lakehouse.versions(

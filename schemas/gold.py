@@ -51,7 +51,12 @@ GROUP_STATES = (
     column("state", "string", "State, by Kafka's name."),
     column("generation", "int", "Generation or group epoch in force; null when Dead."),
     column("started_at", "timestamp", "When the group entered the state; the best estimate."),
-    column("ended_at", "timestamp", "When it left the state; null while it is in it."),
+    column(
+        "ended_at",
+        "timestamp",
+        "When it left the state; null while it is in it. Of the last one of a group that may be"
+        " gone, until when it is known.",
+    ),
     column("started_at_min", "timestamp", "It entered no earlier; null if nothing bounds it."),
     column("started_at_max", "timestamp", "It entered no later."),
     column("duration_ms", "bigint", "Time spent in the state; null while the group is in it."),
@@ -99,7 +104,12 @@ GROUP_GENERATIONS = (
     column("join_completed_at_min", "timestamp", "All had joined no earlier."),
     column("join_completed_at_max", "timestamp", "All had joined no later."),
     column("stable_at", "timestamp", "When the group became Stable; null if it did not."),
-    column("ended_at", "timestamp", "When the next generation began; null for the newest."),
+    column(
+        "ended_at",
+        "timestamp",
+        "When the next generation began; null for the newest. Of a group that may be gone, until"
+        " when that is known.",
+    ),
     column("join_ms", "bigint", "From the start of the rebalance until all had joined."),
     column("sync_ms", "bigint", "From there until Stable."),
     column(

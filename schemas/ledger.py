@@ -41,6 +41,7 @@ class Detail:
         REPLAYED: of the history, how many groups were rebuilt from their first record.
         POSITIONS: of the history and the lag, by partition, how far it has come.
         LAST_HOLES: of the history, by partition, the last missing offset.
+        READ_UNTIL: of the history, by partition, the time of the log when it was read last.
         WRITTEN: of the history, by table, the last run that wrote to it.
         REVISION: of the history, the number of the rules that it was made by.
         AS_OF: of the detection and the posts, the time of the log, in epoch milliseconds.
@@ -73,6 +74,7 @@ class Detail:
     REPLAYED = "groups_replayed"
     POSITIONS = "positions"
     LAST_HOLES = "last_holes"
+    READ_UNTIL = "read_until"
     WRITTEN = "written"
     REVISION = "revision"
     AS_OF = "as_of"

@@ -57,6 +57,7 @@ class Extent:
 
     Attributes:
         by_kind: number of records by the kind that `extents` was given.
+        newest_at: time of the newest record in epoch milliseconds; None if none has one.
     """
 
     first_offset: int
@@ -64,6 +65,7 @@ class Extent:
     records: int
     distinct_offsets: int
     by_kind: Mapping[str, int] = field(default_factory=dict)
+    newest_at: int | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -114,7 +116,8 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
     """Measure records by partition, in one pass without sorting.
 
     Args:
-        records: columns topic, record_partition, record_offset, and what `kind` names.
+        records: columns topic, record_partition, record_offset, record_timestamp, and what `kind`
+            names.
         kind: text to count the records by, too; None for none.
     """
     key = ["topic", "record_partition"]
@@ -126,6 +129,7 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
             F.max("record_offset").alias("last_offset"),
             F.count(F.lit(1)).alias("records"),
             F.bitmap_construct_agg(F.bitmap_bit_position("record_offset")).alias("offsets"),
+            F.max("record_timestamp").alias("newest"),
         )
     )
     by_bucket = by_kind.groupBy(*key, "bucket").agg(
@@ -134,6 +138,7 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
         F.sum("records").alias("records"),
         F.bitmap_count(F.bitmap_or_agg("offsets")).alias("distinct_offsets"),
         F.collect_list(F.struct("kind", "records")).alias("kinds"),
+        F.max("newest").alias("newest"),
     )
     by_partition = by_bucket.groupBy(*key).agg(
         F.min("first_offset").alias("first_offset"),
@@ -141,6 +146,7 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
         F.sum("records").alias("records"),
         F.sum("distinct_offsets").alias("distinct_offsets"),
         F.flatten(F.collect_list("kinds")).alias("kinds"),
+        F.unix_millis(F.max("newest")).alias("newest_at"),
     )
     found: dict[Position, Extent] = {}
     for row in by_partition.collect():
@@ -148,7 +154,12 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
         for part in row.kinds:
             kinds[part.kind] += part.records
         found[row.topic, row.record_partition] = Extent(
-            row.first_offset, row.last_offset, row.records, row.distinct_offsets, kinds
+            row.first_offset,
+            row.last_offset,
+            row.records,
+            row.distinct_offsets,
+            kinds,
+            row.newest_at,
         )
     return found
 

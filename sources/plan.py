@@ -34,6 +34,7 @@ class State:
         topic_id: the topic's id when it was last read; None if it had none.
         kafka_cluster_id: id of the Kafka cluster that was last read; None if that is not known.
         files: what tells the files that were read last, as `parquet.noted` gives it.
+        newest_at: time of the newest record so far, in epoch milliseconds; None if none has one.
     """
 
     run: int = -1
@@ -47,6 +48,7 @@ class State:
     topic_id: str | None = None
     kafka_cluster_id: str | None = None
     files: dict[str, Any] | None = None
+    newest_at: int | None = None
 
     def after(
         self, run: int, ranges: Iterable[Range], found: Mapping[Position, Extent], at: dt.datetime
@@ -70,16 +72,22 @@ class State:
             (behind.add if is_behind else behind.discard)(r.record_partition)
             own = {name: getattr(r, name) for name in ("topic", "topic_id", "kafka_cluster_id")}
             said |= {name: value for name, value in own.items() if value}
+        observed_at = round(at.timestamp() * 1000)
+        # No record is younger than when it was read, whatever its broker's clock says.
+        times = [min(e.newest_at, observed_at) for e in found.values() if e.newest_at is not None]
         return replace(
             self,
             **said,
+            newest_at=max(
+                times if self.newest_at is None else [self.newest_at, *times], default=None
+            ),
             run=run,
             run_with_records=run if found else self.run_with_records,
             records=self.records + sum(extent.records for extent in found.values()),
             positions=positions,
             last_read=last_read,
             behind=frozenset(behind),
-            observed_at=round(at.timestamp() * 1000),
+            observed_at=observed_at,
         )
 
     def noted(self) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from timeline.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from timeline.commits import CommitChunk
-    from timeline.model import Row
+    from timeline.model import Row, Unseen
 
 GROUP_METADATA = "group_metadata"
 # Clocks of brokers that differ by more are wrong.
@@ -148,14 +148,21 @@ class Fold:
         is_cut = batch.is_cut or (not is_hole and self._has_hole(last, last + 2))
         return batch._replace(is_cut=is_cut)
 
-    def finish(self) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-        """Return the rows that are settled, and those that a later record may change."""
+    def finish(
+        self, unseen: Sequence[Unseen] = ()
+    ) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+        """Return the rows that are settled, and those that a later record may change.
+
+        Args:
+            unseen: times behind the group's last record that may hide its end.
+        """
         state, settled = self.state, self.state.output.take()
-        if self.pending is not None or state.gap.untold is not None:
+        if self.pending is not None or state.gap.untold is not None or unseen:
             state = GroupState.of_plain(orjson.loads(state.to_json()))
             if self.pending is not None:
                 apply_batch(state, self._with_cut(self.pending))
             modern.tell_the_rest(state)
+            self.state.gone_since = lives.end_what_is_known(state, unseen)
         name_topics(state)
         still_open = state.output.take()
         if state.interval is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from schemas.placement import Placement
     from timeline.arrow import Events
-    from timeline.model import Member, Row
+    from timeline.model import Member, Row, Unseen
 
 OUTPUT = {
     **TABLES,
@@ -39,11 +39,13 @@ class Holes(NamedTuple):
         starts: first offsets of the holes, ascending.
         ends: last offsets of the holes, or of one before if that ends later.
         before: last missing offset of the runs before; -1 if there was none.
+        unseen: the times without a reading that may hide the end of a group, ascending.
     """
 
     starts: np.ndarray
     ends: np.ndarray
     before: int = -1
+    unseen: tuple[Unseen, ...] = ()
 
     def between(self, after: int, until: int) -> bool:
         """Return whether an offset behind `after` and before `until` is missing."""
@@ -100,18 +102,21 @@ def fold(
     """
     rows = _Rows()
     group: _Group | None = None
+    may_be_gone = any(of_partition.unseen for of_partition in holes.values())
     for events in parts:
         for start, end in events.runs():
             group_id = events.group_id(start)
             if group is None or group.group_id != group_id:
                 if group is not None:
-                    group.finish(rows)
-                group = _Group(group_id, holes, placement, events.checkpoint(start))
+                    group.finish(rows, may_be_gone=may_be_gone)
+                checkpoint = events.checkpoint(start)
+                known = -1 if checkpoint is None else int(events.offsets[start])
+                group = _Group(group_id, holes, placement, checkpoint, known)
             group.take(events, start, end, rows)
             if rows.count >= _BATCH_ROWS:
                 yield from rows.take()
     if group is not None:
-        group.finish(rows)
+        group.finish(rows, may_be_gone=may_be_gone)
     yield from rows.take()
 
 
@@ -167,11 +172,13 @@ class _Group:
         holes: dict[int, Holes],
         placement: Placement | None,
         checkpoint: tuple[str, int | None] | None,
+        known: int,
     ) -> None:
         self.group_id = group_id
         self._holes = holes
         self._placement = placement
         self._checkpoint = checkpoint
+        self._known = known
         self._fold: Fold | None = None
         self._offset = -1
         # Those of a record that came already.
@@ -219,17 +226,19 @@ class _Group:
             state, pending = GroupState(self.group_id, partition), None
             if self._checkpoint is not None:
                 state, pending = resumed(self._checkpoint[0])
+                state.gone_since = None  # it is there
             self._fold = Fold(state, pending, has_hole=self._has_hole(state.partition))
         return self._fold
 
     def _has_hole(self, partition: int) -> Callable[[int, int], bool]:
         return self._holes.get(partition, NO_HOLES).between
 
-    def finish(self, rows: _Rows) -> None:
+    def finish(self, rows: _Rows, *, may_be_gone: bool) -> None:
         """Return the group's rows, and what the next run needs."""
+        unseen = self._unseen() if may_be_gone else []
         if self._fold is None or self._offset < 0:
             return  # none of the records is of its history
-        settled, still_open = self._fold.finish()
+        settled, still_open = self._fold.finish(unseen)
         _settle(rows, settled)
         for table in TABLES:
             rows.add(table, still_open[table])
@@ -243,6 +252,23 @@ class _Group:
             "rebuilt_run": None if self._checkpoint is None else self._checkpoint[1],
         }
         rows.add(CHECKPOINTS, [checkpoint_row])
+
+    def _unseen(self) -> list[Unseen]:
+        """Return the times without a reading behind the last record, also of a group without new.
+
+        Once it may be gone, nothing more is to be told.
+        """
+        fold, offset = self._fold, self._offset
+        if fold is None and self._checkpoint is not None:
+            state, pending = resumed(self._checkpoint[0])
+            fold = Fold(state, pending, has_hole=self._has_hole(state.partition))
+            offset = self._known
+        if fold is None or fold.state.gone_since is not None:
+            return []
+        holes = self._holes.get(fold.state.partition, NO_HOLES)
+        if unseen := [each for each in holes.unseen if each.offset > offset]:
+            self._fold, self._offset = fold, offset
+        return unseen
 
 
 def _time(events: Events, event: int) -> int | None:

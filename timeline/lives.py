@@ -25,7 +25,9 @@ from timeline.timeline import (
 )
 
 if TYPE_CHECKING:
-    from timeline.model import GroupState, Record
+    from collections.abc import Iterable
+
+    from timeline.model import GroupState, Record, Unseen
 
 # Default of offsets.retention.minutes, counted since the group became empty.
 _RETENTION_MS = 7 * 24 * 3_600_000
@@ -105,6 +107,34 @@ def _outlived(state: GroupState, record: Record, group_type: str) -> None:
         return
     if at > row["started_at"]:
         row["started_at_max"], row["evidence"] = at, "bounded"
+
+
+def end_what_is_known(state: GroupState, unseen: Iterable[Unseen]) -> int | None:
+    """End what is open of a group that may be gone, since its end would have left nothing.
+
+    A group that is empty is told so for as long as brokers keep its offsets: if somebody deletes it
+    before, little changes.
+
+    Args:
+        state: the group.
+        unseen: the times behind its last record that may hide its end.
+
+    Returns:
+        Since when it may be gone; None if it is there.
+    """
+    row, is_empty = state.interval, current(state) == EMPTY
+    if row is None or row["started_at"] is None or is_dead(state):
+        return None
+    if is_empty and state.group_type == "share":
+        return None  # Kafka does not let it expire
+    first: int = row["started_at"] + (_RETENTION_MS if is_empty else 0)
+    until = next((max(each.since, first) for each in unseen if each.hides_an_end(first)), None)
+    if until is not None:
+        gaps.doubt(state, until=until)
+        row["ended_at"], row["duration_ms"] = until, until - row["started_at"]
+        if state.generation is not None:
+            state.generation["ended_at"] = until
+    return until
 
 
 def end_without_tombstone(state: GroupState, record: Record) -> None:

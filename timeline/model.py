@@ -31,6 +31,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     SESSIONS: gold.MEMBER_SESSIONS,
     OWNERS: gold.PARTITION_OWNERS,
 }
+_TOMBSTONE_MS = 25 * 3_600_000
 COST = "cost_member_ms", "cost_member_ms_min", "cost_member_ms_max"
 """Columns of what a generation cost."""
 IS_SETTLED = "is_settled"
@@ -57,6 +58,28 @@ class Record(NamedTuple):
     member_id: str | None
     payload: Row | None
     until: int | None = None
+
+
+class Unseen(NamedTuple):
+    """A time in which a partition was not read, and of which records are missing.
+
+    Attributes:
+        offset: the first one behind it.
+        since: time of the log when the partition was read before, in epoch milliseconds.
+        until: that when it was read again.
+    """
+
+    offset: int
+    since: int
+    until: int
+
+    def hides_an_end(self, first: int = 0) -> bool:
+        """Return whether the end of a group may have left nothing, if it came no earlier.
+
+        The cleaner keeps tombstones for delete.retention.ms, a day by default; daily runs may
+        differ by an hour.
+        """
+        return self.until - max(self.since, first) > _TOMBSTONE_MS
 
 
 class Batch(NamedTuple):
@@ -351,6 +374,8 @@ class GroupState:
         classic_since: since when the classic group was stable, while it is of the new protocol.
         initial_delay_ms: length of the group's own first join, where the log tells it.
         live: hashes of the partitions with an offset, of a group that has no record of its own.
+        gone_since: since when the group may be gone, since its end would have left nothing; None if
+            a record has shown it since.
         owning: the members that `owners` tells of; None if that is not known.
         output: the rows that are settled. Neither is written down.
     """
@@ -383,6 +408,7 @@ class GroupState:
     initial_delay_ms: int | None = None
     live: list[int] = field(default_factory=list)
     classic_since: int | None = None
+    gone_since: int | None = None
     owning: dict[str, Member] | None = None
     output: Output = field(default_factory=Output)
 

@@ -53,7 +53,9 @@ def timeline(
     parts = [_events(name, rows) for name, rows in silver.items()]
     if checkpoints is not None:
         kind, state = F.lit(CHECKPOINTS).alias("kind"), F.col("state").alias("payload")
-        parts.append(_shaped(checkpoints.select(kind, "group_id", state, "rebuilt_run")))
+        parts.append(
+            _shaped(checkpoints.select(kind, "group_id", "record_offset", state, "rebuilt_run"))
+        )
     events = reduce(_union, parts).repartition("group_id")
     order = ("group_id", *placed(events.columns), *_POSITION)
     ordered = events.sortWithinPartitions(*order, F.col("more").desc())

@@ -21,7 +21,7 @@ from tests.support.detection import detected_history
 from tests.support.history import commits_of, logs_of, rebuild
 from timeline import cause, members
 from timeline.groups import holes_of
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from offsets.progress import Holes
     from tests.lives.player import Kept, Played
     from tests.lives.scripts import Life
+    from tests.support.history import Log
 
 Row = dict[str, Any]
 CLASSIC = "classic"
@@ -144,7 +145,7 @@ def judge(played: Played, reading: Reading | None = None) -> Verdict:
         told: dict[str, list[Row]] = {t: [] for t in (STATES, GENERATIONS, SESSIONS, OWNERS)}
         anomalies: list[Row] = []
         if group in logs:
-            log = logs[group]._replace(names=names)
+            log = logs[group]._replace(names=names, unseen=_unseen(records, times, logs[group]))
             cuts = [sum((e.timestamp or 0) <= at for e in log.events) for at in times[:-1]]
             told = rebuild(log, cuts)
             rows = commits.get(group, [])
@@ -206,6 +207,20 @@ def _holes(records: list[Kept]) -> dict[int, Holes]:
         missing = np.array(sorted(set(range(max(offsets) + 1)) - offsets), np.int64)
         holes |= holes_of(np.full(len(missing), partition), missing, missing, {})
     return holes
+
+
+def _unseen(records: list[Kept], times: list[int], log: Log) -> tuple[Unseen, ...]:
+    """Return the times in which a log was not read."""
+    found: list[Unseen] = []
+    last, since = -1, times[0]
+    for after, at in pairwise([0, *times]):
+        own = [r for r in records if r.partition == log.partition and after < r.timestamp <= at]
+        if not own:
+            continue  # files do not say whether there was anything
+        if log.has_hole(last, own[-1].offset):
+            found.append(Unseen(last + 1, since, at))
+        last, since = own[-1].offset, at
+    return tuple(found)
 
 
 # -- what was so ----------------------------------------------------------------------------------

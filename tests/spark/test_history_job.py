@@ -25,6 +25,7 @@ from detectors.model import anomaly_id
 from jobs import INTERRUPTED
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
+from schemas.placement import partition_for
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
@@ -44,7 +45,7 @@ from tests.support import golden
 from tests.support.jobs import contents, noted, query, run, succeed, table
 from tests.support.kills import killed_behind
 from tests.support.report import column_of, data_of
-from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR
+from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, PARTITIONS, with_a_gap
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -153,6 +154,40 @@ def test_groups_with_late_records_are_rebuilt(
     assert late_tables[OFFSET_PROGRESS.name] == whole[OFFSET_PROGRESS.name]
     found = anomalies(spark, root, "late")
     assert found == anomalies(spark, root, "one")
+
+
+def test_a_group_that_may_have_ended_unseen_is_known_until_the_log_was_read_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, topic = tmp_path / "lakehouse", with_a_gap()
+    by_place = {partition_for(f"other-{n}", PARTITIONS): f"other-{n}" for n in range(999)}
+    beside = [by_place[partition_for(group, PARTITIONS)] for group in GAP_GROUPS]
+
+    def read() -> dict[str, int | None]:
+        """Read what is new, and return when the last state of each group ended."""
+        path = topic.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
+        succeed("silver", "--records", path, "--lakehouse", root)
+        succeed("history", "--lakehouse", root)
+        rows = table(spark, str(root), GROUP_STATES.name).where("NOT is_settled")
+        at = F.unix_millis(F.max_by("ended_at", "sequence")).alias("at")
+        return {row.group_id: row.at for row in rows.groupBy("group_id").agg(at).collect()}
+
+    assert read() == dict.fromkeys(GAP_GROUPS)
+    later = GAP_SINCE + 72 * HOUR
+    for group in beside:
+        topic.skip(partition_for(group, PARTITIONS))
+        topic.generation(group, later, 1, x=0)
+    gone = dict.fromkeys(GAP_GROUPS, GAP_SINCE + 2 * HOUR)
+    assert read() == gone | dict.fromkeys(beside)
+    # One is there, and goes on; of the other, a second time without a reading changes nothing.
+    topic.generation(GAP_GROUPS[0], later + 48 * HOUR, 7, b=0, c=1)
+    topic.skip(partition_for(beside[1], PARTITIONS))
+    topic.generation(beside[1], later + 48 * HOUR, 2, x=0)
+    assert read() == gone | dict.fromkeys([GAP_GROUPS[0], *beside])
+    told = gold(spark, str(root), "default")
+    shutil.rmtree(root / "gold")
+    succeed("history", "--lakehouse", root)
+    assert gold(spark, str(root), "default") == told
 
 
 def test_the_storm_is_found_and_classified(spark: SparkSession, root: str) -> None:

@@ -26,6 +26,7 @@ from timeline.model import (
     STATES,
     GroupState,
     Record,
+    Unseen,
     partition_hash,
     partition_key,
 )
@@ -55,6 +56,7 @@ class Log(NamedTuple):
         moves: where the topic grew: the partition that the group's events are in from one on.
         missing_there: what is missing in those.
         names: topics by their ids, as offset commits give them.
+        unseen: times without a reading behind the last event, see `groups.Holes`.
     """
 
     group_id: str
@@ -64,6 +66,7 @@ class Log(NamedTuple):
     moves: Mapping[int, int] = MappingProxyType({})
     missing_there: Mapping[int, tuple[int, ...]] = MappingProxyType({})
     names: Mapping[str, str] = MappingProxyType({})
+    unseen: tuple[Unseen, ...] = ()
 
     def has_hole(self, after: int, until: int, partition: int | None = None) -> bool:
         """Return whether an offset in between is missing."""
@@ -132,7 +135,9 @@ def _run(
                 fold.record(event)
             else:
                 fold.commits(event)
-    closed, still_open = fold.finish()
+    last = log.events[end - 1].offset
+    unseen = log.unseen if end == len(log.events) else ()
+    closed, still_open = fold.finish([each for each in unseen if each.offset > last])
     return closed, still_open, fold.to_json()
 
 

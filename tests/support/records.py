@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.history import Commit, Log
 from tests.support.members import record_of
-from timeline.model import Record, partition_hash, partition_key
+from timeline.model import Record, Unseen, partition_hash, partition_key
 
 Row = dict[str, Any]
 START = 1_700_000_000_000
@@ -35,9 +35,11 @@ class Records:
         self._next += 1
         return self
 
-    def log(self) -> Log:
-        """Return what a reader of the partition sees."""
-        return Log(self.group, self.partition, list(self.events), tuple(self.missing))
+    def log(self, *unseen: Unseen) -> Log:
+        """Return what a reader of the partition sees; `unseen` is that of `Log`."""
+        return Log(
+            self.group, self.partition, list(self.events), tuple(self.missing), unseen=unseen
+        )
 
     def record(self, kind: str, payload: Row | None, member: str | None = None) -> Records:
         """Write any record."""

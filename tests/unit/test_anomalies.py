@@ -1366,7 +1366,8 @@ def test_many_stale_groups_of_one_name_are_one_finding() -> None:
     def stale(group: str, days: int) -> Row:
         record = {"record_partition": 0, "record_offset": 9, "at": 0}
         at = (20 - days) * 24 * HOUR
-        return {"group_id": group, "state": None, "kept_at": at, "record": record, "partitions": 2}
+        row = {"group_id": group, "state": None, "may_be_gone": False, "kept_at": at}
+        return row | {"record": record, "partitions": 2}
 
     alone = stale("left-behind", 8)
     many = [stale(f"console-{uuid.UUID(int=n)}", 8 + n % 3) for n in range(12)]
@@ -1390,6 +1391,7 @@ def test_many_stale_groups_of_one_name_are_one_finding() -> None:
     few = list(stale_groups(many[:9], LIMITS, 20 * 24 * HOUR))
     assert len(few) == 9
     assert not alike(few)
+    assert not list(stale_groups([alone | {"may_be_gone": True}], LIMITS, 20 * 24 * HOUR))
 
 
 @pytest.mark.parametrize(
@@ -1405,9 +1407,7 @@ def test_many_stale_groups_of_one_name_are_one_finding() -> None:
 )
 def test_what_is_made_up_in_the_name_of_a_group(names: list[str], pattern: str | None) -> None:
     record = {"record_partition": 0, "record_offset": 9, "at": 0}
-    rows = [
-        {"group_id": name, "state": None, "kept_at": 0, "record": record, "partitions": 1}
-        for name in names
-    ]
+    stale = {"state": None, "may_be_gone": False, "kept_at": 0, "record": record, "partitions": 1}
+    rows = [stale | {"group_id": name} for name in names]
     found = list(stale_groups(rows, LIMITS, 20 * 24 * HOUR))
     assert [f.hit.subject for f in found] == ([""] * len(names) if pattern is None else [pattern])

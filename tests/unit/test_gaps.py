@@ -12,7 +12,7 @@ from tests.support.history import logs_of, rebuild
 from tests.support.labels import path_of
 from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_lives import Row, generations, states, whole_and_cut
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record, Unseen
 
 if TYPE_CHECKING:
     from tests.support.history import Commit, Log
@@ -786,3 +786,53 @@ def test_what_a_static_member_came_back_to_read_is_not_without_owner(
     tables = whole_and_cut(log.log())
     told = [r for r in detected_history(tables, log.clock) if r["kind"] == "orphan_topic"]
     assert [(r["subject"], r["severity"]) for r in told] == [("x", "warning")]
+
+
+def ends(tables: dict[str, list[Row]]) -> set[int | None]:
+    """Return until when the last state and generation are known, and all members and owners."""
+    last = [max(tables[STATES], key=lambda r: r["sequence"]), generations(tables)[-1]]
+    known = tables[SESSIONS] + tables[OWNERS]
+    return {r["ended_at"] for r in last} | {r["known_until"] for r in known}
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "share", "not told yet"])
+def test_of_a_group_without_a_record_behind_a_long_gap_nothing_is_known(kind: str) -> None:
+    log = two_members()
+    if kind == "classic":
+        log = Records().classic(1, {"a": [0], "b": [1]}).wait(MINUTE).commit()
+    elif kind == "share":
+        log = Records().member("a", kind="share").record("share_group_metadata", {"epoch": 5})
+    elif kind == "not told yet":  # more may have been written with its last record
+        log = Records().classic(1, {"a": [0]})
+    # Kafka removes the tombstone of a group delete.retention.ms after the cleaner has seen it.
+    read_until, behind = log.clock + HOUR, len(log.events) + 9
+    weekend = Unseen(behind, read_until, read_until + 2 * DAY)
+    tables = rebuild(log.log(weekend))
+    assert ends(tables) == {read_until}
+    assert not [r for r in detected_history(tables, log.clock + 9 * DAY) if r["is_open"]]
+    # The record behind a gap shows that it is there, and behind a shorter one its tombstone would.
+    later = Unseen(behind + 9, read_until + 3 * DAY, read_until + 5 * DAY)
+    assert ends(rebuild(log.log(weekend._replace(offset=0), later))) == {later.since}
+    assert ends(rebuild(log.log(weekend._replace(offset=0)))) == {None}
+    assert ends(rebuild(log.log(weekend._replace(until=read_until + DAY)))) == {None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "days", "known_for"),
+    [("Empty", 3, None), ("Empty", 9, 7), ("share", 9, None), ("Dead", 9, None)],
+)
+def test_a_group_without_members_is_told_so_for_as_long_as_brokers_keep_its_offsets(
+    kind: str, days: int, known_for: int | None
+) -> None:
+    log = Records()
+    if kind == "share":
+        log.member("a", kind="share").record("share_group_metadata", {"epoch": 5}).wait(HOUR)
+        log.member("a", kind="share", gone=True).record("share_group_metadata", {"epoch": 6})
+    else:
+        log.classic(1, {"a": [0]}).wait(HOUR)
+        log = log.classic(2, took=0) if kind != "Dead" else log.deleted()
+    since = log.clock
+    tables = rebuild(log.log(Unseen(99, since + HOUR, since + days * DAY)))
+    last = max(tables[STATES], key=lambda r: r["sequence"])
+    assert last["state"] == (kind if kind == "Dead" else "Empty")
+    assert last["ended_at"] == (known_for and since + known_for * DAY)
