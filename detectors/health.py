@@ -19,6 +19,8 @@ WINDOWS = {"1h": dt.timedelta(hours=1), "24h": dt.timedelta(hours=24), "7d": dt.
 # The most important one of the same severity comes last.
 _KINDS = KINDS[::-1]
 _MS = dt.timedelta(milliseconds=1)
+NOT_KNOWN = "not known"
+"""The state of a group that may be gone."""
 _COUNTS = (
     *(f"rebalances_{name}" for name in WINDOWS),
     *(f"rebalancing_{name}_ms" for name in WINDOWS),
@@ -27,8 +29,7 @@ _COUNTS = (
 
 
 GROUPS_NOW = """
-SELECT group_id, IF(max(state).is_over, NULL, max(state)) AS state,
-  coalesce(max(state).is_over, false) AS may_be_gone, unix_millis(max(newest_at)) AS newest_at,
+SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
   unix_millis(max(commit_at)) AS last_commit_at, count(record) AS partitions,
   unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record,
   max_by(record_partition, newest_at) AS record_partition
@@ -36,7 +37,7 @@ FROM (
   SELECT group_id, record_partition, record_timestamp AS newest_at, NULL AS commit_at,
     NULL AS record,
     struct(sequence, unix_millis(started_at) AS since, group_type, state AS name,
-      member_count AS members, ended_at IS NOT NULL AS is_over) AS state
+      member_count AS members, unix_millis(ended_at) AS until) AS state
   FROM gold.group_states WHERE NOT is_settled
   UNION ALL
   SELECT group_id, record_partition, coalesce(record_timestamp, committed_at),
@@ -49,12 +50,11 @@ FROM (
 GROUP BY group_id"""
 """SQL for how groups are: one row for each that is in a state, or has ever committed.
 
-Columns, times in epoch milliseconds: group_id; state, the one that the group is in (since,
-group_type, name, members), null if that is not known; may_be_gone, if its end would have left
-nothing: its last state has an end then, which none has of a log without times; newest_at, of the
-newest record that tells of it; last_commit_at; and of the offsets that the group still holds
-partitions, their number, kept_at, of the last commit of one, and record, the last one;
-record_partition, of the newest record.
+Columns, times in epoch milliseconds: group_id; state, the last one (since, group_type, name,
+members; until, when it ended: the group may be gone since then, its end would have left nothing),
+null of one without; newest_at, of the newest record that tells of it; last_commit_at; and of the
+offsets that the group still holds partitions, their number, kept_at, of the last commit of one, and
+record, the last one; record_partition, of the newest record.
 """
 
 
@@ -145,15 +145,16 @@ def group_health(
         group_id, state = group["group_id"], group["state"]
         if state is None or thresholds.ignores(group_id):
             continue
-        own = known[group_id]
+        own, until = known[group_id], state["until"]
+        now = {"state": state["name"], "since": state["since"], "members": state["members"]}
+        if until is not None:
+            now = {"state": NOT_KNOWN, "since": until, "members": None}
         worst, lag_status = own.get("worst"), own.get("lag_status")
         yield {
             "group_id": group_id,
             "group_type": state["group_type"],
             "health": "ok" if worst is None else SEVERITIES[worst["rank"]],
-            "state": state["name"],
-            "since": state["since"],
-            "members": state["members"],
+            **now,
             **{name: own.get(name) or 0 for name in _COUNTS},
             "worst_anomaly": None if worst is None else _KINDS[worst["kind"]],
             "total_lag": own.get("total_lag"),

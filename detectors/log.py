@@ -439,10 +439,10 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
     made = Counter(pattern_of(row["group_id"]) for row in every)
     for row in every:
         group, state, last = row["group_id"], row["state"] or {}, row["record"]
-        if last is None or row["may_be_gone"] or thresholds.ignores(group):
+        if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
             continue
-        if state.get("name", "Empty") != "Empty":
-            continue
+        if state.get("until") is not None:
+            continue  # it may be gone
         known = [t for t in (row["kept_at"], state.get("since")) if t is not None]
         idle = now - max(known, default=now)
         if idle > thresholds.of(group)["stale_group"]["idle_ms"]:

@@ -68,7 +68,7 @@ The first {demo} are asked of the lakehouse of the demo ({sql_demo}).
 
 The others need what the demo lacks: other assignors, the new protocols, resets, a compacted log,
 a partition that nobody reads, a topic that is deleted. They are asked of a lakehouse in which six
-recordings are six clusters ({sql_more}). Leave `cluster = …` out if yours holds but one.
+recordings are six clusters ({sql_more}). Leave `cluster = …` out if yours holds only one.
 
 ```sh
 {commands}

@@ -862,7 +862,7 @@
       const health = byName.get(group.group_id);
       const rebalancing = health.rebalancing_24h_ms ? `, ${duration(health.rebalancing_24h_ms)} of rebalancing` : "";
       const text =
-        `${health.state}, ${many(health.members || 0, "member")}; ` +
+        `${health.state}${health.members === null ? "" : `, ${many(health.members, "member")}`}; ` +
         `${many(health.rebalances_24h || 0, "rebalance")} in 24 h${rebalancing}`;
       const summary = make("summary", make("h3", nameOf(group.group_id)), " ", badge(health.health));
       summary.append(make("span.facts", text));

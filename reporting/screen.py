@@ -154,7 +154,7 @@ def _show_health(out: Console, rows: list[Row], groups: int) -> None:
         said = [
             f"[{COLOURS[row['health']]}]{row['health']}[/]",
             row["state"],
-            count(row["members"] or 0, "member"),
+            *([] if row["members"] is None else [count(row["members"], "member")]),
             f"{count(row['rebalances_24h'], 'rebalance')}{took}",
             *([f"lag {_lag(row)}"] if _lag(row) else []),
         ]
@@ -174,7 +174,7 @@ def _health(rows: list[Row], title: str) -> Table:
             short_name(row["group_id"]),
             f"[{COLOURS[health]}]{health}[/]",
             row["state"],
-            f"{row['members'] or 0:,}",
+            "" if row["members"] is None else f"{row['members']:,}",
             f"{row['rebalances_24h']:,}",
             duration(ms) if row["rebalances_24h"] else "",
             _lag(row),

@@ -254,7 +254,7 @@ MEMBER_SESSIONS = (
 PARTITION_OWNERS = (
     _GROUP,
     _TYPE,
-    column("topic", "string", "Topic; null where the log has but an id that nothing names."),
+    column("topic", "string", "Topic; null where the log has only an id that nothing names."),
     column("topic_id", "string", "Topic id as Kafka prints it; null in classic groups."),
     column("topic_partition", "int", "Partition of the topic."),
     *_MEMBER,
@@ -555,9 +555,9 @@ GROUP_HEALTH = (
         "ok, info, warning or critical: its worst open anomaly. What its lag is like is not part of"
         " it, see worst_lag_status.",
     ),
-    column("state", "string", "State now."),
+    column("state", "string", "State now; `not known` of a group that may be gone."),
     column("since", "timestamp", "Since when."),
-    column("members", "int", "Members now."),
+    column("members", "int", "Members now; null if not known."),
     column("rebalances_1h", "bigint", "Rebalances that began in the hour to `as_of`."),
     column("rebalances_24h", "bigint", "The same of 24 hours."),
     column("rebalances_7d", "bigint", "The same of 7 days."),
