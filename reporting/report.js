@@ -49,7 +49,9 @@
   const printable = (text) =>
     String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
   const nameOf = (text) => make("bdi", text === "" ? "(empty id)" : printable(text));
-  const number = (value) => (isNone(value) ? "" : Number(value).toLocaleString("en-US"));
+  // One formatter for all: toLocaleString makes one for each call, which is most of the time of a long table.
+  const grouped = new Intl.NumberFormat("en-US");
+  const number = (value) => (isNone(value) ? "" : grouped.format(value));
   // Of some lags nothing is known but that they are no more.
   const atMost = (isBound) => (isBound ? "at most that" : null);
   const behind = (lag, isBound) => (isBound ? `at most ${number(lag)}` : number(lag));
@@ -621,7 +623,14 @@
       filter();
       remember({ [control.id]: control.value === usual ? null : control.value });
     };
-    control.addEventListener(control.tagName === "INPUT" ? "input" : "change", change);
+    // A table follows what was typed, not each key.
+    let typed;
+    const wait = () => {
+      clearTimeout(typed);
+      typed = setTimeout(change, 100);
+    };
+    if (control.tagName === "INPUT") control.addEventListener("input", wait);
+    else control.addEventListener("change", change);
     filters[control.id] = (value) => {
       if (control.value === (value ?? usual)) return;
       control.value = value ?? usual;
