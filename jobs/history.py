@@ -6,16 +6,12 @@ checkpoints, from which the next run resumes, are written last.
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -41,9 +37,9 @@ from schemas.placement import KAFKA, REDPANDA
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, MARKER, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
-from timeline.groups import Holes, holes_of
+from timeline.holes import HOLE, Holes, holes_in, holes_of, ranges, unread
 from timeline.homes import second_of, with_second
-from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES, Unseen
+from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
 from timeline.transform import at_home, locate, timeline
 
 if TYPE_CHECKING:
@@ -63,7 +59,6 @@ _SPECS = {
     table: all_tables()[f"gold.{table}"] for table in (*TABLES, HOURS, MOVES, LATEST, CHECKPOINTS)
 }
 _RUN = HISTORY_RUN.name
-_HOLE = ("record_partition", "start", "end")
 
 
 def history(run: Run) -> None:
@@ -179,7 +174,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     )
     runs = lakehouse.runs.done(Stage.DECODE, stage.after, stage.to)
     covered = _covered(lakehouse, runs)
-    late = {p for p, start, _ in _ranges(covered) if start < known.get(p, 0)}
+    late = {p for p, start, _ in ranges(covered) if start < known.get(p, 0)}
     is_late = bool(late) or any(row.details.get(Detail.RETRIED) for row in runs)
     is_late &= not stage.is_refresh
     if is_late:
@@ -187,9 +182,9 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
         before, read_until, runs = {}, {}, lakehouse.runs.done(Stage.DECODE, -1, stage.to)
         covered = _covered(lakehouse, runs)
     positions = known.copy()
-    for partition, _, end in _ranges(covered):
+    for partition, _, end in ranges(covered):
         positions[partition] = max(positions.get(partition, 0), end)
-    missing = _holes(covered)
+    missing = holes_in(covered)
     if any(row.details.get(Detail.QUARANTINED) for row in runs):
         is_new = between("decode_run", -1 if is_late else stage.after, stage.to)
         # Columns of the quarantine are not nullable in its schema; those of `missing` are.
@@ -197,7 +192,8 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
         missing = pa.concat_tables([missing, refused])
     partitions, starts, ends = (column.to_numpy() for column in missing.columns)
     holes = holes_of(partitions, starts, ends, before)
-    for partition, unseen in _unseen(lakehouse, runs, covered, read_until).items():
+    newest = _newest(lakehouse, runs)
+    for partition, unseen in unread(covered, newest, read_until).items():
         holes[partition] = holes[partition]._replace(unseen=unseen)
     return _Changes(
         [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
@@ -232,78 +228,22 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
     return rows.select(*position, "partitions", *bounds).toArrow().sort_by("ingest_run")
 
 
-def _ranges(covered: pa.Table) -> list[tuple[int, int, int]]:
-    """Return first and next offset of each partition that was read."""
-    bounds = [("from_offset", "min"), ("next_offset", "max")]
-    rows = covered.group_by("record_partition").aggregate(bounds)
-    names = ("record_partition", "from_offset_min", "next_offset_max")
-    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
-
-
-def _holes(covered: pa.Table) -> pa.Table:
-    """Return partition, first and last offset of each hole; of offsets read twice, the newest."""
-    rows = covered.combine_chunks()
-    of_row = pc.list_parent_indices(rows["start"]).to_numpy()
-    starts, ends = (pc.list_flatten(rows[name]).to_numpy() for name in ("start", "end"))
-    of_hole = rows["record_partition"].to_numpy()[of_row]
-    reached: dict[int, int] = {}
-    ranges = (rows[name].to_pylist() for name in ("record_partition", "from_offset", "next_offset"))
-    for row, (partition, first, behind) in enumerate(zip(*ranges, strict=True)):
-        if first < reached.get(partition, 0):
-            again = (of_hole == partition) & (of_row < row) & (starts < behind) & (ends >= first)
-            rest = [(~again, starts, ends)]
-            rest += [(again, starts, np.minimum(ends, first - 1))]
-            rest += [(again, np.maximum(starts, behind), ends)]
-            keep = [chosen & (start <= end) for chosen, start, end in rest]
-            starts = np.concatenate([s[k] for (_, s, _), k in zip(rest, keep, strict=True)])
-            ends = np.concatenate([e[k] for (_, _, e), k in zip(rest, keep, strict=True)])
-            of_row, of_hole = (np.concatenate([c[k] for k in keep]) for c in (of_row, of_hole))
-        reached[partition] = max(behind, reached.get(partition, 0))
-    return pa.table([pa.array(of_hole, pa.int32()), starts, ends], names=_HOLE)
-
-
-def _unseen(
-    lakehouse: Lakehouse, runs: list[LedgerRow], covered: pa.Table, read_until: dict[int, int]
-) -> dict[int, tuple[Unseen, ...]]:
-    """Return, by partition, the times without a reading that may hide the end of a group.
-
-    Args:
-        lakehouse: the lakehouse.
-        runs: the decode runs that are new.
-        covered: what they decoded, as `_covered` reads it.
-        read_until: time of the newest record when each partition was read last, in epoch
-            milliseconds; updated.
-    """
+def _newest(lakehouse: Lakehouse, runs: list[LedgerRow]) -> dict[int, int]:
+    """Return the time of the newest record, by the ingest runs that some decode runs processed."""
     first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
-    names = ("record_partition", "ingest_run", "from_offset", "source")
-    rows = zip(
-        *(covered[name].to_pylist() for name in names),
-        pc.greater(pc.list_value_length(covered["start"]), 0).to_pylist(),
-        strict=True,
-    )
-    by_run = {run: list(of_run) for run, of_run in itertools.groupby(rows, itemgetter(1))}
-    found: dict[int, list[Unseen]] = defaultdict(list)
-    for run in lakehouse.runs.done(Stage.INGEST, first, last):
-        newest_at = run.details.get(Detail.STATE, {}).get("newest_at")
-        of_run = by_run.get(run.run, ())
-        if newest_at is None:
-            continue
-        for partition, _, start, _, has_holes in of_run:
-            unseen = Unseen(start, read_until.get(partition, newest_at), newest_at)
-            if has_holes and unseen.hides_an_end():
-                found[partition].append(unseen)
-        # Of a cluster a partition without a row had nothing new, of files nobody knows.
-        is_whole = any(source == "kafka" for *_, source, _ in of_run)
-        partitions = {row[0] for row in of_run} | (read_until.keys() if is_whole else set())
-        read_until |= dict.fromkeys(partitions, newest_at)
-    return {partition: tuple(unseen) for partition, unseen in found.items()}
+    states = {
+        row.run: row.details.get(Detail.STATE, {})
+        for row in lakehouse.runs.done(Stage.INGEST, first, last)
+    }
+    noted = {run: state.get("newest_at") for run, state in states.items()}
+    return {run: at for run, at in noted.items() if at is not None}
 
 
 def _refused(lakehouse: Lakehouse, is_new: str) -> pa.Table:
     """Return each offset that was not decoded, as a hole."""
     offset = F.col("record_offset")
     rows = lakehouse.read(QUARANTINE).where(is_new)
-    return rows.select("record_partition", offset, offset).toArrow().rename_columns(_HOLE)
+    return rows.select("record_partition", offset, offset).toArrow().rename_columns(HOLE)
 
 
 # -- the run ---------------------------------------------------------------------------------------

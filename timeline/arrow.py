@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -72,6 +72,14 @@ def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Events]:
         if len(known) > _KNOWN_MEMBERS:
             known.clear()
         yield Events(batch, known)
+
+
+class Checkpoint(NamedTuple):
+    """Where the last run left a group, as gold.group_checkpoints has it."""
+
+    state: str
+    rebuilt_run: int | None
+    record_offset: int
 
 
 class Events:
@@ -150,11 +158,15 @@ class Events:
         names = (column.take(pa.array(first)).to_pylist() for column in both)
         return list(zip(*names, strict=True))
 
-    def checkpoint(self, event: int) -> tuple[str, int | None] | None:
-        """Return the state and `rebuilt_run` of a checkpoint; None if the event is none."""
+    def checkpoint(self, event: int) -> Checkpoint | None:
+        """Return a checkpoint; None if the event is none."""
         if self._kinds[event] != CHECKPOINTS:
             return None
-        return self._payloads[event].as_py(), self._rebuilt_run[event].as_py()
+        return Checkpoint(
+            self._payloads[event].as_py(),
+            self._rebuilt_run[event].as_py(),
+            int(self.offsets[event]),
+        )
 
 
 class _GroupMetadata:

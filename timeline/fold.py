@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from timeline.commits import CommitChunk
-    from timeline.model import Row, Unseen
+    from timeline.holes import Unseen
+    from timeline.model import Row
 
 GROUP_METADATA = "group_metadata"
 # Clocks of brokers that differ by more are wrong.

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from schemas import gold
 from schemas.columns import array_of_millis
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
+from timeline.holes import NO_HOLES
 from timeline.model import CHECKPOINTS, IS_SETTLED, TABLES, GroupState, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from schemas.placement import Placement
-    from timeline.arrow import Events
-    from timeline.model import Member, Row, Unseen
+    from timeline.arrow import Checkpoint, Events
+    from timeline.holes import Holes, Unseen
+    from timeline.model import Member, Row
 
 OUTPUT = {
     **TABLES,
@@ -30,61 +31,6 @@ OUTPUT = {
 
 _BATCH_ROWS = 5_000
 _GROUP_ROWS = 1_000
-
-
-class Holes(NamedTuple):
-    """Offsets of one partition that were not read, or not decoded.
-
-    Attributes:
-        starts: first offsets of the holes, ascending.
-        ends: last offsets of the holes, or of one before if that ends later.
-        before: last missing offset of the runs before; -1 if there was none.
-        unseen: the times without a reading that may hide the end of a group, ascending.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    before: int = -1
-    unseen: tuple[Unseen, ...] = ()
-
-    def between(self, after: int, until: int) -> bool:
-        """Return whether an offset behind `after` and before `until` is missing."""
-        if self.before > after:
-            return True
-        behind = int(np.searchsorted(self.ends, after, "right"))
-        return behind < len(self.ends) and bool(self.starts[behind] < until)
-
-    def are_between(self, after: np.ndarray, until: np.ndarray) -> np.ndarray:
-        """Return the same of many offsets."""
-        is_there = self.before > after
-        if len(self.ends):
-            behind = np.searchsorted(self.ends, after, "right")
-            first = self.starts[np.minimum(behind, len(self.ends) - 1)]
-            is_there |= (behind < len(self.ends)) & (first < until)
-        return is_there
-
-    @property
-    def last(self) -> int:
-        """The last missing offset; -1 if there is none."""
-        return max(self.before, int(self.ends[-1]) if len(self.ends) else -1)
-
-
-_NONE = np.empty(0, np.int64)
-NO_HOLES = Holes(_NONE, _NONE)
-
-
-def holes_of(
-    partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray, before: dict[int, int]
-) -> dict[int, Holes]:
-    """Return the holes of each partition; `before` has its last one of the runs before."""
-    order = np.lexsort((ends, starts, partitions))
-    partitions, starts, ends = partitions[order], starts[order], ends[order]
-    holes = {partition: NO_HOLES._replace(before=last) for partition, last in before.items()}
-    for partition in np.unique(partitions).tolist():
-        own = slice(*np.searchsorted(partitions, (partition, partition + 1)))
-        until = np.maximum.accumulate(ends[own])
-        holes[partition] = Holes(starts[own], until, before.get(partition, -1))
-    return holes
 
 
 def fold(
@@ -109,9 +55,7 @@ def fold(
             if group is None or group.group_id != group_id:
                 if group is not None:
                     group.finish(rows, may_be_gone=may_be_gone)
-                checkpoint = events.checkpoint(start)
-                known = -1 if checkpoint is None else int(events.offsets[start])
-                group = _Group(group_id, holes, placement, checkpoint, known)
+                group = _Group(group_id, holes, placement, events.checkpoint(start))
             group.take(events, start, end, rows)
             if rows.count >= _BATCH_ROWS:
                 yield from rows.take()
@@ -171,14 +115,12 @@ class _Group:
         group_id: str,
         holes: dict[int, Holes],
         placement: Placement | None,
-        checkpoint: tuple[str, int | None] | None,
-        known: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
         self.group_id = group_id
         self._holes = holes
         self._placement = placement
         self._checkpoint = checkpoint
-        self._known = known
         self._fold: Fold | None = None
         self._offset = -1
         # Those of a record that came already.
@@ -223,12 +165,18 @@ class _Group:
 
     def _begin(self, partition: int) -> Fold:
         if self._fold is None:
-            state, pending = GroupState(self.group_id, partition), None
-            if self._checkpoint is not None:
-                state, pending = resumed(self._checkpoint[0])
-                state.gone_since = None  # it is there
-            self._fold = Fold(state, pending, has_hole=self._has_hole(state.partition))
+            self._fold = self._resumed() or Fold(
+                GroupState(self.group_id, partition), has_hole=self._has_hole(partition)
+            )
+            self._fold.state.gone_since = None  # it is there
         return self._fold
+
+    def _resumed(self) -> Fold | None:
+        """Return the group as the last run left it; None if no run knew it."""
+        if self._checkpoint is None:
+            return None
+        state, pending = resumed(self._checkpoint.state)
+        return Fold(state, pending, has_hole=self._has_hole(state.partition))
 
     def _has_hole(self, partition: int) -> Callable[[int, int], bool]:
         return self._holes.get(partition, NO_HOLES).between
@@ -249,7 +197,7 @@ class _Group:
             "record_offset": self._offset,
             "group_type": (state.interval or {}).get("group_type", state.group_type),
             "state": self._fold.to_json(),
-            "rebuilt_run": None if self._checkpoint is None else self._checkpoint[1],
+            "rebuilt_run": None if self._checkpoint is None else self._checkpoint.rebuilt_run,
         }
         rows.add(CHECKPOINTS, [checkpoint_row])
 
@@ -260,9 +208,7 @@ class _Group:
         """
         fold, offset = self._fold, self._offset
         if fold is None and self._checkpoint is not None:
-            state, pending = resumed(self._checkpoint[0])
-            fold = Fold(state, pending, has_hole=self._has_hole(state.partition))
-            offset = self._known
+            fold, offset = self._resumed(), self._checkpoint.record_offset
         if fold is None or fold.state.gone_since is not None:
             return []
         holes = self._holes.get(fold.state.partition, NO_HOLES)

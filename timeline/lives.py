@@ -27,7 +27,8 @@ from timeline.timeline import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from timeline.model import GroupState, Record, Unseen
+    from timeline.holes import Unseen
+    from timeline.model import GroupState, Record
 
 # Default of offsets.retention.minutes, counted since the group became empty.
 _RETENTION_MS = 7 * 24 * 3_600_000

@@ -31,7 +31,6 @@ TABLES: dict[str, tuple[Column, ...]] = {
     SESSIONS: gold.MEMBER_SESSIONS,
     OWNERS: gold.PARTITION_OWNERS,
 }
-_TOMBSTONE_MS = 25 * 3_600_000
 COST = "cost_member_ms", "cost_member_ms_min", "cost_member_ms_max"
 """Columns of what a generation cost."""
 IS_SETTLED = "is_settled"
@@ -58,28 +57,6 @@ class Record(NamedTuple):
     member_id: str | None
     payload: Row | None
     until: int | None = None
-
-
-class Unseen(NamedTuple):
-    """A time in which a partition was not read, and of which records are missing.
-
-    Attributes:
-        offset: the first one behind it.
-        since: time of the log when the partition was read before, in epoch milliseconds.
-        until: that when it was read again.
-    """
-
-    offset: int
-    since: int
-    until: int
-
-    def hides_an_end(self, first: int = 0) -> bool:
-        """Return whether the end of a group may have left nothing, if it came no earlier.
-
-        The cleaner keeps tombstones for delete.retention.ms, a day by default; daily runs may
-        differ by an hour.
-        """
-        return self.until - max(self.since, first) > _TOMBSTONE_MS
 
 
 class Batch(NamedTuple):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from schemas.placement import Placement
+    from timeline.holes import Holes
     from timeline.homes import Second
 
 _COLUMNS = tagged_columns(groups.OUTPUT)
@@ -34,7 +35,7 @@ _union = partial(DataFrame.unionByName, allowMissingColumns=True)
 def timeline(
     silver: Mapping[str, DataFrame],
     checkpoints: DataFrame | None,
-    holes: Mapping[int, groups.Holes],
+    holes: Mapping[int, Holes],
     placement: Placement | None = None,
 ) -> DataFrame:
     """Return what the records of some groups make known.
@@ -63,7 +64,7 @@ def timeline(
 
 
 def _timeline(
-    holes: dict[int, groups.Holes],
+    holes: dict[int, Holes],
     placement: Placement | None,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:

@@ -20,8 +20,8 @@ from tests.lives.scripts import CONNECT, DAY, HOUR, MINUTE, START
 from tests.support.detection import detected_history
 from tests.support.history import commits_of, logs_of, rebuild
 from timeline import cause, members
-from timeline.groups import holes_of
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Unseen
+from timeline.holes import Unseen, holes_of
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

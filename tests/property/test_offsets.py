@@ -16,7 +16,7 @@ from offsets import progress as offsets
 from schemas.columns import arrow_schema
 from schemas.gold import RHYTHM_COMMITS
 from schemas.silver import decoded_columns
-from timeline.groups import Holes
+from timeline.holes import Holes
 
 Row = dict[str, Any]
 

@@ -22,7 +22,7 @@ from tests.conftest import RECORDINGS
 from tests.support.history import decoded, in_millis, logs_of, rebuild
 from timeline import arrow
 from timeline.commits import COMMITS
-from timeline.groups import holes_of
+from timeline.holes import holes_of
 from timeline.model import CHECKPOINTS, TABLES
 from timeline.modern import COLUMNS
 from timeline.transform import timeline

@@ -26,7 +26,6 @@ from timeline.model import (
     STATES,
     GroupState,
     Record,
-    Unseen,
     partition_hash,
     partition_key,
 )
@@ -34,6 +33,8 @@ from timeline.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from timeline.holes import Unseen
 
 Row = dict[str, Any]
 TABLES = (STATES, GENERATIONS, SESSIONS, OWNERS)

@@ -12,7 +12,8 @@ from tests.support.history import logs_of, rebuild
 from tests.support.labels import path_of
 from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_lives import Row, generations, states, whole_and_cut
-from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record, Unseen
+from timeline.holes import Unseen
+from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
 
 if TYPE_CHECKING:
     from tests.support.history import Commit, Log

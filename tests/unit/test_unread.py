@@ -16,7 +16,7 @@ from detectors.health import group_health
 from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
 from tests.support.members import record_of
-from timeline.groups import holes_of
+from timeline.holes import holes_of
 from timeline.model import Record, partition_hash, partition_key
 
 Row = dict[str, Any]
