@@ -184,7 +184,7 @@ def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
 
 def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
     """Write the ledger of the runs again if it was lost: silver and bronze show what they did."""
-    made = {name: spec for name, spec in silver_specs().items() if lakehouse.exists(spec)}
+    made = {name: spec for name, spec in silver_specs().items() if lakehouse.may_hold(spec)}
     if not made:
         return
     position = ["record_partition", "record_offset"]

@@ -93,7 +93,7 @@ def _last_run_of(lakehouse: Lakehouse) -> int:
     """Return the last run whose rows the tables have, if the ledger was lost; -1 without one."""
     if lakehouse.runs.last(Stage.HISTORY, PLANNED) is not None:
         return -1
-    made = [table for table in _SPECS if lakehouse.exists(_SPECS[table]) and _is_numbered(table)]
+    made = [table for table in _SPECS if _is_numbered(table) and lakehouse.may_hold(_SPECS[table])]
     numbers = [lakehouse.read(_SPECS[table]).select(_RUN) for table in made]
     if not numbers:
         return -1

@@ -437,6 +437,8 @@ def _last_run(lakehouse: Lakehouse, state: State) -> int:
     Raises:
         LakehouseError: records are gone that their coverage accounts for.
     """
+    if state.run_with_records < 0 and not lakehouse.may_hold(RECORDS):
+        return -1
     records, number = lakehouse.read(RECORDS), F.col("ingest_run")
     # Delta opens no file of earlier runs, and one row tells that the last one's are there.
     last = records.where(number == state.run_with_records).select(number).limit(1)

@@ -58,6 +58,8 @@ _DAMAGED = (
 )
 # Where Delta notes the version that the session's last commit made.
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+# Whether the folder of a cluster is named as the cluster is; Spark escapes other characters.
+_IS_PLAIN = re.compile(r"[A-Za-z0-9._-]+").fullmatch
 # So many are looked for one by one, before Delta is asked.
 _FEW_COMMITS = 20
 # What ends the name of the constraint that a column is never null.
@@ -132,6 +134,17 @@ class Lakehouse:
                 return False
             self._known.add(spec.name)
         return True
+
+    def may_hold(self, spec: TableSpec) -> bool:
+        """Return whether a table may have rows of this cluster: if not, it has no folder for them.
+
+        Who finds no run in the ledger asks the tables whether it was lost. Of a cluster that is new
+        in a lakehouse of others this is answered in no time, where queries take seconds.
+        """
+        if not self.exists(spec):
+            return False
+        folder = f"{self.path(spec)}/cluster={self.cluster}"
+        return not _IS_PLAIN(self.cluster) or not files.is_empty(self.spark, folder)
 
     def clusters(self, spec: TableSpec) -> list[str]:
         """Name the clusters that have rows in a table that has been made."""

@@ -21,7 +21,7 @@ def state_of(lakehouse: Lakehouse) -> State:
     last = lakehouse.runs.last(Stage.INGEST)
     if last is not None and lakehouse.has_all([COVERAGE], last.versions):
         return State.of_note(last.run, last.details[Detail.STATE])
-    return _state_covered(lakehouse)
+    return _state_covered(lakehouse) if lakehouse.may_hold(COVERAGE) else State()
 
 
 def _state_covered(lakehouse: Lakehouse) -> State:

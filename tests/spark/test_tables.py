@@ -66,6 +66,22 @@ def test_a_path_is_a_path_whatever_is_in_it(spark: SparkSession, tmp_path: Path)
     assert not unbalanced(records, decoded)
 
 
+@pytest.mark.parametrize("name", ["default", "eu-west.1_b", *ODD])
+def test_a_cluster_without_a_folder_has_no_rows(
+    spark: SparkSession, lakehouse_path: str, name: str
+) -> None:
+    """And one with rows may have some, however Spark calls its folder."""
+    of_other, own = (Lakehouse(spark, lakehouse_path, c) for c in ("other", name))
+    assert not own.may_hold(GROUP_CHECKPOINTS)  # the table is not there
+    of_other.replace(GROUP_CHECKPOINTS, [checkpoint("g")])
+    is_plain = name not in ODD
+    assert own.may_hold(GROUP_CHECKPOINTS) is not is_plain
+    own.replace(GROUP_CHECKPOINTS, [checkpoint("g")])
+    assert own.may_hold(GROUP_CHECKPOINTS)
+    folders = {path.name for path in Path(own.path(GROUP_CHECKPOINTS)).iterdir()}
+    assert (f"cluster={name}" in folders) is is_plain
+
+
 def test_a_table_says_what_it_holds(lakehouse: Lakehouse) -> None:
     lakehouse.create(ANOMALIES)
     details = DeltaTable.forPath(lakehouse.spark, lakehouse.path(ANOMALIES)).detail().collect()[0]
