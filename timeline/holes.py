@@ -112,8 +112,9 @@ def holes_in(covered: pa.Table) -> pa.Table:
     starts, ends = (pc.list_flatten(rows[name]).to_numpy() for name in ("start", "end"))
     of_hole = rows["record_partition"].to_numpy()[of_row]
     reached: dict[int, int] = {}
-    ranges = (rows[name].to_pylist() for name in ("record_partition", "from_offset", "next_offset"))
-    for row, (partition, first, behind) in enumerate(zip(*ranges, strict=True)):
+    names = ("record_partition", "from_offset", "next_offset")
+    read = zip(*(rows[name].to_pylist() for name in names), strict=True)
+    for row, (partition, first, behind) in enumerate(read):
         if first < reached.get(partition, 0):
             again = (of_hole == partition) & (of_row < row) & (starts < behind) & (ends >= first)
             rest = [(~again, starts, ends)]
