@@ -49,7 +49,7 @@
   const printable = (text) =>
     String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
   const nameOf = (text) => make("bdi", text === "" ? "(empty id)" : printable(text));
-  // One formatter for all: toLocaleString makes one for each call, which is most of the time of a long table.
+  // One formatter for all: toLocaleString makes one for each call, a quarter of the time of a long table.
   const grouped = new Intl.NumberFormat("en-US");
   const number = (value) => (isNone(value) ? "" : grouped.format(value));
   // Of some lags nothing is known but that they are no more.
