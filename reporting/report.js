@@ -471,19 +471,27 @@
     return make("a", { ...attributes, href, click }, text);
   }
 
-  let later = null;
+  /** Returns a function that acts once it has not been called again for so many milliseconds. */
+  function atRest(act, ms) {
+    let due;
+    return () => {
+      clearTimeout(due);
+      due = setTimeout(act, ms);
+    };
+  }
+
   let changed = {};
+  const writeAddress = atRest(() => {
+    const held = asked();
+    const next = KEYS.map((key) => [key, key in changed ? changed[key] : held.get(key)]);
+    const text = String(new URLSearchParams(next.filter(([, value]) => !isNone(value))));
+    changed = {};
+    if (text || location.hash.includes("=")) history.replaceState(null, "", `#${text}`);
+  }, 150); // browsers refuse to be told of each step
   /** Writes into the address what is shown now; null takes it out. */
   function remember(now) {
     changed = { ...changed, ...now };
-    clearTimeout(later);
-    later = setTimeout(() => {
-      const held = asked();
-      const next = KEYS.map((key) => [key, key in changed ? changed[key] : held.get(key)]);
-      const text = String(new URLSearchParams(next.filter(([, value]) => !isNone(value))));
-      changed = {};
-      if (text || location.hash.includes("=")) history.replaceState(null, "", `#${text}`);
-    }, 150); // browsers refuse to be told of each step
+    writeAddress();
   }
 
   function groupLink(id) {
@@ -624,12 +632,7 @@
       remember({ [control.id]: control.value === usual ? null : control.value });
     };
     // A table follows what was typed, not each key.
-    let typed;
-    const wait = () => {
-      clearTimeout(typed);
-      typed = setTimeout(change, 100);
-    };
-    if (control.tagName === "INPUT") control.addEventListener("input", wait);
+    if (control.tagName === "INPUT") control.addEventListener("input", atRest(change, 100));
     else control.addEventListener("change", change);
     filters[control.id] = (value) => {
       if (control.value === (value ?? usual)) return;

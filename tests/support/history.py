@@ -57,7 +57,7 @@ class Log(NamedTuple):
         moves: where the topic grew: the partition that the group's events are in from one on.
         missing_there: what is missing in those.
         names: topics by their ids, as offset commits give them.
-        unseen: times without a reading behind the last event, see `groups.Holes`.
+        unseen: times without a reading behind the last event, see `holes.Unseen`.
     """
 
     group_id: str
