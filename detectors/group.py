@@ -135,6 +135,9 @@ class GroupDetector:
     def _look_ahead(self, now: int) -> None:
         """Take the open rows, and the time of the log."""
         tracks = self._tracks
+        if not self._open[OPEN_STATE]:  # a group that may be gone: nothing is known behind its end
+            ends = (row["ended_at"] for row in self._open[OPEN_GENERATION])
+            now = min([now, *(at for at in ends if at is not None)])
         for row in self._open[OPEN_GENERATION]:
             rebalances.examine(tracks["generations"], row, now if row["ended_at"] is None else None)
         topics.look_ahead(tracks["topics"], self._open[OPEN_GENERATION], now)

@@ -300,7 +300,7 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
         *_span(move, _WEEK_MS),
         label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},
-        maxima={"idle_ms": idle} | ({"perhaps_deleted": 1} if is_open else {}),
+        maxima={"idle_ms": idle} | ({"perhaps_deleted": 1, "within_ms": idle} if is_open else {}),
         lists={"offsets": [f"{partition_name(move)}: {move['previous_offset']}"]},
     )
 

@@ -165,7 +165,8 @@ _SENTENCES = {
     "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
     "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"
     " {began_again:some}. [perhaps_deleted?Ask who deleted them, or raise|Raise]"
-    " offsets.retention.minutes above its longest pause.",
+    " offsets.retention.minutes above its longest pause[; unless it is {within_ms:duration} or"
+    " less, they did not expire].",
     "coverage_gap": "{offsets:# offset} of partition {subject} of the offsets topic"
     " {offsets:was/were} [truncated?deleted from the log|{label}] before {offsets:it/they} could be"
     " ingested. Run more often.",

@@ -43,7 +43,7 @@ class Sources(NamedTuple):
         former_owners: all rows of partition_owners, if some groups went back.
         committed: the rows of committed_offsets.
         commits: the rows of offset_commits that are new.
-        lag: the rows of lag of the newest run, and all of those of groups read from their start.
+        lag: the rows of lag that are new, and all of those of groups read from their start.
         checkpoints: rows of anomaly_checkpoints: those of groups.
         homes: group_id and the partition that its records are in now, if some were in another.
     """

@@ -326,13 +326,13 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
         commits = _of_runs(lakehouse, COMMITS, changes.decode_runs, changes.replayed)
         commits = by_coordinator(commits, changes.second)
     if (lag_run := lakehouse.runs.last_number(Stage.LAG)) >= 0:
-        seen = stage.former.get(Detail.LAG_RUN, lag_run)
-        lag = lakehouse.of_runs(LAG, min(seen, lag_run - 1), lag_run)
+        seen = min(stage.former.get(Detail.LAG_RUN, lag_run), lag_run - 1)
+        lag = lakehouse.of_runs(LAG, seen, lag_run)
         if stage.after < 0:
             lag = lakehouse.read(LAG)
         elif changes.replayed:
-            of_replayed = f"lag_run = {lag_run} OR {of_groups(changes.replayed)}"
-            lag = lakehouse.read(LAG).where(of_replayed)
+            is_new = between("lag_run", seen, lag_run)
+            lag = lakehouse.read(LAG).where(f"{is_new} OR {of_groups(changes.replayed)}")
     if stage.after >= 0:
         checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id IS NOT NULL")
         checkpoints = (

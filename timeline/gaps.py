@@ -15,7 +15,7 @@ from timeline.timeline import not_before
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from timeline.model import GroupState, Member
+    from timeline.model import GroupState, Member, Row
 
 USUAL_TIMEOUT_MS = 300_000
 """Default of max.poll.interval.ms, which consumers send as their rebalance timeout."""
@@ -25,13 +25,23 @@ def doubt(
     state: GroupState, member_ids: Container[str] | None = None, until: int | None = None
 ) -> None:
     """Note that records are missing which may tell otherwise of some members; None: of all."""
-    state.gap.has_doubts = True
     until = began(state) if until is None else until
-    for rows, start in ((state.sessions, "joined_at"), (state.owners, "valid_from")):
-        for row in rows.values():
-            is_meant = member_ids is None or row["member_id"] in member_ids
-            if is_meant and row.get("known_until") is None:
-                row["known_until"] = not_before(row[start], until)
+    _doubt(state.sessions, "joined_at", member_ids, until)
+    _doubt_owners(state, member_ids, until)
+
+
+def _doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:
+    state.gap.has_doubts = True
+    _doubt(state.owners, "valid_from", member_ids, until)
+
+
+def _doubt(
+    rows: dict[str, Row], start: str, member_ids: Container[str] | None, until: int | None
+) -> None:
+    for row in rows.values():
+        is_meant = member_ids is None or row["member_id"] in member_ids
+        if is_meant and row.get("known_until") is None:
+            row["known_until"] = not_before(row[start], until)
 
 
 def borne_out_until(state: GroupState) -> int | None:
@@ -88,13 +98,18 @@ def has_moved_on(
 
 def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     """Set the members aside that no record names, and doubt what is known of owners."""
+    doubt(state, state.gap.unnamed)
     # Who has moved on to the very next epoch has missed none.
-    is_next = not has_others and _newest(state) - (state.gap.epoch or 0) == 1
-    doubt(state, state.gap.unnamed if is_next else None)
-    for member_id in state.sessions.keys() - state.gap.unnamed - state.gap.absent.keys():
-        state.sessions[member_id]["known_until"] = None  # an id is of one stay
+    if has_others or _newest(state) - (state.gap.epoch or 0) > 1:
+        _doubt_owners(state, None, began(state))
     state.gap.absent |= {k: state.members.pop(k) for k in state.gap.unnamed if k in state.members}
     state.gap.absent_since, state.gap.epoch, state.gap.at, state.gap.unnamed = at, None, None, []
+
+
+def bear_out(state: GroupState, named: set[str]) -> None:
+    """Note that members were there until records name them: an id is of one stay."""
+    for member_id in named & state.sessions.keys():
+        state.sessions[member_id]["known_until"] = None
 
 
 def awaited(state: GroupState, at: int | None) -> dict[str, Member]:

@@ -105,9 +105,10 @@ def follow(
     }
     for member_id in gone:
         row = state.sessions.pop(member_id)
+        borne_out = row.get("known_until")
         row |= {
             "left_at": at,
-            "left_at_min": when.earliest,
+            "left_at_min": when.earliest if borne_out is None else borne_out,
             "end_cause": causes.get(member_id, end_cause),
             "duration_ms": elapsed(row["joined_at"], at),
         }

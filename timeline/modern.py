@@ -327,6 +327,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         _assigned(state, when.at)
     cost.follow(state, before, when, is_known=not (lacks_records or state.gap.is_partial))
     _end_stays(state, sessions & _came_back(batch, epoch), until, last, when)
+    gaps.bear_out(state, _named(batch))
     _enter_if_known(state, last, when)
     follow(
         state,
@@ -976,12 +977,15 @@ def _assigned(state: GroupState, at: int | None) -> None:
     }
     if row is not None and epochs.assignment == epochs.group and state.members:
         there = tasks.owners_of(epochs, owners)
+        is_whole = not any(map(epochs.target.get, gaps.awaited(state, at)))
         # Kafka writes one for each epoch, before a member can get there.
         if row["join_completed_at"] is None and row["stable_at"] is None:
             row["join_completed_at"] = at
             row["join_completed_at_min"] = row["join_completed_at_max"] = at
             row["join_ms"] = elapsed(row["join_started_at"], at)
-        if state.group_type == "share":  # its partitions have many owners at once
+        if not is_whole:
+            row["assigned_partitions"] = None
+        elif state.group_type == "share":  # its partitions have many owners at once
             row["assigned_partitions"] = len(owners)
         elif there is not None:
             generations.fill_moves(row, generations.Moves(state.last_owners, {}, there, set()))

@@ -136,17 +136,36 @@ def test_rebuilt_from_silver_it_is_the_same_and_other_thresholds_find_other_anom
     assert gold(spark, str(rebuilt), "one") == gold(spark, root, "one")
 
 
+def sampled(lakehouse: Lakehouse, number: int, lag: int, *, group_id: str) -> None:
+    """Have a run of `lag` sample a partition of a group."""
+    row = {"group_id": group_id, "topic": "t", "topic_partition": 0, "status": "STOP", "lag": lag}
+    at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
+    lakehouse.append(LAG, [row | {"lag_run": number, "sampled_at": at}], RunId("lag", number))
+    noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
+
+
+def samples_kept(lakehouse: Lakehouse, group_id: str) -> list[int]:
+    kept = lakehouse.read(ANOMALY_CHECKPOINTS).where(F.col("group_id") == group_id).first()
+    assert kept is not None
+    return [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]]
+
+
 def test_groups_with_late_records_are_rebuilt(
     spark: SparkSession, root: str, tmp_path: Path
 ) -> None:
     early, late = parts(STORM, 2)
-    for number, part in enumerate((late, early)):
+    lakehouse = Lakehouse(spark, root, "late")
+    for number, (part, lag_runs) in enumerate([(late, (0,)), (early, (1, 2))]):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(part, path)
         succeed("silver", "--records", path, "--lakehouse", root, "--cluster", "late")
         summary = succeed("history", "--lakehouse", root, "--cluster", "late")
+        for lag_run in lag_runs:
+            sampled(lakehouse, lag_run, 7 + lag_run, group_id="sampled alone")
         succeed("anomalies", "--lakehouse", root, "--cluster", "late")
     assert summary["groups_replayed"] == 5  # all of the recording
+    # Of a group that was not, no sample is lost.
+    assert samples_kept(lakehouse, "sampled alone") == [7, 8, 9]
     late_tables, whole = (gold(spark, root, cluster) for cluster in ("late", "one"))
     # What ran when is the only difference.
     for name in (GROUP_STATES.name, GROUP_GENERATIONS.name, PARTITION_OWNERS.name):
@@ -233,13 +252,9 @@ def test_the_front_page_has_the_newest_lag_and_no_sample_is_lost_between_two_run
     shutil.copytree(root, tmp_path / "lakehouse")
     lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
     options = ("--lakehouse", lakehouse.root, "--cluster", "one")
-    sample = {"group_id": "healthy-ctl", "topic": "t", "topic_partition": 0, "status": "STOP"}
     lags = (7, 8, 9, 5_100)
     for number, lag in enumerate(lags):
-        at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
-        row = {**sample, "lag_run": number, "lag": lag, "sampled_at": at}
-        lakehouse.append(LAG, [row], RunId("lag", number))
-        noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
+        sampled(lakehouse, number, lag, group_id="healthy-ctl")
         if number in (0, 3):
             assert succeed("anomalies", *options)["anomalies_run"] is True
             health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
@@ -249,9 +264,7 @@ def test_the_front_page_has_the_newest_lag_and_no_sample_is_lost_between_two_run
     now, before = (contents(spark, at, "one") for at in (lakehouse.root, root))
     for name in (ANOMALIES.name, GROUP_STATES.name):
         assert now[name] == before[name]
-    kept = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id = 'healthy-ctl'").first()
-    assert kept is not None
-    assert [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]] == [*lags]
+    assert samples_kept(lakehouse, "healthy-ctl") == [*lags]
 
 
 def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(

@@ -106,8 +106,13 @@ def detected_history(
 
 def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     by_kind: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(tables[GENERATIONS], key=lambda r: r["record_offset"]):
-        by_kind[OPEN_GENERATION if row["ended_at"] is None else GENERATION].append(row)
+    by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
+    rows = sorted(tables[GENERATIONS], key=lambda r: r["record_offset"])
+    # The newest one of a group that may be gone has an end, and is not settled.
+    lost = rows[-1:] if not by_kind[OPEN_STATE] else []
+    for row in rows:
+        is_open = row["ended_at"] is None or row in lost
+        by_kind[OPEN_GENERATION if is_open else GENERATION].append(row)
     ended = [row for row in tables[SESSIONS] if row["left_at"] is not None]
     by_kind[SESSION] = sorted(
         ended, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"])
@@ -131,7 +136,6 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         for (topic, partition), of_partition in ownerships.items()
         if len(of_partition) > 1
     ]
-    by_kind[OPEN_STATE] = [row for row in tables[STATES] if row["ended_at"] is None]
     return by_kind
 
 

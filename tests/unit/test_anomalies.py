@@ -995,8 +995,10 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert (needed["label"], needed["severity"]) == ("still_needed", "warning")
     assert needed["anomaly_id"] == expired["anomaly_id"]
     assert "1 offset of g expired, and the group came back" in needed["summary"]
+    assert needed["summary"].endswith(" above its longest pause.")
     (open_,) = story.found(move("deleted", HOUR), move("returned", 2 * HOUR, record_offset=101))
     assert "expired or was deleted, and the group came back" in open_["summary"]
+    assert "longest pause; unless it is 60 min or less, they did not expire." in open_["summary"]
     assert open_["severity"] == "warning"
     assert story.found(move("deleted", HOUR))[0]["label"] == "perhaps_deleted"
     soon = move("deleted", 30 * SECOND)  # deleted by somebody
@@ -1241,6 +1243,24 @@ def test_an_open_transaction_is_no_stall() -> None:
     assert [e.kind for e in detector.still_open(HOUR)] == ["commit_stall"]
     # What follows in the partition is hidden since the last commit.
     assert not detector.still_open(detector.time(HOUR, {0: 4 * MINUTE_MS}))
+
+
+def test_a_group_that_may_be_gone_does_not_stall() -> None:
+    def told(ended_at: int | None) -> list[str]:
+        detector = GroupDetector(LIMITS.of("g"))
+        detector.take(OPEN_GENERATION, started().generations[-1] | {"ended_at": ended_at})
+        # Its offsets are still sampled: who knows.
+        for kind, row in [
+            *((LAG, {"at": n * HOUR, "lag": 100 * n}) for n in range(1, 5)),
+            *(minute(n, 10 + n) for n in range(1, 5)),
+        ]:
+            detector.take(kind, row)
+        return [f"{e.kind} {e.label}" for e in detector.still_open(4 * HOUR)]
+
+    assert told(None) == ["commit_stall records_wait"]
+    assert told(10 * MINUTE_MS) == []
+    # It hung while the log was read.
+    assert told(3 * HOUR) == ["commit_stall records_wait"]
 
 
 # -- the log ---------------------------------------------------------------------------------------

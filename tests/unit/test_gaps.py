@@ -411,6 +411,52 @@ def test_who_took_a_static_members_place_unseen_may_not_have_been_the_first(
     assert [r["member_id"] for r in tables[OWNERS] if r["valid_to"] is None] == ["c"]
 
 
+def test_a_static_member_whose_successor_left_too_is_known_until_the_gap() -> None:
+    def static(log: Records, name: str, instance: str) -> None:
+        payload = {"client_id": "c", "client_host": "/h", "instance_id": instance}
+        log.record("consumer_group_member_metadata", payload, name)
+
+    log = Records()
+    static(log, "a", "i")
+    static(log, "b", "j")
+    log.epoch(1).target(1, a=[0], b=[1]).current("a", 1, [0]).current("b", 1, [1])
+    seen = log.wait(MINUTE).commit().clock
+    # `x` came for `a` while nobody read, and `c` for `x`.
+    log.wait(3 * DAY, hole=True).current("x", None).member("x", gone=True)
+    static(log, "c", "i")
+    log.target(1, c=[0]).current("c", 1, [0])
+    known = sessions(whole_and_cut(log.wait(HOUR).commit().log()))
+    assert (known["a"]["known_until"], known["b"]["known_until"]) == (seen, seen)
+    assert known["a"]["left_at"] == log.clock - HOUR
+    assert (known["b"]["left_at"], known["c"]["known_until"]) == (None, None)
+
+
+def test_who_was_set_aside_left_no_later_than_it_is_borne_out() -> None:
+    log = two_members()
+    seen = log.clock
+    log.wait(DAY, hole=True).member("c").epoch(59).target(59, c=[0]).current("c", 59, [0])
+    log.wait(MINUTE, hole=True).epoch(60).target(60).current("c", 60, [0])
+    log.wait(3 * SECOND, hole=True).current("b", 60, [1]).wait(DAY).epoch(61).target(61)
+    gone = log.clock
+    tables = whole_and_cut(log.current("c", 61, [0]).current("b", 61, [1]).log())
+    left = sessions(tables)["a"]
+    assert [left[k] for k in ("left_at_min", "known_until", "left_at")] == [seen, seen, gone]
+    assert sessions(tables)["b"]["known_until"] is None
+    # While `a` or `b` may be there, what it was to get has an owner or has not.
+    assigned = [(r["generation"], r["assigned_partitions"]) for r in generations(tables)]
+    assert assigned == [(57, 2), (59, None), (60, None), (61, 2)]
+
+
+def test_who_was_set_aside_and_leaves_later_was_there_until_then() -> None:
+    log = two_members().wait(DAY, hole=True).member("c").epoch(60)
+    log.target(60, c=[]).current("c", 60, []).wait(MINUTE)
+    log.current("b", None).member("b", gone=True).epoch(61).target(61, c=[1])
+    tables = whole_and_cut(log.current("c", 61, [1]).wait(HOUR).commit().log())
+    left = sessions(tables)["b"]
+    assert (left["known_until"], left["left_at"]) == (None, log.clock - HOUR)
+    assert left["left_at_min"] == left["left_at"]
+
+
 def test_markers_of_transactions_leave_the_stay_of_a_static_member_known() -> None:
     log = Records().classic(1, {"a": [0]}, instance="i").wait(SECOND)
     for _ in range(5):
