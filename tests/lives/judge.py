@@ -460,6 +460,9 @@ class Truth:
         """Return whether what happened, and what the coordinator said, bear a cause out."""
         again = set(one.joined.values()) & set(one.gone.values())
         is_replaced = "eplac" in one.said
+        # Without a word on topics or members, a share group's epoch assigns what is ready by then.
+        is_quiet = one.type == "share" and not (one.joined or one.gone)
+        is_initialized = is_quiet and "new metadata hash" not in one.said
         borne = {
             cause.GROUP_CREATED: one.is_first,
             cause.NEW_MEMBER: bool(one.joined),
@@ -474,7 +477,9 @@ class Truth:
             cause.TOPIC_DELETED: self._happened("drop", one),
             cause.CONFIGURATION_CHANGED: self._happened("connector", one),
             cause.LEADER_REJOINED: "Leader" in one.said,
-            cause.COOPERATIVE_FOLLOW_UP: "pdating metadata" in one.said or "Leader" in one.said,
+            cause.COOPERATIVE_FOLLOW_UP: "pdating metadata" in one.said
+            or "Leader" in one.said
+            or is_initialized,
             cause.CONVERSION: "Converted" in one.said,
             cause.FAIL_OVER: self._happened("fail_over", one),
         }
