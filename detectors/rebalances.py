@@ -120,7 +120,7 @@ def examine_state(track: Track, state: Row, now: int) -> None:
             "stuck_rebalance",
             CRITICAL,
             *(since, now, Position.of(state)),
-            label="still_rebalancing",
+            label="not_ready" if state["state"] == "NotReady" else "still_rebalancing",
             maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
             last_values={
                 "state": state["state"],
@@ -157,8 +157,9 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
     severity = CRITICAL if times >= limit["critical_an_hour"] or is_dense else WARNING
-    # The series that it is part of: one restart follows the other within minutes.
-    series = hour[-1]["series"]
+    # The series that it is part of, in which one restart follows the other within minutes, and all
+    # that count.
+    series = min(hour[-1]["series"], counted[0]["clock"])
     first = next(event for event in hour if event["clock"] >= series)
     causes = Counter(f"causes.{event['cause']}" for event in counted)
     _, ended, record = seen.span
@@ -281,14 +282,17 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     aborted = _aborted_for_certain(generation)
     if not aborted or generation["group_type"] != "classic":
         return
-    # Members that start together may each restart the first rebalance.
+    # Members that start together may each restart the first rebalance, and those that stop together
+    # the last: nobody goes on meanwhile.
     is_start = generation["cause"] == "group_created"
+    was_empty = not (seen.memory.get("last") or {"member_count": 1}).get("member_count")
+    disturbs = not (is_start or was_empty) and bool(generation.get("member_count"))
     hour: list[Any] = seen.memory.setdefault("aborted", [])
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
-    if not is_start:
+    if disturbs:
         hour.append([at, aborted, _come_and_gone(generation)])
     times, severity = sum(n for _, n, _ in hour), INFO
-    if not is_start and times >= limit["warning_an_hour"]:
+    if disturbs and times >= limit["warning_an_hour"]:
         severity = CRITICAL if times >= limit["critical_an_hour"] else WARNING
     yield Hit(
         "aborted_rebalances",
@@ -454,6 +458,7 @@ def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
         WARNING,
         *(chain["since"], end, seen.span[2]),
         first=Position(*chain["record"]),
+        subject="epochs",  # that the last one goes on is told beside it, with its own numbers
         label="never_stable",
         maxima={"rebalance_ms": took, "allowed_ms": allowed, "epochs": chain["epochs"]},
         last_values={"generation": generation["generation"]},
@@ -702,7 +707,10 @@ def _conditions_of(
     # A worker of Connect that came back waits for its tasks, which the leader holds back for it; so
     # does a member of Kafka Streams till it is its turn to warm some up.
     awaits_tasks = bool(generation.get("delay_ms"))
-    if idle and generation["group_type"] != "share" and not awaits_tasks:
+    # Of a group that got nothing at all, topics that nobody is assigned are told, if it is known
+    # which they are.
+    is_for_want = not total and bool(generation.get("unassigned_topics"))
+    if idle and generation["group_type"] != "share" and not awaits_tasks and not is_for_want:
         is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
         is_much &= not is_scaled_out
         if is_connect:
@@ -713,6 +721,7 @@ def _conditions_of(
             "idle_members",
             WARNING if is_much else INFO,
             *lasting,
+            label="nothing_assigned" if total == 0 else None,
             maxima={"idle": len(idle), "member_count": members},
             last_values={"partitions": total, **unit},
             lists={"members": list(idle)},

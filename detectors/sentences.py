@@ -55,6 +55,9 @@ _SENTENCES = {
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
     " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the leader,"
     " {leader:name}, that is to assign|Look for the member that all wait for].",
+    "stuck_rebalance not_ready": "{of} has been NotReady for {rebalance_ms:duration} ({when}):"
+    " topics that its topology reads or needs are not there, or do not fit together. Look which,"
+    " by kafka-streams-groups.sh --describe, and create them.",
     "stuck_rebalance never_stable": "{of} did not come to rest for {rebalance_ms:duration}"
     " ({when}): each of {epochs:# epoch} began before all members had got to the one before."
     " [Look at {waited_for:some}, that were waited for, and at|Look at] what starts one rebalance"
@@ -78,6 +81,9 @@ _SENTENCES = {
     "protocol_change": "The [conversion?protocol|assignor] of {of} changed from"
     " {listed_changes:then} ({when}). Where it goes back and forth, two deployments disagree:"
     " finish one.",
+    "idle_members nothing_assigned": "No member of {of} had a [{unit}|partition] for {ms:duration}"
+    " ({when}), of {member_count:# member}: there is none, or none was assigned. Look which topics"
+    " match what they subscribe to.",
     "idle_members": "{idle:,.0f} of {member_count:# member} of {of} had no [{unit}|partition] for"
     " {ms:duration} ({when}). Start fewer members, or add [{unit}|partition]s.",
     "orphan_topic": "{of} subscribes to {subject:name}, but no member was assigned a partition of"
@@ -131,9 +137,10 @@ _SENTENCES = {
     "unread_partition stalled": "{of} commits {unread:some partitions} at the same offset again and"
     " again ({when}), while the log goes on: {records:# record} wait. Look in the log of its"
     " consumer for a record that fails, or whether it paused {partitions:it/them}, and restart it.",
-    "unread_partition two_owners": "{of} assigned {unread:some partitions} to two members at a time"
-    " ({when}), {owners:some}: both read {partitions:it/them}, so that each record is processed"
-    " twice. Restart these members, and upgrade their clients or change their assignor.",
+    "unread_partition two_owners": "{of} assigned {unread:some partitions} to {at_once:# member} at"
+    " a time ({when}), {owners:some}: each reads {partitions:it/them}, so that each record is"
+    " processed {at_once:,.0f} times. Restart these members, and upgrade their clients or change"
+    " their assignor.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
     " [others?{lag:# record} waited at least, as commits of {others:some} show. Look where its"
     " members hang, and restart them|records_wait?{lag:# record} waited. Look where its members"
@@ -165,8 +172,8 @@ _SENTENCES = {
     "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
     "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"
     " {began_again:some}. [perhaps_deleted?Ask who deleted them, or raise|Raise]"
-    " offsets.retention.minutes above its longest pause[; unless it is {within_ms:duration} or"
-    " less, they did not expire].",
+    " offsets.retention.minutes above its longest pause[; unless it, or what the client"
+    " asked for, is {within_ms:duration} or less, they did not expire].",
     "coverage_gap": "{offsets:# offset} of partition {subject} of the offsets topic"
     " {offsets:was/were} [truncated?deleted from the log|{label}] before {offsets:it/they} could be"
     " ingested. Run more often.",
@@ -275,8 +282,13 @@ _FORMS: dict[str, Callable[[Any, str, Row], str]] = {
 
 
 def name(text: str) -> str:
-    """Return a name chosen by a user in printable form, cut to the length of a sentence."""
+    """Return a name chosen by a user in printable form, cut to the length of a sentence.
+
+    A name of blanks stands in quotes.
+    """
     shown = "".join(c if c.isprintable() else " " for c in text)
+    if not shown.strip():
+        return f"'{shown}'"
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
 
 

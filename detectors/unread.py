@@ -7,6 +7,7 @@ samples of the log's end. Both are compared with a pause in the commits of a par
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,7 @@ def _can_tell(generation: Row) -> bool:
 def settle_owners(track: Track, new: Sequence[Row]) -> None:
     """Take which partitions have, or had, two owners at a time, by `OWNERS_COLUMNS`."""
     known = {_key(t): t for t in track.memory.pop("twice", []) if t["until"] is not None}
+    # Of what began at one time, the last has all owners.
     known |= {_key(t): t for row in new for t in _owned_twice(row)}
     for cause in _at_once(known.values()):
         if all(twice["until"] is not None for twice in cause):
@@ -148,29 +150,25 @@ def look_ahead_owners(track: Track, now: int) -> None:
 
 
 def _owned_twice(row: Row) -> Iterator[Row]:
-    """Return when a partition had two owners at a time, and which."""
-    before: Row | None = None
+    """Return when a partition had two owners or more at a time, and which."""
+    at_once: list[Row] = []
     for owner in row["ownerships"]:
-        end = _end(owner)
-        if before is not None:
-            last = _end(before)
-            if last is None or owner["valid_from"] < last:
-                yield {
-                    **{name: row[name] for name in ("topic", "topic_partition")},
-                    "since": owner["valid_from"],
-                    "until": min((t for t in (last, end) if t is not None), default=None),
-                    "owners": [host_of(before), host_of(owner)],
-                    "record": [owner["record_partition"], owner["record_offset"]],
-                }
-            if last is None or (end is not None and end <= last):
-                continue
-        before = owner
+        at_once = [other for other in at_once if _end(other) > owner["valid_from"]] + [owner]
+        if len(at_once) > 1:
+            *_, until, _ = sorted(map(_end, at_once))
+            yield {
+                **{name: row[name] for name in ("topic", "topic_partition")},
+                "since": owner["valid_from"],
+                "until": None if until == math.inf else until,
+                "owners": [*map(host_of, at_once)],
+                "record": [owner["record_partition"], owner["record_offset"]],
+            }
 
 
-def _end(owner: Row) -> int | None:
-    """Return until when a partition was owned for certain; None if it is."""
+def _end(owner: Row) -> float:
+    """Return until when a partition was owned for certain."""
     ends = [owner[name] for name in ("known_until", "valid_to") if owner[name] is not None]
-    return min(ends, default=None)
+    return min(ends, default=math.inf)
 
 
 def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
@@ -193,7 +191,10 @@ def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> 
             Position(first["record"][0], first["record"][1], first["since"]),
             subject=named[0],
             label=TWO_OWNERS,
-            maxima={"partitions": len(cause)},
+            maxima={
+                "partitions": len(cause),
+                "at_once": max(len(twice["owners"]) for twice in cause),
+            },
             last_values={
                 "by_partition": [
                     {

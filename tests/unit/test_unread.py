@@ -93,6 +93,17 @@ def test_two_owners_whatever_the_runs() -> None:
     assert owned([first, second], partitions=(4, 3)) == [("t/3", 200_000, 500_000, 2)]
 
 
+def test_all_owners_of_a_partition_are_named() -> None:
+    detector = GroupDetector(LIMITS.values)
+    # The middle one goes first: two are left until the next does.
+    until = {"a": 500, "b": 300, "c": None}
+    rows = [ownership(name, 0, end) for name, end in until.items()]
+    detector.take(TWO_OWNERS, {"topic": "t", "topic_partition": 3, "ownerships": rows})
+    (told,) = detector.settled()
+    assert (told.evidence["at_once"], told.evidence["owners"]) == (3, ["a@h", "b@h", "c@h"])
+    assert (told.started_at, told.ended_at) == (0, 500_000)
+
+
 def test_an_owner_that_follows_another_is_no_second_one() -> None:
     assert owned([ownership("a", 0, 200), ownership("b", 200, None)]) == []
     assert owned([ownership("a", 0, 500, known_until=100), ownership("b", 200, None)]) == []
