@@ -27,10 +27,11 @@ def doubt(
     """Note that records are missing which may tell otherwise of some members; None: of all."""
     until = began(state) if until is None else until
     _doubt(state.sessions, "joined_at", member_ids, until)
-    _doubt_owners(state, member_ids, until)
+    doubt_owners(state, member_ids, until)
 
 
-def _doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:
+def doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:
+    """Note that records are missing which may tell otherwise of what some members owned."""
     state.gap.has_doubts = True
     _doubt(state.owners, "valid_from", member_ids, until)
 
@@ -101,7 +102,7 @@ def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     doubt(state, state.gap.unnamed)
     # Who has moved on to the very next epoch has missed none.
     if has_others or _newest(state) - (state.gap.epoch or 0) > 1:
-        _doubt_owners(state, None, began(state))
+        doubt_owners(state, None, began(state))
     state.gap.absent |= {k: state.members.pop(k) for k in state.gap.unnamed if k in state.members}
     state.gap.absent_since, state.gap.epoch, state.gap.at, state.gap.unnamed = at, None, None, []
 

@@ -237,6 +237,17 @@ def _end_stays(
         follow(state, others, record, when, generation=state.epochs.group, end_cause=LEFT)
 
 
+def _bear_out(
+    state: GroupState, batch: list[Record], until: int | None, *, is_complete: bool
+) -> None:
+    """Let members that records name have been there, if not all that they owned."""
+    gaps.bear_out(state, _named(batch))
+    if not is_complete:
+        # Who leaves may have given up before, by a record that is missing, what it had.
+        left = _named([r for r in batch if _is_member(r) and r.payload is None])
+        gaps.doubt_owners(state, left, until)
+
+
 def _has_value(record: Record) -> bool:
     return _is_member(record) and record.payload is not None
 
@@ -327,7 +338,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         _assigned(state, when.at)
     cost.follow(state, before, when, is_known=not (lacks_records or state.gap.is_partial))
     _end_stays(state, sessions & _came_back(batch, epoch), until, last, when)
-    gaps.bear_out(state, _named(batch))
+    _bear_out(state, batch, until, is_complete=is_complete)
     _enter_if_known(state, last, when)
     follow(
         state,
