@@ -291,7 +291,10 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
     idle = at - max(known)
     if idle < least:
         # Deleted by somebody, or with their topic, of which groups with members are told.
-        return _deleted_soon(move, idle) if label == "group_gone" else None
+        if label != "group_gone":
+            return None
+        memory.setdefault("deleted", {})[partition_name(move)] = move["previous_offset"]
+        return _deleted_soon(move, idle)
     is_open |= idle < limit["in_use_idle_ms"]
     memory.setdefault("expired", {})[partition_name(move)] = move["previous_offset"]
     return Hit(
@@ -321,16 +324,17 @@ def _deleted_soon(move: Row, idle: int) -> Hit:
 
 def _returned(memory: Row, move: Row) -> Hit | None:
     """Find groups that came back after their offsets had gone."""
-    expired: dict[str, int] = memory.get("expired", {})
-    if partition_name(move) not in expired:
+    name = partition_name(move)
+    gone = next((k for k in ("deleted", "expired") if name in memory.get(k, {})), None)
+    if gone is None:
         return None
-    offset = expired.pop(partition_name(move))
-    text = f"{partition_name(move)}: {offset}, then {move['committed_offset']}"
+    text = f"{name}: {memory[gone].pop(name)}, then {move['committed_offset']}"
     return Hit(
         "offsets_expired",
         WARNING,
         *_span(move, _WEEK_MS),
-        label="still_needed",
+        subject="deleted" if gone == "deleted" else "",
+        label="made_again" if gone == "deleted" else "still_needed",
         sums={"came_back": 1},
         lists={"began_again": [text]},
     )

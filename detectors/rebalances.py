@@ -101,6 +101,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "rebalance_timeout_ms",
             "stable_at",
             "leader_client_id",
+            "waited_for",
             "record_partition",
         )
     }
@@ -130,6 +131,7 @@ def examine_state(track: Track, state: Row, now: int) -> None:
                     {"leader": leader} if state["state"] == "CompletingRebalance" and leader else {}
                 ),
             },
+            lists=_waited_for(last) if is_newest and state["state"] == "Reconciling" else {},
         )
         track.findings.add(hit)
 
@@ -168,9 +170,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
         severity,
         *(first["at"], ended, record),
         first=Position(*first["record"]),
-        label=_trigger(
-            [event for event in hour[-_SESSIONS:] if event["counts"]], memory["sessions"]
-        ),
+        label=_trigger(hour[-_SESSIONS:], memory["sessions"]),
         sums={"rebalances": hour[-1]["counts"], f"causes.{cause}": 1},
         initial_sums={"rebalances": times, **causes},
         maxima={
@@ -249,7 +249,7 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
     return max(1, len(times) - round(normal) + 1)
 
 
-def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None:
+def _trigger(hour: list[Row], sessions: list[list[int | None]]) -> str | None:
     """Return what kind of members make the storm, by length and end of their sessions."""
     lasted = [session for _, session, _ in sessions if session is not None]
     if not lasted:
@@ -257,14 +257,17 @@ def _trigger(counted: list[Row], sessions: list[list[int | None]]) -> str | None
     polls = [
         session / timeout for _, session, timeout in sessions if session is not None and timeout
     ]
-    if polls and 0.9 <= statistics.median(polls) <= 3.5:  # noqa: PLR2004
+    # Who comes, goes and comes again is there three times; what an autoscaler starts has new names.
+    seen = Counter(client for event in hour for client in event.get("clients", ()))
+    comes_back = max(seen.values(), default=_AT_LEAST_TWO + 1) > _AT_LEAST_TWO
+    if polls and comes_back and 0.9 <= statistics.median(polls) <= 3.5:  # noqa: PLR2004
         # max.poll.interval.ms is what clients send as the rebalance timeout: it passes, the
         # client leaves, and comes back with its next poll.
         return "slow_members"
     waits = [
         e["join_ms"] / e["session_timeout_ms"]
-        for e in counted
-        if e["join_ms"] is not None and e["session_timeout_ms"]
+        for e in hour
+        if e["counts"] and e["join_ms"] is not None and e["session_timeout_ms"]
     ]
     if waits and 0.5 <= statistics.median(waits) <= 1.5:  # noqa: PLR2004
         # The join phase waits for members that died without a word, till their sessions end.
@@ -707,10 +710,12 @@ def _conditions_of(
     # A worker of Connect that came back waits for its tasks, which the leader holds back for it; so
     # does a member of Kafka Streams till it is its turn to warm some up.
     awaits_tasks = bool(generation.get("delay_ms"))
-    # Of a group that got nothing at all, topics that nobody is assigned are told, if it is known
-    # which they are.
-    is_for_want = not total and bool(generation.get("unassigned_topics"))
-    if idle and generation["group_type"] != "share" and not awaits_tasks and not is_for_want:
+    # In the first half of a cooperative rebalance nobody has what is to move yet. And of a group
+    # that got nothing at all, topics that nobody is assigned are told, if it is known which.
+    has_no_share = bool(generation.get("unowned_partitions")) or (
+        not total and bool(generation.get("unassigned_topics"))
+    )
+    if idle and generation["group_type"] != "share" and not (awaits_tasks or has_no_share):
         is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
         is_much &= not is_scaled_out
         if is_connect:

@@ -54,7 +54,8 @@ _SENTENCES = {
     " leader, {leader:name}, that was to assign|Look for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
     " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the leader,"
-    " {leader:name}, that is to assign|Look for the member that all wait for].",
+    " {leader:name}, that is to assign|Look at {waited_for:some}, that has what others are to get"
+    "|Look for the member that all wait for].",
     "stuck_rebalance not_ready": "{of} has been NotReady for {rebalance_ms:duration} ({when}):"
     " topics that its topology reads or needs are not there, or do not fit together. Look which,"
     " by kafka-streams-groups.sh --describe, and create them.",
@@ -168,6 +169,9 @@ _SENTENCES = {
     "[group_in_use? Commit partitions without records, too, or raise offsets.retention.minutes.]",
     "offsets_expired deleted": "{partitions:# offset} of {of} {partitions:was/were} deleted"
     " {idle_ms:duration} after the last commit ({when}), while it had no members: somebody deleted"
+    " the group, or what it read.",
+    "offsets_expired made_again": "{came_back:# offset} of {of} {came_back:was/were} deleted right"
+    " after the group had stopped, and it came back ({when}): {began_again:some}. Ask who deleted"
     " the group, or what it read.",
     "offsets_expired still_needed": "[{partitions:# offset}|{came_back:# offset}] of {of} expired"
     "[perhaps_deleted? or {partitions:was/were} deleted], and the group came back ({when}):"

@@ -142,7 +142,8 @@ def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
 
     In a storm the next rebalance begins at once, and a heartbeat later everybody has re-joined.
     """
-    state.overdue = [*state.overdue, _is_overdue(state, end, members)][-_CYCLES:]
+    if members:  # those of a job that end together leave nobody who waits
+        state.overdue = [*state.overdue, _is_overdue(state, end, members)][-_CYCLES:]
     began = None if state.interval is None else state.interval["started_at"]
     if began is None or state.members.keys() == members.keys():
         return

@@ -168,8 +168,8 @@ class Fold:
         still_open = state.output.take()
         if state.interval is not None:
             still_open[STATES].append(state.interval)
-        if state.generation is not None:
-            still_open[GENERATIONS].append(state.generation)
+        if (newest := modern.newest(state)) is not None:
+            still_open[GENERATIONS].append(newest)
         still_open[SESSIONS].extend(state.sessions.values())
         owned = state.owners.values()
         still_open[OWNERS].extend(row for row in owned if is_of_partition(state, row))

@@ -926,7 +926,12 @@ def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) ->
     if state.gap.is_gapped and (lasted or 0) > _longest_timeout(state):
         return  # Kafka fences who is too late: all had got there unseen
     row["rebalance_ms"] = lasted
-    # Who has partitions yet that others are to get, or was the last to give some up.
+    held = _holders(state, joined)
+    row["waited_for"] = held or row.get("waited_for")
+
+
+def _holders(state: GroupState, joined: Container[str] = ()) -> list[Row]:
+    """Return who has partitions yet that others are to get, or was the last to give some up."""
     held = [
         client(member)
         for name, member in state.members.items()
@@ -937,7 +942,14 @@ def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) ->
             for partition in partitions
         )
     ]
-    row["waited_for"] = held[:_MOST_LATE] or row.get("waited_for")
+    return held[:_MOST_LATE]
+
+
+def newest(state: GroupState) -> Row | None:
+    """Return the epoch or generation that is in force, with who is waited for as it is now."""
+    row = state.generation
+    is_waiting = row is not None and current(state) == RECONCILING and not state.gap.is_partial
+    return row | {"waited_for": _holders(state) or None} if row and is_waiting else row
 
 
 def _awaits_assignment(row: Row) -> bool:

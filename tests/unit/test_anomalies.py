@@ -367,6 +367,19 @@ def test_rebalances_that_begin_again_as_a_job_ends_or_starts_disturb_nobody() ->
     assert "warning" in told(member_count=1)
 
 
+@pytest.mark.parametrize("is_scaled", [True, False])
+def test_members_that_leave_after_minutes_are_slow_if_they_come_back(is_scaled: bool) -> None:  # noqa: FBT001
+    story = started("a", "b")
+    for n in range(8):
+        name = f"pod{n}" if is_scaled else "slow"
+        story.then(60, "new_member", joined=[name]).then(320, "member_left", left=[name])
+        for member in story.generations[-1]["members_left"]:
+            member["rebalance_timeout_ms"] = 300_000
+    storms = [r for r in story.found() if r["kind"] == "rebalance_storm"]
+    assert storms
+    assert all((r["label"] == "slow_members") != is_scaled for r in storms)
+
+
 def test_a_storm_of_an_hour_begins_with_the_first_that_counts() -> None:
     story = started("a", "b", "c").then(1200, "probing")
     for _ in range(4):  # further apart than a series is
@@ -630,6 +643,15 @@ def test_a_group_that_gets_nothing_at_all_has_no_member_too_many() -> None:
     assert told(0, None) == ["nothing_assigned No member of g had a partition for 60 min"]
     # A topic that nobody is assigned is told as that.
     assert told(0, ["gone"]) == []
+
+
+def test_who_waits_for_what_others_give_up_is_not_idle() -> None:
+    def told(**given: object) -> list[str]:
+        story = started("a").then(60, "new_member", joined=["b"], idle_members=["b"], **given)
+        return [r["kind"] for r in story.found(lasts=200)]
+
+    assert told(unowned_partitions=[]) == ["idle_members"]
+    assert told(unowned_partitions=["t/1"]) == []
 
 
 def test_a_group_that_waits_for_topics_waits_for_no_member() -> None:
@@ -1056,10 +1078,14 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert open_["severity"] == "warning"
     assert story.found(move("deleted", HOUR))[0]["label"] == "perhaps_deleted"
     soon = move("deleted", 30 * SECOND)  # deleted by somebody
-    (deleted,) = story.found(soon, move("returned", HOUR, record_offset=101))
+    (deleted,) = story.found(soon)
     assert (deleted["label"], deleted["severity"]) == ("deleted", "info")
     assert "1 offset of g was deleted" in deleted["summary"]
     assert "somebody deleted the group" in deleted["summary"]
+    *_, again = story.found(soon, move("returned", MINUTE_MS, record_offset=101))
+    assert (again["label"], again["severity"]) == ("made_again", "warning")
+    assert "1 offset of g was deleted right after the group had stopped" in again["summary"]
+    assert "expire" not in again["summary"]
 
 
 def test_how_old_an_offset_was_is_not_known_without_its_commit() -> None:
