@@ -141,8 +141,9 @@ class GroupDetector:
         for row in self._open[OPEN_GENERATION]:
             rebalances.examine(tracks["generations"], row, now if row["ended_at"] is None else None)
         topics.look_ahead(tracks["topics"], self._open[OPEN_GENERATION], now)
+        newest = next(iter(self._open[OPEN_GENERATION][-1:]), None)
         for row in self._open[OPEN_STATE]:
-            rebalances.examine_state(tracks["generations"], row, now)
+            rebalances.examine_state(tracks["generations"], row, newest, now)
         static = _static(self._open[OPEN_SESSION])
         over = [s for s in static if s["left_at"] is not None]
         lasting = [s for s in static if s["left_at"] is None]

@@ -101,14 +101,16 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "rebalance_timeout_ms",
             "stable_at",
             "leader_client_id",
-            "waited_for",
             "record_partition",
         )
     }
 
 
-def examine_state(track: Track, state: Row, now: int) -> None:
-    """Take the open row of group_states: the state that a group is in at the time of the log."""
+def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> None:
+    """Take the state that a group is in at the time of the log, and its newest generation.
+
+    Both are open rows, of group_states and of group_generations.
+    """
     limits, last = track.limits, track.memory.get("last") or {}
     since = state.get("started_at_max")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
@@ -131,7 +133,7 @@ def examine_state(track: Track, state: Row, now: int) -> None:
                     {"leader": leader} if state["state"] == "CompletingRebalance" and leader else {}
                 ),
             },
-            lists=_waited_for(last) if is_newest and state["state"] == "Reconciling" else {},
+            lists=_waited_for(newest) if newest and state["state"] == "Reconciling" else {},
         )
         track.findings.add(hit)
 
