@@ -237,12 +237,12 @@ def _end_stays(
         follow(state, others, record, when, generation=state.epochs.group, end_cause=LEFT)
 
 
-def _bear_out(
-    state: GroupState, batch: list[Record], until: int | None, *, is_complete: bool
-) -> None:
-    """Let members that records name have been there, if not all that they owned."""
+def _bear_out(state: GroupState, batch: list[Record], epoch: int | None, until: int | None) -> None:
+    """Let members that records name have been there, if not all that they owned beyond a time."""
     gaps.bear_out(state, _named(batch))
-    if not is_complete:
+    # Between two epochs nobody gives anything up, once all have got to the first.
+    is_next = current(state) == STABLE and (state.epochs.group or 0) - (epoch or 0) == 1
+    if until is not None and not is_next:
         # Who leaves may have given up before, by a record that is missing, what it had.
         left = _named([r for r in batch if _is_member(r) and r.payload is None])
         gaps.doubt_owners(state, left, until)
@@ -338,7 +338,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         _assigned(state, when.at)
     cost.follow(state, before, when, is_known=not (lacks_records or state.gap.is_partial))
     _end_stays(state, sessions & _came_back(batch, epoch), until, last, when)
-    _bear_out(state, batch, until, is_complete=is_complete)
+    _bear_out(state, batch, epoch, None if is_complete else until)
     _enter_if_known(state, last, when)
     follow(
         state,
