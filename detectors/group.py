@@ -115,8 +115,7 @@ class GroupDetector:
         waits, order = self._open[WAIT], self._memberships_now()
         unread.settle(tracks["unread"], waits, order)
         unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS])
-        newest = next(iter(self._open[OPEN_GENERATION][-1:]), None)
-        unread.settle_never(tracks["never"], self._open[NEVER_OWNED], newest)
+        unread.settle_never(tracks["never"], self._open[NEVER_OWNED], self._newest)
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]
 
@@ -132,6 +131,11 @@ class GroupDetector:
         episodes = [e for findings in every for e in (*findings.done, *findings.open())]
         return [e for e in episodes if self._is_reported(e)]
 
+    @property
+    def _newest(self) -> Row | None:
+        """The newest generation, if it is known."""
+        return next(iter(self._open[OPEN_GENERATION][-1:]), None)
+
     def _look_ahead(self, now: int) -> None:
         """Take the open rows, and the time of the log."""
         tracks = self._tracks
@@ -141,9 +145,8 @@ class GroupDetector:
         for row in self._open[OPEN_GENERATION]:
             rebalances.examine(tracks["generations"], row, now if row["ended_at"] is None else None)
         topics.look_ahead(tracks["topics"], self._open[OPEN_GENERATION], now)
-        newest = next(iter(self._open[OPEN_GENERATION][-1:]), None)
         for row in self._open[OPEN_STATE]:
-            rebalances.examine_state(tracks["generations"], row, newest, now)
+            rebalances.examine_state(tracks["generations"], row, self._newest, now)
         static = _static(self._open[OPEN_SESSION])
         over = [s for s in static if s["left_at"] is not None]
         lasting = [s for s in static if s["left_at"] is None]

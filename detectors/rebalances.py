@@ -111,7 +111,7 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
 
     Both are open rows, of group_states and of group_generations.
     """
-    limits, last = track.limits, track.memory.get("last") or {}
+    limits, last = track.limits, newest or track.memory.get("last") or {}
     since = state.get("started_at_max")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
@@ -133,7 +133,7 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
                     {"leader": leader} if state["state"] == "CompletingRebalance" and leader else {}
                 ),
             },
-            lists=_waited_for(newest) if newest and state["state"] == "Reconciling" else {},
+            lists=_waited_for(last) if is_newest and state["state"] == "Reconciling" else {},
         )
         track.findings.add(hit)
 
@@ -290,7 +290,8 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     # Members that start together may each restart the first rebalance, and those that stop together
     # the last: nobody goes on meanwhile.
     is_start = generation["cause"] == "group_created"
-    was_empty = not (seen.memory.get("last") or {"member_count": 1}).get("member_count")
+    former = seen.memory.get("last")
+    was_empty = former is not None and not former.get("member_count")
     disturbs = not (is_start or was_empty) and bool(generation.get("member_count"))
     hour: list[Any] = seen.memory.setdefault("aborted", [])
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]

@@ -948,8 +948,9 @@ def _holders(state: GroupState, joined: Container[str] = ()) -> list[Row]:
 def newest(state: GroupState) -> Row | None:
     """Return the epoch or generation that is in force, with who is waited for as it is now."""
     row = state.generation
-    is_waiting = row is not None and current(state) == RECONCILING and not state.gap.is_partial
-    return row | {"waited_for": _holders(state) or None} if row and is_waiting else row
+    if row is None or current(state) != RECONCILING or state.gap.is_partial:
+        return row
+    return row | {"waited_for": _holders(state) or None}
 
 
 def _awaits_assignment(row: Row) -> bool:
