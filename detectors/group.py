@@ -107,6 +107,7 @@ class GroupDetector:
     def settled(self) -> list[Episode]:
         """Return the episodes that no later row can change; call it when all rows were taken."""
         tracks = self._tracks
+        generations = [*self._news.generations, *self._open[OPEN_GENERATION]]
         topics.settle(tracks["topics"], self._news, self._open[OPEN_GENERATION])
         self._news = topics.News()
         open_sessions = _static(self._open[OPEN_SESSION])
@@ -114,7 +115,7 @@ class GroupDetector:
         self._sessions = []
         waits, order = self._open[WAIT], self._memberships_now()
         unread.settle(tracks["unread"], waits, order)
-        unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS])
+        unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS], generations)
         unread.settle_never(tracks["never"], self._open[NEVER_OWNED], self._newest)
         found = [e for t in tracks.values() for e in t.findings.settle(t.memory.get("clock"))]
         return [e for e in found if self._is_reported(e)]

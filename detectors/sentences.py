@@ -142,6 +142,10 @@ _SENTENCES = {
     " a time ({when}), {owners:some}: each reads {partitions:it/them}, so that each record is"
     " processed {at_once:,.0f} times. Restart these members, and upgrade their clients or change"
     " their assignor.",
+    "unread_partition broadcast": "{of} assigned {unread:some partitions} to each of its"
+    " {at_once:# member} ({when}), as an assignor of your own does that broadcasts: each record is"
+    " processed {at_once:,.0f} times, and the offsets are those of whoever committed last. Look"
+    " whether that is meant.",
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
     " [others?{lag:# record} waited at least, as commits of {others:some} show. Look where its"
     " members hang, and restart them|records_wait?{lag:# record} waited. Look where its members"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from detectors.members import host_of
 from detectors.model import DAY_MS, HOUR_MS, Hit, Position, partition_name
-from schemas.gold import CRITICAL, WARNING
+from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from detectors.model import Row, Track
 
 KIND = "unread_partition"
-TWO_OWNERS, NO_OWNER, NO_MEMBERS = "two_owners", "no_owner", "no_members"
+TWO_OWNERS, BROADCAST, NO_OWNER = "two_owners", "broadcast", "no_owner"
+NO_MEMBERS = "no_members"
 NEVER_OWNED = "never_owned"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
@@ -44,6 +45,9 @@ NEVER_COLUMNS = ("topic", "owned_since", "never")
 never owned nor committed, though other groups commit them: `topic_partition`, the first and the
 last commit that is known, `first_at` and `last_at`, `other_offset`, `others`, and `has_grown`,
 whether who committed it first had committed others of the topic long before."""
+
+# Of clients in all languages. None of these gives a partition to two members on purpose.
+_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 LEAST_RECORDS, MANY_RECORDS = 2, 1_000
 """One transaction's marker is beyond the last record, too; a log that stands may have several."""
@@ -128,12 +132,24 @@ def _can_tell(generation: Row) -> bool:
     )
 
 
-def settle_owners(track: Track, new: Sequence[Row]) -> None:
-    """Take which partitions have, or had, two owners at a time, by `OWNERS_COLUMNS`."""
-    known = {_key(t): t for t in track.memory.pop("twice", []) if t["until"] is not None}
+def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) -> None:
+    """Take which partitions have, or had, two owners at a time.
+
+    Args:
+        track: what is kept of them.
+        new: rows of `OWNERS_COLUMNS`: all that go on, and those that this run ends.
+        generations: the group's, as far as this run knows them.
+    """
+    former = {_key(twice): twice for twice in track.memory.pop("twice", [])}
+    known = {key: twice for key, twice in former.items() if twice["until"] is not None}
     # Of what began at one time, the last has all owners.
     known |= {_key(t): t for row in new for t in _owned_twice(row)}
+    by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
     for cause in _at_once(known.values()):
+        generation = by_record.get(tuple(cause[0]["record"]))
+        for twice in cause:
+            was = former.get(_key(twice), {}).get("is_meant", False)
+            twice["is_meant"] = was if generation is None else _is_meant(cause, generation)
         if all(twice["until"] is not None for twice in cause):
             _tell_owners(track, cause)
             track.memory["clock"] = max(cause[0]["since"], track.memory.get("clock", 0))
@@ -165,6 +181,15 @@ def _owned_twice(row: Row) -> Iterator[Row]:
             }
 
 
+def _is_meant(cause: Sequence[Row], generation: Row) -> bool:
+    """Return whether an assignor of the user's own gives every partition to every member."""
+    return (
+        generation["protocol"] not in _ASSIGNORS
+        and len(cause) == generation["assigned_partitions"]
+        and all(len(twice["owners"]) == generation["member_count"] for twice in cause)
+    )
+
+
 def _end(owner: Row) -> float:
     """Return until when a partition was owned for certain."""
     ends = [owner[name] for name in ("known_until", "valid_to") if owner[name] is not None]
@@ -180,17 +205,18 @@ def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> None:
     first = cause[0]
+    is_meant = first.get("is_meant", False)
     named = [partition_name(twice) for twice in cause]
     ends = [now if twice["until"] is None else twice["until"] for twice in cause]
     end = max((e for e in ends if e is not None), default=first["since"])
     track.findings.add(
         Hit(
             KIND,
-            CRITICAL,
+            INFO if is_meant else CRITICAL,
             *(first["since"], max(end, first["since"])),
             Position(first["record"][0], first["record"][1], first["since"]),
             subject=named[0],
-            label=TWO_OWNERS,
+            label=BROADCAST if is_meant else TWO_OWNERS,
             maxima={
                 "partitions": len(cause),
                 "at_once": max(len(twice["owners"]) for twice in cause),

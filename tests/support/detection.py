@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from functools import cache
 from importlib import resources
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from tests.support.history import commits_of, histories_of, in_millis
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from detectors.thresholds import Thresholds
@@ -166,6 +167,7 @@ def _detect(
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
             known[OPEN_GENERATION] = [{**row, "ended_at": None} for row in following[:1]]
             known[OPEN_SESSION] = _lasting(by_kind, run, runs)
+            known[TWO_OWNERS] = _twice_as_of(by_kind[TWO_OWNERS], following[:1])
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         new = _between(commits, done, until)
         known |= {OWNER: by_kind[OWNER], MOVE: _between(moves, done, until)}
@@ -297,6 +299,21 @@ def _lasting(by_kind: dict[str, list[Row]], run: int, runs: int) -> list[Row]:
     until = ended[-1]["left_at"] if ended else 0
     going_on = (row for row in rest if row["joined_at"] <= until)
     return [{**row, "left_at": None, "end_cause": None} for row in going_on]
+
+
+def _twice_as_of(rows: list[Row], newest: Sequence[Row]) -> list[Row]:
+    """Return the partitions with several owners as of a generation, in which the last ones own."""
+    found = []
+    for row, now in product(rows, newest):
+        then, at = (now["record_partition"], now["record_offset"]), now["record_timestamp"]
+        known = [
+            {**o, "valid_to": o["valid_to"] if (o["valid_to"] or 0) <= at else None}
+            for o in row["ownerships"]
+            if (o["record_partition"], o["record_offset"]) <= then
+        ]
+        if len(known) > 1:
+            found.append({**row, "ownerships": known})
+    return found
 
 
 def _minutes(commits: list[Row]) -> list[Row]:

@@ -202,10 +202,29 @@ class Group:
         self._records.append(record_of(number, time, "group_metadata", None, payload))
         return self
 
-    def told(self, until: float) -> list[Row]:
+    def told(self, until: float, runs: int = 1) -> list[Row]:
         history = rebuild(Log("g", 0, [*self._records]))
-        rows = detected_history(history, START + round(until * 1_000))
+        rows = detected_history(history, START + round(until * 1_000), runs=runs)
         return [row for row in rows if row["kind"] == KIND]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(
+    ("protocol", "second", "told"),
+    [
+        ("everything-to-everyone", [0, 1], ("info", "broadcast")),
+        ("everything-to-everyone", [1, 2], ("critical", "two_owners")),
+        ("range", [0, 1], ("critical", "two_owners")),
+    ],
+    ids=["all of all", "one of three", "an assignor that never does"],
+)
+def test_an_assignor_that_broadcasts_is_no_fault(
+    runs: int, protocol: str, second: list[int], told: tuple[str, str]
+) -> None:
+    """Each member has each partition, by an assignor that no client brings along."""
+    group = Group(protocol).assigns(0, [0, 1], second).assigns(HOUR, [0, 1], second)
+    (row,) = group.assigns(2 * HOUR, [0, 1], second).told(3 * HOUR, runs)
+    assert (row["severity"], row["label"]) == told
 
 
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
