@@ -81,7 +81,7 @@ class World:
         rows = 0
         for formatter in _FORMATTERS:
             printed = self.work / f"{formatter}.json"
-            # Of a group of its own it would have to commit; so it needs a limit where to stop.
+            # In a group of its own it would have to commit; so it needs a limit where to stop.
             command = ["java", "-cp", jars, f"{_PACKAGE}.ConsoleConsumer", "--from-beginning"]
             command += ["--bootstrap-server", self.broker.bootstrap, "--topic", TOPIC]
             command += ["--formatter", f"{_PACKAGE}.{formatter}"]

@@ -119,7 +119,7 @@ def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Ro
             kinds = window["kind"].to_pylist()
             rows = {
                 kind: iter(
-                    window.filter(pc.equal(window["kind"], kind)).select(COLUMNS[kind]).to_pylist()
+                    window.select(COLUMNS[kind]).filter(pc.equal(window["kind"], kind)).to_pylist()
                 )
                 for kind in dict.fromkeys(kinds)
             }

@@ -75,10 +75,10 @@ class GroupDetector:
             self._news.generations.append(row)
             self._memberships.append(Membership.of(row))
             rebalances.examine(tracks["generations"], row)
-        elif kind == SESSION and row["left_at"] is not None:
+        elif kind == SESSION:
             memory, at = tracks["sessions"].memory, row["left_at"]
             memory["clock"] = max(at, memory.get("clock", at))
-            self._sessions += _static([row])
+            self._sessions.append(row)
         elif kind == OWNER:
             self._owners[row["topic"], row["topic_partition"]].append(row)
         elif kind == LAG:
@@ -110,8 +110,7 @@ class GroupDetector:
         generations = [*self._news.generations, *self._open[OPEN_GENERATION]]
         topics.settle(tracks["topics"], self._news, self._open[OPEN_GENERATION])
         self._news = topics.News()
-        open_sessions = _static(self._open[OPEN_SESSION])
-        sessions.take_sessions(tracks["sessions"], self._sessions, open_sessions)
+        sessions.take_sessions(tracks["sessions"], self._sessions, self._open[OPEN_SESSION])
         self._sessions = []
         waits, order = self._open[WAIT], self._memberships_now()
         unread.settle(tracks["unread"], waits, order)
@@ -148,9 +147,8 @@ class GroupDetector:
         topics.look_ahead(tracks["topics"], self._open[OPEN_GENERATION], now)
         for row in self._open[OPEN_STATE]:
             rebalances.examine_state(tracks["generations"], row, self._newest, now)
-        static = _static(self._open[OPEN_SESSION])
-        over = [s for s in static if s["left_at"] is not None]
-        lasting = [s for s in static if s["left_at"] is None]
+        over = [s for s in self._open[OPEN_SESSION] if s["left_at"] is not None]
+        lasting = [s for s in self._open[OPEN_SESSION] if s["left_at"] is None]
         sessions.take_sessions(tracks["sessions"], over, lasting)
         for row in self._open[WAIT]:
             minutes.take_wait(tracks["minutes"].memory, row)
@@ -185,7 +183,3 @@ class GroupDetector:
         kept["presences"] = [list(p) for p in Memberships(self._memberships).since(position)]
         kept["last_partition"], kept["last_commit"] = self._last_commit
         return orjson.dumps(kept).decode()
-
-
-def _static(sessions: list[Row]) -> list[Row]:
-    return [s for s in sessions if s.get("group_instance_id") is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import unread
@@ -165,7 +166,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     # that count.
     series = min(hour[-1]["series"], counted[0]["clock"])
     first = next(event for event in hour if event["clock"] >= series)
-    causes = Counter(f"causes.{event['cause']}" for event in counted)
+    causes = Counter(event["cause"] for event in counted)
     _, ended, record = seen.span
     yield Hit(
         "rebalance_storm",
@@ -174,7 +175,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
         first=Position(*first["record"]),
         label=_trigger(hour[-_SESSIONS:], memory["sessions"]),
         sums={"rebalances": hour[-1]["counts"], f"causes.{cause}": 1},
-        initial_sums={"rebalances": times, **causes},
+        initial_sums={"rebalances": times, **{f"causes.{c}": n for c, n in causes.items()}},
         maxima={
             "rebalances_in_an_hour": times,
             "rebalances_in_ten_minutes": short,
@@ -225,8 +226,8 @@ def _come_and_gone(generation: Row) -> list[str]:
 def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
     """Return who had a part in most of some rebalances, by who came and went in each."""
     every = [*clients]
-    counted = Counter(client for of_one in every for client in of_one)
-    return sorted(client for client, n in counted.items() if n >= max(2, _PART * len(every)))
+    least, counted = max(2, _PART * len(every)), Counter(chain.from_iterable(every))
+    return sorted(client for client, n in counted.items() if n >= least)
 
 
 def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
@@ -260,7 +261,7 @@ def _trigger(hour: list[Row], sessions: list[list[int | None]]) -> str | None:
         session / timeout for _, session, timeout in sessions if session is not None and timeout
     ]
     # Who comes, goes and comes again is there three times; what an autoscaler starts has new names.
-    seen = Counter(client for event in hour for client in event.get("clients", ()))
+    seen = Counter(chain.from_iterable(event.get("clients", ()) for event in hour))
     comes_back = max(seen.values(), default=_AT_LEAST_TWO + 1) > _AT_LEAST_TWO
     if polls and comes_back and 0.9 <= statistics.median(polls) <= 3.5:  # noqa: PLR2004
         # max.poll.interval.ms is what clients send as the rebalance timeout: it passes, the
@@ -334,7 +335,7 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     if join > limit["join_ms"] or sync > limit["sync_ms" if is_classic else "reconciliation_ms"]:
         took = {"join_ms": join}
         if aborted := _aborted_for_certain(generation):
-            # Of each attempt that was given up the members had joined, and the leader was to assign
+            # In each attempt that was given up the members had joined, and the leader was to assign
             # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
             took = {"attempts_ms": join, "aborted": aborted} if join > limit["join_ms"] else {}
         yield Hit(

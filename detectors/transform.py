@@ -95,24 +95,23 @@ def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
     last = F.coalesce("ended_at", F.timestamp_millis(F.lit(_NEVER_MS)))
     generations = sources.generations.withColumn("last", last)
     yield _part(generations, group.GENERATION, "last", "record_offset")
-    # A static member that is there may have taken another's place.
-    sessions = sources.sessions.where(
-        "left_at IS NOT NULL OR NOT is_settled AND group_instance_id IS NOT NULL"
-    )
+    # A static member that is there may have taken another's place. Those of others are most rows.
+    is_asked_for = "group_instance_id IS NOT NULL AND (left_at IS NOT NULL OR NOT is_settled)"
+    sessions = sources.sessions.where(is_asked_for)
     yield _part(sessions, group.SESSION, "left_at", "record_offset", "member_id")
     yield _part(sources.states, group.OPEN_STATE)
     moves = _with_kept(sources.moves, sources.committed)
     yield _part(_at_home(moves, sources.homes), group.MOVE, "record_offset")
-    every = sources.owners if sources.former_owners is None else sources.former_owners
-    owners = every.where("valid_from IS NOT NULL")
+    owned = _owned(sources.owners)
+    ever = owned if sources.former_owners is None else _owned(sources.former_owners)
     waits = waits_of(sources, thresholds).localCheckpoint(eager=False)
-    yield _part(_with_owner(waits, owners), group.WAIT, "since")
+    yield _part(_with_owner(waits, ever), group.WAIT, "since")
     # Few partitions went back to where they had been.
     back = sources.moves.where("last_there_at IS NOT NULL").select(*_PARTITION).distinct()
-    owners = owners.join(F.broadcast(back), list(_PARTITION), "left_semi")
-    yield _part(owners, group.OWNER, "valid_from")
-    yield _part(_owned_twice(sources.owners), group.TWO_OWNERS)
-    yield _part(_never_owned(sources, thresholds), group.NEVER_OWNED)
+    owners = ever.join(F.broadcast(back), list(_PARTITION), "left_semi")
+    yield _part(owners.selectExpr(*_PARTITION, "inline(ownerships)"), group.OWNER, "valid_from")
+    yield _part(_owned_twice(owned), group.TWO_OWNERS)
+    yield _part(_never_owned(sources, owned, thresholds), group.NEVER_OWNED)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
@@ -140,28 +139,36 @@ def _with_kept(moves: DataFrame, committed: DataFrame) -> DataFrame:
     return moves.join(F.broadcast(marked), list(moment), "left")
 
 
-def _owned_twice(owners: DataFrame) -> DataFrame:
-    """Return the partitions that have two owners at a time, by `OWNERS_COLUMNS`.
+def _owned(owners: DataFrame) -> DataFrame:
+    """Return who owned each partition, in the order of `valid_from`: most rows by far become few.
 
-    Members of a share group read partitions together, and two parts of a streams group's topology
-    may read one topic.
+    Columns group_id, topic (its id where nothing names it), topic_partition, `is_shared` and
+    `ownerships`. Members of a share group read partitions together, and two parts of a streams
+    group's topology may read one topic.
     """
-    is_one = "group_type NOT IN ('share', 'streams') AND valid_from IS NOT NULL"
-    partition = (F.coalesce("topic", "topic_id").alias("topic"), "topic_partition")
     times = (F.unix_millis(name).alias(name) for name in ("valid_from", "valid_to", "known_until"))
     of_owner = ("client_id", "client_host", "record_partition", "record_offset")
-    ownership = F.struct(*times, *of_owner).alias("ownership")
-    every = owners.where(is_one).select("group_id", *partition, ownership)
-    listed = every.groupBy("group_id", "topic", "topic_partition").agg(
-        F.sort_array(F.collect_list("ownership")).alias("ownerships"), F.count("*").alias("owners")
+    every = owners.where("valid_from IS NOT NULL").select(
+        "group_id",
+        F.coalesce("topic", "topic_id").alias("topic"),
+        "topic_partition",
+        F.col("group_type").isin("share", "streams").alias("is_shared"),
+        F.struct(*times, *of_owner).alias("ownership"),
     )
-    return listed.where(
-        "owners > 1 AND exists(sequence(1, owners - 1), n -> ownerships[n].valid_from <"
-        f" coalesce(ownerships[n - 1].known_until, ownerships[n - 1].valid_to, {_NEVER_MS}))"
+    ownerships = F.sort_array(F.collect_list("ownership")).alias("ownerships")
+    return every.groupBy(*_PARTITION, "is_shared").agg(ownerships).localCheckpoint(eager=False)
+
+
+def _owned_twice(owned: DataFrame) -> DataFrame:
+    """Return the partitions that have two owners at a time, by `OWNERS_COLUMNS`."""
+    return owned.where(
+        "NOT is_shared AND size(ownerships) > 1 AND exists(sequence(1, size(ownerships) - 1), n ->"
+        " ownerships[n].valid_from < coalesce(ownerships[n - 1].known_until,"
+        f" ownerships[n - 1].valid_to, {_NEVER_MS}))"
     )
 
 
-def _never_owned(sources: Sources, thresholds: Thresholds) -> DataFrame:
+def _never_owned(sources: Sources, owned: DataFrame, thresholds: Thresholds) -> DataFrame:
     """Return topics with partitions that a group has never had, by `NEVER_COLUMNS`.
 
     Who commits a partition that a group neither owned nor committed is another group. Partitions
@@ -203,12 +210,11 @@ def _never_owned(sources: Sources, thresholds: Thresholds) -> DataFrame:
         .agg(F.sort_array(F.collect_list(F.struct(*partition))).alias("partitions"))
     )
     owned = (
-        sources.owners.where("valid_from IS NOT NULL AND topic IS NOT NULL")
-        .groupBy("group_id", "topic")
+        owned.groupBy("group_id", "topic")
         .agg(
             F.collect_set("topic_partition").alias("owned"),
-            F.unix_millis(F.min("valid_from")).alias("owned_since"),
-            F.bool_or(F.col("valid_to").isNull()).alias("is_owned"),
+            F.expr("min(ownerships[0].valid_from)").alias("owned_since"),
+            F.expr("bool_or(exists(ownerships, o -> o.valid_to IS NULL))").alias("is_owned"),
         )
         .where("is_owned")
         .join(read, "topic")
@@ -288,13 +294,14 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
     )
 
 
-def _with_owner(waits: DataFrame, owners: DataFrame) -> DataFrame:
+def _with_owner(waits: DataFrame, owned: DataFrame) -> DataFrame:
     """Add who owned a partition when a pause in its commits began; null if nobody is known."""
     begun = (*_PARTITION, "since")
-    owner = F.max_by(F.struct("client_id", "client_host"), "valid_from").alias("owner")
-    owned = owners.join(F.broadcast(waits.select(*begun)), list(_PARTITION))
-    owned = owned.where("valid_from <= since").groupBy(*begun).agg(owner)
-    return waits.join(owned, list(begun), "left")
+    last = "try_element_at(filter(ownerships, o -> o.valid_from <= unix_millis(since)), -1) AS last"
+    owner = F.expr("max_by(struct(last.client_id, last.client_host), last.valid_from)")
+    owners = owned.join(F.broadcast(waits.select(*begun)), list(_PARTITION))
+    owners = owners.selectExpr(*begun, last).where("last IS NOT NULL")
+    return waits.join(owners.groupBy(*begun).agg(owner.alias("owner")), list(begun), "left")
 
 
 def _usual_ms(last: str, fifth: Column) -> Column:

@@ -46,7 +46,7 @@ never owned nor committed, though other groups commit them: `topic_partition`, t
 last commit that is known, `first_at` and `last_at`, `other_offset`, `others`, and `has_grown`,
 whether who committed it first had committed others of the topic long before."""
 
-# Of clients in all languages. None of these gives a partition to two members on purpose.
+# Those of clients in all languages. None gives a partition to two members on purpose.
 _ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 LEAST_RECORDS, MANY_RECORDS = 2, 1_000
@@ -142,7 +142,7 @@ def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) 
     """
     former = {_key(twice): twice for twice in track.memory.pop("twice", [])}
     known = {key: twice for key, twice in former.items() if twice["until"] is not None}
-    # Of what began at one time, the last has all owners.
+    # The last of what began at one time has all owners.
     known |= {_key(t): t for row in new for t in _owned_twice(row)}
     by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
     for cause in _at_once(known.values()):
@@ -326,7 +326,7 @@ def _is_unread(track: Track, wait: Row, memberships: Memberships) -> bool:
     group = memberships.last(wait["record_partition"], offset)
     if group is None:
         return True
-    # Of what has no owner its generation tells.
+    # Its generation tells of what has no owner.
     is_owned = partition_name(wait) not in (group.unowned or ())
     return is_owned and (group.topics is None or wait["topic"] in group.topics)
 

@@ -418,7 +418,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
 
 def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
     """Return the time of the earliest new commit, see `Changes.since`."""
-    # Of groups that are rebuilt, the history names the first hour of all of their commits.
+    # Where groups are rebuilt, the history names the first hour of all of their commits.
     if all(
         Detail.FIRST_HOUR in run.details and not run.details[Detail.REPLAYED] for run in history
     ):

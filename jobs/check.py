@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from jobs.runtime.options import Options
 
 _STYLES = {OK: "green", WARN: "yellow", FAIL: "bold red"}
-# Of all tables, with room for small files before `maintain`: docs/performance.md.
+# What all tables take, with room for small files before `maintain`: docs/performance.md.
 _TABLE_BYTES = 100
 _LEAST_FREE = 1_000_000_000
 # Records that are looked at to tell who wrote them.

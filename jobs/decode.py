@@ -370,7 +370,7 @@ def _write_tables(
                 parts.append(pool.submit(lakehouse.append, decoded_table(table), rows, run))
         for part in parts:
             part.result()
-    # Of a run that was killed, the tables may have what another decoder read.
+    # The tables may have what another decoder read of a run that was killed.
     if not stage.is_resumed and counts.total() <= FEW_ROWS:
         for table, rows in rows_by_table.items():
             lakehouse.keep(decoded_table(table), rows, run.number)

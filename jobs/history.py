@@ -558,7 +558,7 @@ class _Tables:
             lakehouse.append(spec, rows, stage.id)
         else:
             lakehouse.replace(spec, rows, stage.id, where)
-        # Of a run that was killed, the tables may have other rows than are made now.
+        # The tables may have other rows of a run that was killed than are made now.
         if not stage.is_resumed and sum(self._totals.counts.values()) <= FEW_ROWS:
             lakehouse.keep(spec, rows, None if where == EVERY_ROW else stage.id.number)
 

@@ -57,7 +57,7 @@ _EVER = "timestamp'0001-01-01'"
 _LOOKING_BACK = {"begun_since"}
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = dict.fromkeys((Stage.DECODE, Stage.HISTORY, Stage.ANOMALIES, Stage.LAG), -1)
-# Of the other tables of gold it is history, of bronze and silver decode, behind which ingest is.
+# The other tables of gold are the history's, bronze and silver decode's, behind which ingest is.
 _STAGES = {
     **dict.fromkeys((ANOMALIES.name, INCIDENTS.name, GROUP_HEALTH.name), Stage.ANOMALIES),
     ANOMALY_CHECKPOINTS.name: Stage.ANOMALIES,
@@ -93,7 +93,7 @@ def validate(run: Run) -> None:
     # As long as nobody has looked at all rows again, what was wrong once still is.
     failing = set() if last is None else set(last.details.get(Detail.FAILING, [])) - _warnings()
     reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
-    # Of tables that were rebuilt, the run numbers start again, and nothing was looked at.
+    # Where tables were rebuilt, the run numbers start again, and nothing was looked at.
     is_rebuilt = any(reach[stage] < before[stage] for stage in reach)
     with lakehouse.runs.incremental(
         Stage.VALIDATE,
@@ -188,7 +188,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
 
 def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
     """Return whether some runs wrote rows of a table, by what the ledger says of it."""
-    # Of silver it names each table that got rows; of others it may say nothing.
+    # It names each table of silver that got rows, and may say nothing of others.
     unnamed = 0 if table.startswith("silver.") else 1
     return any(run.rows.get(table, unnamed) for run in done[_stage_of(table)])
 
@@ -221,7 +221,7 @@ def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> list[Give
     of_new = {} if stage.is_refresh else _kept(lakehouse, stage)
     asked = {name for suite in given for name in named[suite]}
     show(lakehouse, asked, of_new)
-    # Of those that look back, the rows of before are in the tables alone.
+    # What those that look back ask for is in the tables alone.
     looking_back = {suite for suite in given if suite.placeholders & _LOOKING_BACK}
     kept = {name for suite in looking_back for name in named[suite]} & of_new.keys()
     for name in kept:

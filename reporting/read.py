@@ -647,7 +647,7 @@ def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selec
     since = chosen.since or 0
     step = F.lit(max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS))
     started = F.floor((F.unix_millis(begin) - since) / step) * step + since
-    # Of what is left out, a row stands for all that began in its step of time.
+    # A row stands for all that is left out and began in its step of time.
     placed = _placed(rows.withColumn("older_at", started), newest_first).withColumn(
         "is_next", ~F.col("older_at").eqNullSafe(F.lag("older_at").over(newest_first))
     )

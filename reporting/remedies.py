@@ -539,7 +539,7 @@ def _why_again(loop: Sequence[_Absence]) -> str:
 def _has_died(loop: Sequence[_Absence]) -> bool:
     """Return whether a client was started while the group still waited for the former one."""
     at_once = [a.was_awaited for a in loop if a.gone == a.back]
-    # Of many a join phase it is not known when it began: those seem to be short.
+    # Nobody knows when many a join phase began: those seem to be short.
     return any(at_once) and 4 * sum(at_once) >= len(at_once)
 
 

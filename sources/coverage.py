@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Position = tuple[str, int]
 """A topic and one of its partitions."""
 
-# Of the 16 bits that a key begins with.
+# A key begins with its type, of 16 bits.
 _TYPE_WIDTH = 2
 _SIGN = 2**15
 

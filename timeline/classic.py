@@ -489,7 +489,7 @@ def _created(state: GroupState, record: Record) -> None:
 
 def _was_cleaned(state: GroupState, at: int | None) -> bool:
     """Return whether the cleaner may have been where records are missing before a time."""
-    # Of what a member commits it leaves the last; markers of transactions look like holes, too.
+    # It leaves the last that a member commits; markers of transactions look like holes, too.
     pauses = (max(r[2], (at or 0) - r[0]) for r in state.commits.by_member.values())
     return min(pauses, default=_PAUSE_MS) >= _PAUSE_MS
 

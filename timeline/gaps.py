@@ -119,7 +119,7 @@ def awaited(state: GroupState, at: int | None) -> dict[str, Member]:
     Who does not reach an epoch within its rebalance timeout is fenced
     (GroupMetadataManager.scheduleConsumerGroupRebalanceTimeout).
     """
-    # Of one that was fenced, the session is over, also where others were set aside since.
+    # Who was fenced has no session any more, also where others were set aside since.
     absent = {k: m for k, m in state.gap.absent.items() if k in state.sessions}
     if not absent or at is None or state.gap.absent_since is None:
         return absent

@@ -153,7 +153,7 @@ def unread(
             unseen = Unseen(start, read_until.get(partition, newest_at), newest_at)
             if has_holes and unseen.hides_an_end():
                 found[partition].append(unseen)
-        # Of a cluster a partition without a row had nothing new, of files nobody knows.
+        # A cluster's partition without a row had nothing new; nobody knows that of files.
         is_whole = any(source == "kafka" for *_, source, _ in of_run)
         partitions = {row[0] for row in of_run} | (read_until.keys() if is_whole else set())
         read_until |= dict.fromkeys(partitions, newest_at)

@@ -694,7 +694,7 @@ def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> 
         # The member does not say which topics a regular expression matches.
         topics=(topics or None) if payload.get("subscribed_topic_regex") else topics,
         regex=payload.get("subscribed_topic_regex") or None,
-        # Of a compacted log, what it owns may come before what it is.
+        # In a compacted log, what it owns may come before what it is.
         assigned=owned if known is None else known.assigned,
         session_timeout_ms=(payload.get("classic_member_metadata") or {}).get("session_timeout_ms"),
         profile=profile if state.group_type == "streams" else None,

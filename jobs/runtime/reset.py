@@ -78,7 +78,7 @@ def of_one_cluster(run: Run) -> Lakehouse:
 
 def known_until(lakehouse: Lakehouse, log: Log) -> int:
     """Return until when commits are known, in epoch milliseconds."""
-    # Of files, nobody knows what came after their newest record.
+    # Nobody knows what came after the newest record of files.
     newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
     ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
     return max(log.known_until, last or 0)

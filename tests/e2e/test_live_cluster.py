@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from kafka import TopicPartition
@@ -66,35 +67,109 @@ def topic(broker: Broker) -> str:
     return "orders"
 
 
-def test_what_members_did_is_in_the_tables(
-    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
-) -> None:
-    group = "payments 💶/eu"
-    partitions = {TopicPartition(topic, p): 10 + p for p in range(3)}
+Records = dict[tuple[int, int], tuple[bytes | None, bytes | None]]
+
+
+def records_of(broker: Broker) -> Records:
+    """Return what a consumer reads of the topic, by partition and offset."""
+    found = clients.read_records(broker.bootstrap, isolation=clients.READ_COMMITTED)
+    return {(r.partition, r.offset): (r.key, r.value) for r in found}
+
+
+def held(spark: SparkSession, root: str) -> Records:
+    """Return what bronze has of it, nothing twice."""
+    rows = table(spark, root, RECORDS.name).collect()
+    found = {
+        (r.record_partition, r.record_offset): (
+            None if r.key is None else bytes(r.key),
+            None if r.value is None else bytes(r.value),
+        )
+        for r in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+class Read(NamedTuple):
+    """What a run has read of a cluster, into a lakehouse that is not to be written to.
+
+    Attributes:
+        root: the lakehouse.
+        summary: that of the run.
+        member_ids: the members of a group that was there, of `generation`.
+        described: what the admin client said of that group.
+        listed: the offsets that the group had committed, by the admin client.
+        ends: by isolation level, where the partitions of the topic ended before the run and after.
+        records: what a consumer read of the topic then.
+    """
+
+    root: str
+    summary: dict[str, Any]
+    generation: int
+    member_ids: set[str | None]
+    described: dict[str, Any]
+    listed: dict[TopicPartition, Any]
+    ends: dict[str, tuple[dict[int, int], dict[int, int]]]
+    records: Records
+
+
+GROUP = "payments 💶/eu"
+COMMITS = {partition: 10 + partition for partition in range(3)}
+
+
+@pytest.fixture(scope="module")
+def read(
+    spark: SparkSession,  # noqa: ARG001
+    broker: Broker,
+    topic: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Read:
+    """Let members commit, groups be deleted and transactions end; then read it all once."""
+    at, root = broker.bootstrap, str(tmp_path_factory.mktemp("read") / "lakehouse")
+    first_partition = TopicPartition(topic, 0)
+    with clients.GroupMember(at, "doomed", [topic]) as member:
+        clients.wait_stable(member)
+        member.commit({first_partition: 3})
+    clients.wait_until(lambda: clients.group_state(at, "doomed") == "Empty", what="group is empty")
+    clients.delete_group(at, "doomed")
+    clients.Transaction(at, "committed-tx", {first_partition: 11}).commit()
+    clients.Transaction(at, "aborted-tx", {first_partition: 12}).abort()
+    isolations = (clients.READ_COMMITTED, clients.READ_UNCOMMITTED)
     with (
-        clients.GroupMember(broker.bootstrap, group, [topic]) as first,
-        clients.GroupMember(broker.bootstrap, group, [topic]) as second,
+        clients.GroupMember(at, GROUP, [topic]) as first,
+        clients.GroupMember(at, GROUP, [topic]) as second,
     ):
         generation = clients.wait_stable(first, second)
         for member in (first, second):
-            member.commit({p: partitions[p] for p in member.assignment}, metadata="né")
-        succeed("silver", *source(broker, lakehouse_path))
-        described = clients.describe_group(broker.bootstrap, group)
-        listed = clients.list_group_offsets(broker.bootstrap, group)
-        members = {first.member_id, second.member_id}
+            own = {p: COMMITS[p.partition] for p in member.assignment}
+            member.commit(own, metadata="né")
+        before = {each: clients.end_offsets(at, OFFSETS, isolation=each) for each in isolations}
+        summary = succeed("silver", *source(broker, root))
+        ends = {
+            each: (before[each], clients.end_offsets(at, OFFSETS, isolation=each))
+            for each in isolations
+        }
+        described = clients.describe_group(at, GROUP)
+        listed = clients.list_group_offsets(at, GROUP)
+        member_ids = {first.member_id, second.member_id}
+        records = records_of(broker)
+    return Read(root, summary, generation, member_ids, described, listed, ends, records)
 
-    assert committed(spark, lakehouse_path, group) == partitions
-    assert {p: o.offset for p, o in listed.items()} == partitions
+
+def test_what_members_did_is_in_the_tables(spark: SparkSession, read: Read, topic: str) -> None:
+    partitions = {TopicPartition(topic, p): offset for p, offset in COMMITS.items()}
+    assert committed(spark, read.root, GROUP) == partitions
+    assert {p: o.offset for p, o in read.listed.items()} == partitions
     latest = (
-        table(spark, lakehouse_path, "silver.group_metadata")
-        .where(F.col("group_id") == group)
+        table(spark, read.root, "silver.group_metadata")
+        .where(F.col("group_id") == GROUP)
         .orderBy(F.desc("record_offset"))
         .first()
     )
     assert latest is not None
-    assert latest.generation == generation
-    assert {m.member_id for m in latest.members} == members
-    assert {m["member_id"] for m in described["members"]} == members
+    assert latest.generation == read.generation
+    assert {m.member_id for m in latest.members} == read.member_ids
+    assert {m["member_id"] for m in read.described["members"]} == read.member_ids
     owned = [
         TopicPartition(part.topic, p)
         for member in latest.members
@@ -180,70 +255,51 @@ def test_a_topic_that_is_deleted_and_comes_back_is_reported_as_that(
 
 
 def test_a_run_adds_exactly_what_came_since_the_last(
-    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+    spark: SparkSession, broker: Broker, read: Read, topic: str, lakehouse_path: str
 ) -> None:
-    first = succeed("silver", *source(broker, lakehouse_path))
-    assert first["records_ingested"] == first["decoded"] > 0
+    assert read.summary["records_ingested"] == read.summary["decoded"] > 0
+    shutil.copytree(read.root, lakehouse_path)
+    tp = TopicPartition(topic, 0)
+    for offset in range(5):
+        clients.commit(broker.bootstrap, "late", {tp: offset})
+    succeed("silver", *source(broker, lakehouse_path))
+    new = table(spark, lakehouse_path, "silver.offset_commits").where(F.col("group_id") == "late")
+    assert [r.committed_offset for r in new.orderBy("record_offset").collect()] == [0, 1, 2, 3, 4]
+    assert held(spark, lakehouse_path) == records_of(broker)
     before = contents(spark, lakehouse_path)
     again = succeed("silver", *source(broker, lakehouse_path))
     assert again["records_ingested"] == again["records_read"] == 0
     assert contents(spark, lakehouse_path) == before
-    tp = TopicPartition(topic, 0)
-    for offset in range(5):
-        clients.commit(broker.bootstrap, "late", {tp: offset})
-    more = succeed("silver", *source(broker, lakehouse_path))
-    new = table(spark, lakehouse_path, "silver.offset_commits").where(F.col("group_id") == "late")
-    assert [r.committed_offset for r in new.orderBy("record_offset").collect()] == [0, 1, 2, 3, 4]
-    # A simple consumer's first commit may also bring a record of its new group.
-    assert 5 <= more["records_ingested"] <= 6
     assert is_balanced(lakehouse_path)
 
 
-def test_everything_the_cluster_says_is_there_was_read(
-    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
-) -> None:
+def test_everything_the_cluster_says_is_there_was_read(spark: SparkSession, read: Read) -> None:
     """Spark shows no row of an internal topic, and no error, unless it is configured otherwise."""
-    clients.commit(broker.bootstrap, "seen", {TopicPartition(topic, 1): 7})
-    ends = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_committed")
-    succeed("ingest", *source(broker, lakehouse_path))
-    theirs = {
-        (r.partition, r.offset): (r.key, r.value)
-        for r in clients.read_records(broker.bootstrap, isolation="read_committed")
-    }
-    ours = {
-        (r.record_partition, r.record_offset): (
-            None if r.key is None else bytes(r.key),
-            None if r.value is None else bytes(r.value),
-        )
-        for r in table(spark, lakehouse_path, RECORDS.name).collect()
-    }
-    assert ours == theirs
-    assert ours
-    covered = table(spark, lakehouse_path, COVERAGE.name).collect()
+    assert held(spark, read.root) == read.records != {}
+    covered = table(spark, read.root, COVERAGE.name).collect()
+    ends, _ = read.ends[clients.READ_COMMITTED]
     assert {r.record_partition: r.next_offset for r in covered} == {
         p: end for p, end in ends.items() if end > 0
     }
     assert len({r.topic_id for r in covered}) == 1
 
 
-def test_reading_leaves_no_trace(broker: Broker, topic: str, lakehouse_path: str) -> None:
-    clients.commit(broker.bootstrap, "quiet", {TopicPartition(topic, 2): 1})
-    before = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_uncommitted")
-    succeed("silver", *source(broker, lakehouse_path))
-    after = clients.end_offsets(broker.bootstrap, OFFSETS, isolation="read_uncommitted")
+def test_reading_leaves_no_trace(read: Read) -> None:
+    before, after = read.ends[clients.READ_UNCOMMITTED]
     assert after == before
 
 
 def test_aborted_commits_are_not_read(
-    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    spark: SparkSession, broker: Broker, read: Read, lakehouse_path: str
 ) -> None:
-    tp = TopicPartition(topic, 0)
-    clients.Transaction(broker.bootstrap, "committed-tx", {tp: 11}).commit()
-    clients.Transaction(broker.bootstrap, "aborted-tx", {tp: 12}).abort()
+    succeed(
+        "silver", *source(broker, lakehouse_path), "--isolation-level", clients.READ_UNCOMMITTED
+    )
     groups = {}
-    for isolation in ("read_committed", "read_uncommitted"):
-        root = str(tmp_path / isolation)
-        succeed("silver", *source(broker, root), "--isolation-level", isolation)
+    for isolation, root in (
+        (clients.READ_COMMITTED, read.root),
+        (clients.READ_UNCOMMITTED, lakehouse_path),
+    ):
         rows = table(spark, root, "silver.offset_commits").select("group_id").distinct()
         groups[isolation] = {r.group_id for r in rows.collect()} & {"committed-tx", "aborted-tx"}
     assert groups == {
@@ -299,20 +355,10 @@ def test_offsets_of_a_time_are_taken_back_by_the_broker(
         assert not clients.list_group_offsets(broker.bootstrap, group)
 
 
-def test_a_deleted_group_leaves_tombstones(
-    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
-) -> None:
-    with clients.GroupMember(broker.bootstrap, "doomed", [topic]) as member:
-        clients.wait_stable(member)
-        member.commit({TopicPartition(topic, 0): 3})
-    clients.wait_until(
-        lambda: clients.group_state(broker.bootstrap, "doomed") == "Empty", what="group is empty"
-    )
-    clients.delete_group(broker.bootstrap, "doomed")
-    succeed("silver", *source(broker, lakehouse_path))
+def test_a_deleted_group_leaves_tombstones(spark: SparkSession, read: Read) -> None:
     for name in ("silver.offset_commits", "silver.group_metadata"):
         last = (
-            table(spark, lakehouse_path, name)
+            table(spark, read.root, name)
             .where(F.col("group_id") == "doomed")
             .orderBy(F.desc("record_offset"))
             .first()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import shutil
 from collections import Counter, defaultdict
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
@@ -79,10 +80,14 @@ def topics(broker: Broker) -> None:
     clients.delete_records(broker.bootstrap, "lag-cut", {0: 15})
     clients.create_topic(broker.bootstrap, "lag-empty")
     clients.create_topic(broker.bootstrap, "lag-tx")
+    clients.create_topic(broker.bootstrap, "lag-busy")
+    clients.produce(broker.bootstrap, "lag-busy", 20)
 
 
 PLAIN, CUT = ([TopicPartition(t, p) for p in range(2)] for t in ("lag-plain", "lag-cut"))
-EMPTY, TX, GONE = (TopicPartition(t, 0) for t in ("lag-empty", "lag-tx", "lag-gone"))
+EMPTY, TX, GONE, BUSY = (
+    TopicPartition(t, 0) for t in ("lag-empty", "lag-tx", "lag-gone", "lag-busy")
+)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +97,7 @@ def open_transaction(broker: Broker, topics: None) -> Iterator[None]:  # noqa: A
     for offset in (3, 5):
         clients.commit(address, "lag-a", {PLAIN[0]: offset, PLAIN[1]: 20, GONE: 4})
     clients.commit(address, "lag-b", {PLAIN[0]: 20, EMPTY: 0, CUT[0]: 2, CUT[1]: 20})
+    clients.commit(address, "lag-busy", {BUSY: 20})
     clients.Transaction(address, "lag-c", {TX: 1, PLAIN[0]: 7}).commit()
     clients.Transaction(address, "lag-c", {PLAIN[0]: 9}).abort()
     producer = KafkaProducer(
@@ -111,21 +117,46 @@ def open_transaction(broker: Broker, topics: None) -> Iterator[None]:  # noqa: A
         producer.abort_transaction()
 
 
-@pytest.mark.usefixtures("open_transaction")
-def test_lag_is_what_the_admin_client_says(
-    spark: SparkSession, broker: Broker, lakehouse_path: str
-) -> None:
-    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
+class First(NamedTuple):
+    """A first run, into a lakehouse that is not to be written to.
+
+    Attributes:
+        root: the lakehouse.
+        summary: that of the run.
+        expected: how far groups were behind then, by the admin client.
+    """
+
+    root: str
+    summary: dict[str, Any]
+    expected: dict[tuple[str, TopicPartition], int]
+
+
+@pytest.fixture(scope="module")
+def first(
+    spark: SparkSession,  # noqa: ARG001
+    broker: Broker,
+    open_transaction: None,  # noqa: ARG001
+    tmp_path_factory: pytest.TempPathFactory,
+) -> First:
+    root = str(tmp_path_factory.mktemp("first") / "lakehouse")
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", root)
     before = clients.end_offsets(broker.bootstrap, OFFSETS)
-    summary = succeed("pipeline", *source, "--skip", "report")
+    summary = succeed("pipeline", *source, *TO_LAG)
     assert clients.end_offsets(broker.bootstrap, OFFSETS) == before
     expected = {
         (group, tp): clients.end_offsets(broker.bootstrap, tp.topic)[tp.partition]
         - committed.offset
-        for group in ("lag-a", "lag-b", "lag-c")
+        for group in ("lag-a", "lag-b", "lag-c", "lag-busy")
         for tp, committed in clients.list_group_offsets(broker.bootstrap, group).items()
     }
-    every = newest(spark, lakehouse_path)
+    return First(root, summary, expected)
+
+
+def test_lag_is_what_the_admin_client_says(
+    spark: SparkSession, broker: Broker, first: First
+) -> None:
+    expected, summary = first.expected, first.summary
+    every = newest(spark, first.root)
     rows = {key: r for key, r in every.items() if key in expected}
     assert {key: r.lag for key, r in rows.items()} == expected
     assert not [key for key in every if key[0].startswith("lag-") and key not in expected]
@@ -164,20 +195,19 @@ def test_the_log_is_known_until_a_time_before_its_ends_were_asked(
     assert not coverage.isEmpty()
 
 
-@pytest.mark.usefixtures("open_transaction")
 def test_a_later_run_knows_since_when_and_what_is_gone(
-    spark: SparkSession, broker: Broker, lakehouse_path: str
+    spark: SparkSession, broker: Broker, first: First, lakehouse_path: str
 ) -> None:
+    shutil.copytree(first.root, lakehouse_path)
     source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-    succeed("pipeline", *source, *TO_LAG)
-    first = newest(spark, lakehouse_path)
+    before = newest(spark, lakehouse_path)
     clients.produce(broker.bootstrap, "lag-plain", 10, partition=1)
     succeed("lag", *source)
     again = newest(spark, lakehouse_path)
 
     row = again["lag-a", PLAIN[1]]
-    assert (row.lag, row.lag_run) == (10, first["lag-a", PLAIN[1]].lag_run + 1)
-    between = (row.sampled_at - first["lag-a", PLAIN[1]].sampled_at).total_seconds()
+    assert (row.lag, row.lag_run) == (10, before["lag-a", PLAIN[1]].lag_run + 1)
+    between = (row.sampled_at - before["lag-a", PLAIN[1]].sampled_at).total_seconds()
     # The log went beyond the offset some time after the first sample.
     assert row.lag_seconds == row.lag_seconds_max == between
     assert row.lag_seconds_min == 0
@@ -202,22 +232,18 @@ def test_a_later_run_knows_since_when_and_what_is_gone(
 
 
 def test_what_is_produced_while_a_run_works_is_no_lag(
-    spark: SparkSession, broker: Broker, lakehouse_path: str
+    spark: SparkSession, broker: Broker, first: First, lakehouse_path: str
 ) -> None:
-    clients.create_topic(broker.bootstrap, "lag-busy")
-    busy = TopicPartition("lag-busy", 0)
+    shutil.copytree(first.root, lakehouse_path)
     source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-    clients.produce(broker.bootstrap, "lag-busy", 20)
-    clients.commit(broker.bootstrap, "lag-busy", {busy: 20})
-    succeed("pipeline", *source, *TO_LAG)
-    clients.commit(broker.bootstrap, "lag-busy", {busy: 20})
+    clients.commit(broker.bootstrap, "lag-busy", {BUSY: 20})
     succeed("silver", *source)
     succeed("history", "--lakehouse", lakehouse_path)
     clients.produce(broker.bootstrap, "lag-busy", 1_000)
-    clients.commit(broker.bootstrap, "lag-busy", {busy: 1_020})
+    clients.commit(broker.bootstrap, "lag-busy", {BUSY: 1_020})
     succeed("lag", *source)
 
-    row = newest(spark, lakehouse_path)["lag-busy", busy]
+    row = newest(spark, lakehouse_path)["lag-busy", BUSY]
     logs = table(spark, lakehouse_path, LOG_OFFSETS.name).where("topic = 'lag-busy'").collect()
     before, now = logs[0].end_samples
     assert (row.committed_offset, row.log_end_offset) == (20, 1_020)

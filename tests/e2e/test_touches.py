@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Of the run behind the first: what other runs made and this one goes on from, by table.
+# What other runs made and the run behind the first goes on from, by table.
 SCANS = {
     "bronze.runs": 1,
     # Where each group and partition is, and who goes on.

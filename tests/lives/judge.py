@@ -347,7 +347,7 @@ class Truth:
             if step.state == DEAD:
                 pass
             elif step.type != CLASSIC:
-                # Of a group that a regular expression makes, the first epoch has no record.
+                # The first epoch of a group that a regular expression makes has no record.
                 is_unwritten = is_new and step.generation == 1 and "pattern" in self.life.style
                 writes = (is_new or is_other) and not is_unwritten
             elif is_new:

@@ -110,7 +110,7 @@ class Model:
         self.recent: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         self.moves: list[tuple[object, ...]] = []
         self.hours: dict[tuple[object, ...], Row] = {}
-        # Of the commits of one offset: time of the first, and how many.
+        # By commits of one offset: time of the first, and how many.
         self.unchanged: dict[tuple[object, ...], tuple[datetime | None, int]] = {}
 
     def take(self, row: Row) -> None:
@@ -207,7 +207,7 @@ class Model:
         sums["progressed_offsets"] += max(0, step)
         if step > 0:
             sums["largest"] = max(step, sums["largest"] or 0)
-        # Of a partition that never went on before, no step says that it jumped.
+        # No step says that a partition jumped that never went on before.
         is_far = skipped is not None and skipped > 1_000
         sums["jumps"] += is_far and largest is not None and skipped > 10 * largest
 

@@ -58,11 +58,22 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    spark: SparkSession, records: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, list[str]]:
-    root = str(tmp_path_factory.mktemp("undisturbed") / "lakehouse")
+def ingested(
+    spark: SparkSession,  # noqa: ARG001
+    records: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A lakehouse that has them in bronze, not to be written to."""
+    root = tmp_path_factory.mktemp("ingested") / "lakehouse"
     succeed("ingest", "--records", records, "--lakehouse", root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    spark: SparkSession, ingested: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    root = str(shutil.copytree(ingested, tmp_path_factory.mktemp("undisturbed") / "lakehouse"))
     summary = succeed("decode", "--lakehouse", root)
     assert (summary["decoded"], summary["quarantined"]) == (24, 1)
     return contents(spark, root)
@@ -128,12 +139,12 @@ def lines(runs: list[Run]) -> list[str]:
 
 def test_two_runs_at_once_do_the_work_of_one(
     spark: SparkSession,
-    records: Path,
+    ingested: Path,
     undisturbed: dict[str, list[str]],
     lakehouse_path: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+    shutil.copytree(ingested, lakehouse_path)
     runs = decode_twice_at_once(spark, lakehouse_path, monkeypatch)
     assert contents(spark, lakehouse_path) == undisturbed
     assert steps(spark, lakehouse_path) == [(0, "done"), (0, "planned")]
@@ -141,9 +152,8 @@ def test_two_runs_at_once_do_the_work_of_one(
     assert succeed("decode", "--lakehouse", lakehouse_path)["records_read"] == 0
 
 
-@pytest.mark.usefixtures("spark")
-def test_a_damaged_file_is_named(records: Path, lakehouse_path: str) -> None:
-    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+def test_a_damaged_file_is_named(ingested: Path, lakehouse_path: str) -> None:
+    shutil.copytree(ingested, lakehouse_path)
     file = next(Path(lakehouse_path, "bronze", "records").glob("cluster=*/*.parquet"))
     file.write_bytes(file.read_bytes()[:-8])
     outcome = run("decode", "--lakehouse", lakehouse_path)
@@ -208,12 +218,12 @@ def test_a_table_of_an_earlier_release_gets_the_columns_it_lacks(
 
 def test_an_upgrade_in_the_middle_of_a_run(
     spark: SparkSession,
-    records: Path,
+    ingested: Path,
     undisturbed: dict[str, list[str]],
     lakehouse_path: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    succeed("ingest", "--records", records, "--lakehouse", lakehouse_path)
+    shutil.copytree(ingested, lakehouse_path)
     decoded, append = decode_job.decoded_together, Lakehouse.append
 
     def decoded_in_part(rows: DataFrame, *arguments: object) -> DataFrame:

@@ -98,7 +98,7 @@ def folder(root: Path, spec: TableSpec) -> Path:
 
 
 class TestLost:
-    """Of tables that only say how far things are, each is rebuilt from the others."""
+    """Each table that only says how far things are is rebuilt from the others."""
 
     @pytest.mark.parametrize(
         "specs",

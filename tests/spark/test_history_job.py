@@ -164,7 +164,7 @@ def test_groups_with_late_records_are_rebuilt(
             sampled(lakehouse, lag_run, 7 + lag_run, group_id="sampled alone")
         succeed("anomalies", "--lakehouse", root, "--cluster", "late")
     assert summary["groups_replayed"] == 5  # all of the recording
-    # Of a group that was not, no sample is lost.
+    # No sample is lost of a group that was not.
     assert samples_kept(lakehouse, "sampled alone") == [7, 8, 9]
     late_tables, whole = (gold(spark, root, cluster) for cluster in ("late", "one"))
     # What ran when is the only difference.

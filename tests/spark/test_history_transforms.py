@@ -154,7 +154,7 @@ def test_a_table_of_an_older_release_gets_the_column(
     followed = follow_offsets(commits(spark, 6, 7), held)
     latest = rows_of(followed, offsets.LATEST).localCheckpoint()
     lakehouse.replace(COMMITTED_OFFSETS, latest)
-    # Of those that are not committed again, nothing is known, and nothing is lost.
+    # Nothing is known of those that are not committed again, and nothing is lost.
     assert {
         row.topic: [c.committed_offset for c in row.recent_commits or ()]
         for row in lakehouse.read(COMMITTED_OFFSETS).collect()

@@ -1,4 +1,4 @@
-"""Of a long history, a run opens the files that have something new, by Delta's statistics."""
+"""A run opens the files of a long history that have something new, by Delta's statistics."""
 
 from __future__ import annotations
 

@@ -587,7 +587,7 @@ class TestInterrupted:
                     raise KeyboardInterrupt
             return append(self, spec, *arguments)  # type: ignore[arg-type]
 
-        # Of its thirteen tables, four.
+        # Four of its thirteen tables.
         recorded = pq.read_table(MODERN)
         is_of_some = pa.array([key[1] in {0, 1, 2, 3, 5} for key in recorded["key"].to_pylist()])
         records = recorded.filter(is_of_some)

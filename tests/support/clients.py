@@ -579,7 +579,7 @@ class NewProtocolMember:
         """Describe a member; entering the context joins it.
 
         Args:
-            java: Of a JDK, which compiles the program.
+            java: A JDK's, which compiles the program.
             bootstrap: The cluster.
             group: The group to join.
             topic: What it subscribes to.

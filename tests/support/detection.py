@@ -114,15 +114,12 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     for row in rows:
         is_open = row["ended_at"] is None or row in lost
         by_kind[OPEN_GENERATION if is_open else GENERATION].append(row)
-    ended = [row for row in tables[SESSIONS] if row["left_at"] is not None]
+    static = [row for row in tables[SESSIONS] if row["group_instance_id"] is not None]
     by_kind[SESSION] = sorted(
-        ended, key=lambda r: (r["left_at"], r["record_offset"], r["member_id"])
+        (row for row in static if row["left_at"] is not None),
+        key=lambda r: (r["left_at"], r["record_offset"], r["member_id"]),
     )
-    by_kind[OPEN_SESSION] = [
-        row
-        for row in tables[SESSIONS]
-        if row["left_at"] is None and row["group_instance_id"] is not None
-    ]
+    by_kind[OPEN_SESSION] = [row for row in static if row["left_at"] is None]
     by_kind[OWNER] = sorted(
         (row for row in tables[OWNERS] if row["valid_from"] is not None),
         key=lambda r: r["valid_from"],

@@ -228,7 +228,7 @@ def check_times(group: Coordinator, tables: Tables) -> None:
     """Hold that times that are marked exact are, and that the others lie within their bounds.
 
     Where something vanished, that is sure of what came before, and of the exact times of
-    classic groups: one record has all of them. Of the others something may remain that is over.
+    classic groups: one record has all of them. Something may remain of the others that is over.
     """
     for row in tables[STATES]:
         same = [

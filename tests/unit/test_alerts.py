@@ -241,7 +241,7 @@ def test_alertmanager_is_told_until_when_an_alert_holds() -> None:
     began = "2026-11-21T11:00:00Z"
     assert ends(alert()) == [("critical", began, "2026-11-23T12:00:00Z")]
     assert ends(alert(alerts.AGAIN)) == ends(alert())
-    # Of one that is resolved when it comes, Alertmanager tells nobody.
+    # Alertmanager tells nobody of one that is resolved when it comes.
     assert ends(alert(is_open=False)) == [("critical", began, "2026-11-21T12:15:00Z")]
     assert ends(alert(alerts.ENDED)) == [("critical", began, "2026-11-21T11:55:00Z")]
     # Another severity is another alert.

@@ -916,7 +916,7 @@ def test_lag_that_grows_makes_an_abandoned_topic_a_warning() -> None:
 
 @pytest.mark.parametrize(("cause", "is_found"), [("group_created", False), ("unknown", True)])
 def test_offsets_of_before_the_first_generation(cause: str, is_found: bool) -> None:  # noqa: FBT001
-    # Of a consumer that was assigned its partitions; or of members of whom the log tells no more.
+    # They are a consumer's with assign(), or members' of whom the log tells no more.
     story = Story().then(0, cause, joined=["a"], **reading("kept"))
     assert bool(orphans(story.found(first_commits("former", 0, at=0.5)))) == is_found
 

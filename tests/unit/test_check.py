@@ -364,7 +364,7 @@ def test_hosts_with_and_without_an_address() -> None:
 
 
 class TestHowOften:
-    """Of a segment of 100 MB."""
+    """A segment has 100 MB."""
 
     @pytest.mark.parametrize(
         ("bytes_a_day", "minutes"),

@@ -60,7 +60,7 @@ def two_members() -> Records:
 def test_a_member_that_left_unseen_is_not_waited_for() -> None:
     log = two_members()
     seen = log.clock
-    # Of the two days, the cleaner has left what the member wrote that came for `a`.
+    # What the cleaner has left of the two days is what the member wrote that came for `a`.
     log.wait(DAY, hole=True).member("c").epoch(59).target(59, c=[0]).current("c", 59, [0])
     log.wait(5 * SECOND, hole=True).current("b", 59, [1]).wait(DAY)
     log.epoch(60).target(60).current("c", 60, [0]).wait(3 * SECOND).current("b", 60, [1])
@@ -215,8 +215,8 @@ def test_a_group_that_may_have_had_members_is_not_called_empty_before_it_is_dele
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
 @pytest.mark.parametrize("epoch", [1, 7])
 def test_a_group_that_has_assigned_to_somebody_is_not_called_empty(kind: str, epoch: int) -> None:
-    # Static members that come back under other ids make no epoch. Of a group all of whose members
-    # have, the cleaner leaves the epochs alone.
+    # Static members that come back under other ids make no epoch. Where all members have, the
+    # cleaner leaves the epochs alone.
     log = Records().wait(SECOND, hole=True)
     if kind == "streams":
         log.record("streams_group_topology", {"epoch": 0, "subtopologies": []})
@@ -373,7 +373,7 @@ def test_who_came_or_left_without_an_epoch_may_have_left_partitions_to_others(ca
         log.epoch(58)
     tables = whole_and_cut(log.wait(MINUTE).commit().log())
     (known,) = (r["known_until"] for r in tables[OWNERS] if r["member_id"] == "b")
-    # Of the very next epoch nothing is missing that the batch does not name.
+    # The batch names all that is missing of the very next epoch.
     assert known == (seen if case in ("leaves", "joins") else None)
     # An id is of one stay.
     assert case in ("joins", "returns") or sessions(tables)["a"]["known_until"] is None
@@ -489,7 +489,7 @@ def test_a_group_that_was_deleted_unseen_had_been_empty_since_its_last_epoch(
     if was_assigned:
         log.target(60)
     emptied = log.clock
-    # Of the next group, the cleaner has left a member before its epochs.
+    # The cleaner has left a member of the next group before its epochs.
     log.wait(10 * DAY, hole=True).member("c").wait(SECOND, hole=True)
     log.member("d").epoch(3).target(3, c=[0], d=[1]).current("c", 3, [0]).current("d", 3, [1])
     tables = whole_and_cut(log.log())

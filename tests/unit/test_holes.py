@@ -96,6 +96,6 @@ def test_runs_go_on_from_the_time_of_those_before() -> None:
     }
     assert unread(covered((0, 6, (20, 30), [(20, 20)])), {6: 4 * DAY}, until) == {}
     assert until == {0: 4 * DAY}
-    # Of a log without times nothing is known.
+    # Nothing is known of a log without times.
     assert unread(covered((0, 7, (30, 40), [(30, 30)])), {}, until) == {}
     assert until == {0: 4 * DAY}

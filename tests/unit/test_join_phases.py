@@ -118,7 +118,7 @@ def test_all_wait_for_a_busy_member_since_another_left(case: str) -> None:
     tables = whole_and_cut(working(log, MINUTE, *([2] if case == "idle" else [0, 2])).log())
     row = generations(tables)[-1]
     is_seen = case in ("busy", "idle")
-    # Of one that works, nobody waits; what is longer than Kafka waits, `a` may have been busy for.
+    # Nobody waits for one that works; what is longer than Kafka waits, `a` may have been busy for.
     assert row["join_started_at"] == left if is_seen else row["join_ms"] < 10 * SECOND
     assert row["join_started_at_max"] < end - 2 * MINUTE if case == "busy" else True
     assert last_of(row) == (["c"] if case == "busy" else [])

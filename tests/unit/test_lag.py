@@ -65,7 +65,7 @@ class TestBurrow:
         assert status(OFFSETS, [10] * 10, now=at_the_limit + 1) == "STOP"
 
     def test_half_a_second_between_two_clocks_stops_nobody(self) -> None:
-        """Of a group that commits every 100 ms."""
+        """The group commits every 100 ms."""
         at = [SECOND * i // 10 for i in range(10)]
         assert status(OFFSETS, [10] * 10, at=at, now=at[-1] + 30 * SECOND) == "WARN"
         assert status(OFFSETS, [10] * 10, at=at, now=at[-1] + 31 * SECOND) == "STOP"
@@ -177,7 +177,7 @@ class TestMeasure:
 
     @pytest.mark.parametrize(("apart", "status"), [(100, "OK"), (101, "STOP")])
     def test_records_that_just_came_stop_nobody(self, apart: int, status: str) -> None:
-        """Of a quiet topic; the group was at its end, and has had no time for what came."""
+        """The topic is quiet; the group was at its end, and has had no time for what came."""
         ends = EndHistory([0, 7200 * SECOND - apart * SECOND, 7200 * SECOND], [50, 50, 60])
         measured = measure(
             50, 0, ends, commits=[49, 50], commits_at=[-SECOND, 0], known_until=7200 * SECOND
