@@ -46,8 +46,9 @@ never owned nor committed, though other groups commit them: `topic_partition`, t
 last commit that is known, `first_at` and `last_at`, `other_offset`, `others`, and `has_grown`,
 whether who committed it first had committed others of the topic long before."""
 
-# Those of clients in all languages. None gives a partition to two members on purpose.
-_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+# Those of clients in all languages, and of Kafka Streams. None gives a partition to two members on
+# purpose.
+_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky", "stream"})
 
 LEAST_RECORDS, MANY_RECORDS = 2, 1_000
 """One transaction's marker is beyond the last record, too; a log that stands may have several."""
@@ -183,8 +184,10 @@ def _owned_twice(row: Row) -> Iterator[Row]:
 
 def _is_meant(cause: Sequence[Row], generation: Row) -> bool:
     """Return whether an assignor of the user's own gives every partition to every member."""
+    is_own = generation["protocol_type"] == "consumer" and generation["protocol"] not in _ASSIGNORS
     return (
-        generation["protocol"] not in _ASSIGNORS
+        is_own
+        and generation["group_type"] == "classic"
         and len(cause) == generation["assigned_partitions"]
         and all(len(twice["owners"]) == generation["member_count"] for twice in cause)
     )

@@ -215,8 +215,9 @@ class Group:
         ("everything-to-everyone", [0, 1], ("info", "broadcast")),
         ("everything-to-everyone", [1, 2], ("critical", "two_owners")),
         ("range", [0, 1], ("critical", "two_owners")),
+        ("stream", [0, 1], ("critical", "two_owners")),
     ],
-    ids=["all of all", "one of three", "an assignor that never does"],
+    ids=["all of all", "one of three", "an assignor that never does", "Kafka Streams"],
 )
 def test_an_assignor_that_broadcasts_is_no_fault(
     runs: int, protocol: str, second: list[int], told: tuple[str, str]
