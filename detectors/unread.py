@@ -208,7 +208,7 @@ def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> None:
     first = cause[0]
-    is_meant = first.get("is_meant", False)
+    is_meant = first["is_meant"]
     named = [partition_name(twice) for twice in cause]
     ends = [now if twice["until"] is None else twice["until"] for twice in cause]
     end = max((e for e in ends if e is not None), default=first["since"])

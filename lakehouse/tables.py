@@ -138,8 +138,8 @@ class Lakehouse:
     def may_hold(self, spec: TableSpec) -> bool:
         """Return whether a table may have rows of this cluster: if not, it has no folder for them.
 
-        Who finds no run in the ledger asks the tables whether it was lost. Where a
-        cluster is new in a lakehouse of others this is answered at once; queries take seconds.
+        Who finds no run in the ledger asks the tables whether it was lost. Where a cluster is new
+        in a lakehouse of others this is answered at once; queries take seconds.
         """
         if not self.exists(spec):
             return False
