@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from timeline.holes import Unseen
-    from timeline.model import GroupState, Record
+    from timeline.model import GroupState, Member, Record
 
 # Default of offsets.retention.minutes, counted since the group became empty.
 _RETENTION_MS = 7 * 24 * 3_600_000
@@ -138,11 +138,18 @@ def end_what_is_known(state: GroupState, unseen: Iterable[Unseen]) -> int | None
     return until
 
 
-def end_without_tombstone(state: GroupState, record: Record) -> None:
+def end_without_tombstone(
+    state: GroupState, record: Record, came: dict[str, Member] | None = None
+) -> None:
     """End a group whose tombstone is missing: it was deleted before the given record.
 
     If the record has the time of a completed join phase, the new group existed by then. One that
     was empty for as long as brokers keep offsets went by itself, as a rule; share groups have none.
+
+    Args:
+        state: the group.
+        record: the first one that shows it.
+        came: the members that are known of the next group under its id.
     """
     if state.group_type is None:
         return
@@ -152,10 +159,18 @@ def end_without_tombstone(state: GroupState, record: Record) -> None:
     claimed = (record.payload or {}).get("current_state_timestamp")
     if at is not None and claimed is not None:
         at = not_before(state.clock, min(at, claimed))
+    clock, stays = state.clock, [state.sessions[m] for m in came or () if m in state.sessions]
+    for row in stays:
+        row["first_generation"] = row["last_generation"] = None
+        at, clock = _earlier(at, row["joined_at"]), _earlier(clock, row["joined_at_min"])
     latest, expires = at, current(state) == EMPTY and state.group_type != "share"
     if expires and at is not None and since is not None:
-        at = min(at, max(since + _RETENTION_MS, state.clock or since))
-    _end(state, record, Moment(at, since, latest))
+        at = min(at, max(since + _RETENTION_MS, clock or since))
+    _end(state, record, Moment(at, since, latest), came)
+
+
+def _earlier(at: int | None, other: int | None) -> int | None:
+    return other if at is None else at if other is None else min(at, other)
 
 
 def tell_conversion(state: GroupState, record: Record, when: Moment) -> None:
@@ -168,11 +183,13 @@ def tell_conversion(state: GroupState, record: Record, when: Moment) -> None:
     enter(state, STABLE, until, record, generation=number, member_count=count)
 
 
-def _end(state: GroupState, record: Record, when: Moment) -> None:
-    """End all that is open of a group; it is Dead from then on."""
+def _end(
+    state: GroupState, record: Record, when: Moment, came: dict[str, Member] | None = None
+) -> None:
+    """End all that is open of a group, but who came to the next one; it is Dead from then on."""
     gaps.clear(state)
     tell_conversion(state, record, when)
-    follow(state, {}, record, when, generation=None, end_cause=DELETED)
+    follow(state, came or {}, record, when, generation=None, end_cause=DELETED)
     generations.end(state, when.at)
     enter(state, DEAD, when, record, generation=None, member_count=0)
     state.group_type, state.members, state.last_owners, state.given_up = None, {}, {}, {}

@@ -317,7 +317,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     is_unwritten = is_new and _begin_unwritten(state)
     # What it follows from may be missing, till a record bears the state out.
     is_cut_off = (is_upgrade and not is_complete) or (begins and not is_new)
-    lacks_some = lacks_records and _may_lack_more(state, batch)
+    lacks_some = lacks_records and (_may_lack_more(state, batch) or bool(_newcomers(state)))
     state.gap.is_partial |= has_moved_on or is_cut_off or lacks_some
     if is_upgrade:
         _upgraded(state, batch, when, before, is_complete=is_complete)
@@ -490,9 +490,9 @@ def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
 # -- where records are missing ---------------------------------------------------------------------
 
 
-def _tell(state: GroupState) -> None:
+def _tell(state: GroupState, *, is_placed: bool = False) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
-    if state.gap.untold is None or not _is_known(state):
+    if state.gap.untold is None or not _is_known(state) or (_newcomers(state) and not is_placed):
         return
     _enter(state, *_last_untold(state, state.gap.untold))
     state.gap.untold, state.gap.emptied, state.gap.is_partial = None, None, False
@@ -529,7 +529,7 @@ def _revive(state: GroupState) -> None:
 
 def tell_the_rest(state: GroupState) -> None:
     """Tell the state of a group of which all was read that the log has."""
-    _tell(state)
+    _tell(state, is_placed=True)
     _revive(state)
 
 
@@ -575,9 +575,15 @@ def _entered(
                 _tell(state)  # Kafka deletes no group that has members, so that it stayed so
             lives.end_by_tombstone(state, last, kind, is_complete=is_complete)
         batch = batch[ends[-1] + 1 :]
-    elif (state.group_type not in (None, kind) and not is_upgrade) or _begins_again(state, batch):
+    elif state.group_type not in (None, kind) and not is_upgrade:
         _tell_emptied(state)
         lives.end_without_tombstone(state, last)
+    elif _begins_again(state, batch):
+        _tell_emptied(state)
+        _begin_again(state, last)
+        return True, batch
+    elif any(is_metadata(r) for r in batch):
+        _tell(state, is_placed=True)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
         return begins, []  # what was left of a group that is gone
@@ -590,7 +596,32 @@ def _begins_again(state: GroupState, batch: list[Record]) -> bool:
     if known is None and interval is not None and interval["group_type"] == "classic":
         known = interval["generation"]  # converted, as far as was known
     epochs = [r.payload["epoch"] for r in batch if is_metadata(r) and r.payload is not None]
+    if _newcomers(state):
+        epochs += [r.payload["member_epoch"] for r in batch if _is_current(r) and r.payload]
     return known is not None and bool(epochs) and min(epochs) < known
+
+
+def _newcomers(state: GroupState) -> dict[str, Member]:
+    """Return who came to an empty group with an epoch that is missing: of this life, or a new one.
+
+    Only an epoch tells which: each member that comes begins one.
+    """
+    row = state.interval
+    if row is None or row["state"] != EMPTY or row["generation"] != state.epochs.group:
+        return {}
+    since, stays = row["started_at"] or 0, state.sessions
+    absent = {k: m for k, m in state.gap.absent.items() if k in stays}
+    return state.members | {k: m for k, m in absent.items() if (stays[k]["joined_at"] or 0) > since}
+
+
+def _begin_again(state: GroupState, record: Record) -> None:
+    """End a group of which the tombstone is missing; who came since it was empty is of the next."""
+    kind, epochs, came = state.group_type, state.epochs, _newcomers(state)
+    lives.end_without_tombstone(state, record, came)
+    state.group_type, state.members = kind, came
+    for name in ("member", "is_stable", "owned", "target"):
+        known = getattr(epochs, name)
+        setattr(state.epochs, name, {k: of for k, of in known.items() if k in came})
 
 
 def _enter(state: GroupState, record: Record, when: Moment) -> None:

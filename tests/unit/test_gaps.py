@@ -501,6 +501,40 @@ def test_a_group_that_was_deleted_unseen_had_been_empty_since_its_last_epoch(
     assert (row["member_count"], row["members_joined"]) == (0, [])
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("has_epoch", [True, False])
+def test_who_comes_to_an_empty_group_with_an_epoch_that_is_missing_may_be_of_the_next_life(
+    is_new: bool,  # noqa: FBT001
+    has_epoch: bool,  # noqa: FBT001
+) -> None:
+    log = Records().member("a").epoch(5).target(5, a=[0]).current("a", 5, [0])
+    log.wait(HOUR).leaves_empty("a", 6)
+    emptied = log.clock
+    number = 3 if is_new else 8
+    # The cleaner took the tombstones, and each epoch but the newest.
+    log.wait(9 * DAY, hole=True).member("b")
+    came = log.clock
+    log.wait(SECOND, hole=True).member("c").wait(SECOND, hole=True)
+    if has_epoch:
+        log.member("d").epoch(number).target(number, b=[0], c=[1], d=[2])
+    log.current("b", number, [0]).current("c", number, [1]).current("d", number, [2])
+    tables = whole_and_cut(log.log())
+    rows = sorted(tables[STATES], key=lambda r: r["sequence"])
+    assert ("Dead" in [r["state"] for r in rows]) == is_new
+    if is_new:
+        (dead,) = (r for r in rows if r["state"] == "Dead")
+        assert (dead["started_at"], dead["started_at_max"]) == (emptied + 7 * DAY, came)
+        assert [r["state"] for r in rows][-2:] == ["Dead", "Stable"] or not has_epoch
+    new = sessions(tables)
+    assert {m: (r["joined_at"], r["left_at"]) for m, r in new.items() if m in "bc"} == {
+        "b": (came, None),
+        "c": (came + SECOND, None),
+    }
+    if has_epoch:
+        newest = generations(tables)[-1]
+        assert (newest["generation"], newest["member_count"]) == (number, 3)
+
+
 @pytest.mark.parametrize("is_rollback", [True, False])
 def test_a_deployment_of_which_an_epoch_is_missing_can_be_rolled_back(
     is_rollback: bool,  # noqa: FBT001
