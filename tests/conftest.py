@@ -15,6 +15,7 @@ from tests.support.broker import Broker, Credentials
 from tests.support.clients import OFFSETS_TOPIC, allow, create_offsets_topic
 from tests.support.cluster import FEW_TASKS, standalone
 from tests.support.kafka_classes import KafkaClasses, NoJdkError, jdk
+from tests.support.kills import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
 FIELD = Path(__file__).parent / "field"
-# For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
-# more than the heap holds.
-FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}
+OF_TESTS = {
+    # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
+    # more than the heap holds.
+    "spark.databricks.delta.delta.log.cacheSize": "200",
+    # To compile a second time what is used often takes more of the processors than it saves here.
+    "spark.driver.extraJavaOptions": QUICK,
+}
 # Users of the broker that lack an ACL: on the topic, on groups.
 DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
@@ -55,7 +60,7 @@ def master(
 def spark(master: str) -> Iterator[SparkSession]:
     """The session that ./spark-submit.sh would make, with its JARs, properties and code."""
     target = submit.choose_target(master, {})
-    conf, archive = FEW_LOGS, None
+    conf, archive = OF_TESTS, None
     if not target.is_this_machine:
         conf = conf | dict([FEW_TASKS.split("=")])
         archive = shipping.build_archive(jars.cache_folder())
