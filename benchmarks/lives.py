@@ -8,7 +8,9 @@ told wrong, the worst first, each with what plays it again: ``--only NUMBER`` wi
 
 ``--only 7 --set static=true assignor=range session_ms=30000`` plays life 7 once more, with clients
 that have other settings. ``--compact`` reads the log as its cleaner leaves it, ``--gap D`` not at
-all for D days. The exit status is 1 if an alarm is false or trouble is not told.
+all for D days. ``--moments N`` also looks at each life as a run would have at N times, each shortly
+behind a change: who is called then hears what was known then. The exit status is 1 if an alarm is
+false or trouble is not told.
 """
 
 from __future__ import annotations
@@ -57,25 +59,29 @@ def main() -> int:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings")
     parser.add_argument("--compact", action="store_true", help="as the log cleaner leaves the log")
     parser.add_argument("--gap", type=float, default=0, metavar="D", help="days without a run")
+    parser.add_argument("--moments", type=int, default=0, metavar="N", help="alarms as of then")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="all cores if unset")
     options = parser.parse_args()
 
     started = time.monotonic()
     numbers = list(range(options.count)) if options.only is None else [options.only]
     parts = [numbers[i : i + _CHUNK] for i in range(0, len(numbers), _CHUNK)]
-    reading = Reading(options.compact or options.gap > 0, int(options.gap * DAY))
+    is_cut = options.compact or options.gap > 0
+    reading = Reading(is_cut, int(options.gap * DAY), options.moments)
     work = partial(_played, options.seed, _own(options.set), reading, jdk())
     with ProcessPoolExecutor(options.processes) as pool:
         verdicts = [v for part in pool.map(work, parts) for v in part]
     print("\n".join(table(verdicts)))
     print("\n".join(_told_wrong(verdicts, None if options.only is not None else _OF_KIND)))
     figures = sum((v.figures for v in verdicts), Counter())
-    bad = figures["alarmed"] + figures["untrue"] + figures["missed"]
+    bad = figures["alarmed"] + figures["untrue"] + figures["missed"] + figures["meanwhile"]
+    meanwhile = f"; false alarms at {figures['meanwhile']} of the moments between"
     print(
         f"{len(verdicts)} lives of seed {options.seed} in {time.monotonic() - started:.0f} s:"
         f" {figures['alarmed']} of {figures['ordinary']} ordinary groups alarmed, untrue alarms in"
         f" {figures['untrue']} of {figures['trouble']} with trouble, which is not told in"
         f" {figures['missed']}, and as info in {figures['told_as_info']}"
+        + (meanwhile if options.moments else "")
     )
     return 1 if bad else 0
 

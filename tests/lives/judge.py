@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +41,7 @@ UNSEEN = ("hang",)
 _CLOCK_MS = 20
 _LEAST_MS = 1_000
 _INSTANTS = 25
+_BEHIND_MS = (1_000, 90_000)
 _METADATA_MS = 5 * MINUTE + 10_000
 _FOREVER = 1 << 60
 # What is told wrong, from the worst on, and how much of it is as bad as an alarm.
@@ -53,10 +54,12 @@ class Reading(NamedTuple):
     Attributes:
         compacts: whether the log cleaner has been there at each reading.
         gap_ms: for so long nobody reads.
+        moments: at so many times, each shortly behind a change, a run looks at what is there then.
     """
 
     compacts: bool = False
     gap_ms: int = 0
+    moments: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -133,6 +136,27 @@ def judge(played: Played, reading: Reading | None = None) -> Verdict:
     steps, said, runs = _truth(played)
     figures: Counter[str] = Counter()
     wrong: list[Wrong] = []
+    names = {r["id"]: r["topic"] for r in played.truth if r["kind"] == "topic"}
+    truths = {g: Truth(life, g, steps[g], said, runs, reading) for g in life.groups if steps[g]}
+    for group, told, anomalies in _told(life, names, records, times):
+        if (truth := truths.get(group)) is not None:
+            wrong += truth.compare(told, figures)
+            wrong += truth.alarms(anomalies, figures)
+    for at in _moments(life, steps, reading):
+        there = [r for r in records if r.timestamp <= at]
+        for group, _, anomalies in _told(life, names, there, [at]):
+            if (truth := truths.get(group)) is not None:
+                found = [*truth.as_of(at).alarms(anomalies, Counter())]
+                false = [w for w in found if w.what == "alarm"]
+                figures["meanwhile"] += bool(false)
+                wrong += [w._replace(detail=f"as of {clock(at)}: {w.detail}") for w in false]
+    return Verdict(life.kind.protocol, sorted(wrong, reverse=True), figures)
+
+
+def _told(
+    life: Life, names: dict[str, str], records: list[Kept], times: list[int]
+) -> Iterator[tuple[str, dict[str, list[Row]], list[Row]]]:
+    """Yield history and anomalies of each group, as of the last of the times of the runs."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "records.parquet"
         write(records, path)
@@ -140,7 +164,6 @@ def judge(played: Played, reading: Reading | None = None) -> Verdict:
         commits = commits_of(path)
         logs_of.cache_clear()
         commits_of.cache_clear()
-    names = {r["id"]: r["topic"] for r in played.truth if r["kind"] == "topic"}
     for group in life.groups:
         told: dict[str, list[Row]] = {t: [] for t in (STATES, GENERATIONS, SESSIONS, OWNERS)}
         anomalies: list[Row] = []
@@ -149,13 +172,15 @@ def judge(played: Played, reading: Reading | None = None) -> Verdict:
             cuts = [sum((e.timestamp or 0) <= at for e in log.events) for at in times[:-1]]
             told = rebuild(log, cuts)
             rows = commits.get(group, [])
-            anomalies = detected_history(told, life.end, rows, _holes(records))
-        if not steps[group]:
-            continue
-        truth = Truth(life, group, steps[group], said, runs, reading)
-        wrong += truth.compare(told, figures)
-        wrong += truth.alarms(anomalies, figures)
-    return Verdict(life.kind.protocol, sorted(wrong, reverse=True), figures)
+            anomalies = detected_history(told, times[-1], rows, _holes(records))
+        yield group, told, anomalies
+
+
+def _moments(life: Life, steps: dict[str, list[Step]], reading: Reading) -> list[int]:
+    chance = random.Random(life.name)  # noqa: S311 - to be the same in every run
+    changes = [step.at for of_group in steps.values() for step in of_group]
+    times = (chance.choice(changes) + chance.randint(*_BEHIND_MS) for _ in range(reading.moments))
+    return sorted(min(at, life.end) for at in times)
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -268,6 +293,11 @@ class Truth:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.group)  # noqa: S311 - to be the same in every run
+
+    def as_of(self, at: int) -> Truth:
+        """Return what was so until a time."""
+        steps = [s._replace(until=min(s.until, at)) for s in self.steps if s.at <= at]
+        return replace(self, steps=steps)
 
     def compare(self, told: dict[str, list[Row]], figures: Counter[str]) -> list[Wrong]:
         """Compare all tables; count what was compared."""

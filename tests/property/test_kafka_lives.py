@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from copy import copy
 
 import pytest
 
@@ -24,7 +25,7 @@ def played(java: str) -> dict[str, Played]:
 
 @pytest.mark.parametrize("name", LIVES)
 def test_a_life_is_told_as_it_was(played: dict[str, Played], name: str) -> None:
-    verdict = judge(played[name])
+    verdict = judge(played[name], Reading(moments=2))
     assert [f"{w.what}: {w.detail}" for w in verdict.wrong if w.what != "state"] == []
     figures = verdict.figures
     assert figures["state_wrong_ms"] <= STATE_WRONG * figures["state_ms"], verdict.wrong
@@ -53,6 +54,16 @@ def test_what_is_told_wrong_is_seen(played: dict[str, Played]) -> None:
     kept = random.Random(SEED).sample(life.records, len(life.records) // 2)  # noqa: S311
     verdict = judge(life._replace(records=sorted(kept)))
     assert verdict.wrong
+
+
+def test_an_alarm_that_is_false_for_a_while_is_seen(played: dict[str, Played]) -> None:
+    """The judge itself: in a life that is taken for an ordinary one, each alarm is false."""
+    trouble = played["streams-thrash"]
+    life = copy(trouble.life)
+    life.kind = life.kind._replace(label=scripts.ORDINARY, fits=())
+    verdict = judge(trouble._replace(life=life), Reading(moments=9))
+    assert verdict.figures["meanwhile"] > 0
+    assert any(w.what == "alarm" and w.detail.startswith("as of ") for w in verdict.wrong)
 
 
 def test_what_the_cleaner_took_is_told_neither_right_nor_wrong(played: dict[str, Played]) -> None:
