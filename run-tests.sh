@@ -53,7 +53,7 @@ trap 'end TERM' TERM HUP
 # Spark plans most of the time, on one core: the other one is the other lane's.
 # These share no lakehouse with the others there: with them both lanes end at about the same time.
 alone=(tests/spark/test_grown_topic.py tests/spark/test_redpanda.py tests/spark/test_settled_anomalies.py)
-spark() { "$python" -m pytest --durations=60 tests/spark "${alone[@]/#/--ignore=}"; }
+spark() { "$python" -m pytest --long --durations=60 tests/spark "${alone[@]/#/--ignore=}"; }
 rest() {
   "$python" -m mypy
   "$venv/bin/lint-imports" --no-logo

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
 FIELD = Path(__file__).parent / "field"
-OF_TESTS = {
-    # For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
-    # more than the heap holds.
-    "spark.databricks.delta.delta.log.cacheSize": "200",
-    # To compile a second time what is used often takes more of the processors than it saves here.
-    "spark.driver.extraJavaOptions": QUICK,
-}
+# For an hour Delta keeps the state of each table that it has seen: of all tests' tables that is
+# more than the heap holds.
+FEW_LOGS = {"spark.databricks.delta.delta.log.cacheSize": "200"}
 # Users of the broker that lack an ACL: on the topic, on groups.
 DESCRIBER = Credentials("describer", "canary-77be01")
 GROUPLESS = Credentials("groupless", "canary-0c93d4")
@@ -40,6 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let any test that runs jobs in the session run them on a cluster, too."""
     parser.addoption(
         "--workers", type=int, default=0, help="run on a standalone cluster of so many workers"
+    )
+    # The JVM compiles what is used often a second time: by half an hour that has paid.
+    parser.addoption(
+        "--long", action="store_true", help="let the session get faster, for half an hour and more"
     )
 
 
@@ -57,10 +57,12 @@ def master(
 
 
 @pytest.fixture(scope="session")
-def spark(master: str) -> Iterator[SparkSession]:
+def spark(master: str, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The session that ./spark-submit.sh would make, with its JARs, properties and code."""
     target = submit.choose_target(master, {})
-    conf, archive = OF_TESTS, None
+    conf, archive = FEW_LOGS, None
+    if not request.config.getoption("--long"):
+        conf = conf | {"spark.driver.extraJavaOptions": QUICK}
     if not target.is_this_machine:
         conf = conf | dict([FEW_TASKS.split("=")])
         archive = shipping.build_archive(jars.cache_folder())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from schemas.tables import TableSpec
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
-"""Options of a JVM that compiles once: two lanes compete for two cores."""
+"""Options of a JVM that compiles what it runs once."""
 BRIEF = ("--conf", f"spark.driver.extraJavaOptions={QUICK}")
 """Options of a job that ends before the JVM has warmed up, as those that come behind others do."""
 _LOOK_S = 0.002
