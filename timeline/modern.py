@@ -582,7 +582,7 @@ def _entered(
         _tell_emptied(state)
         _begin_again(state, last)
         return True, batch
-    elif any(is_metadata(r) for r in batch):
+    elif _newcomers(state) and any(map(is_metadata, batch)):
         _tell(state, is_placed=True)
     begins = state.group_type is None
     if begins and all(r.payload is None for r in batch):
@@ -618,6 +618,8 @@ def _begin_again(state: GroupState, record: Record) -> None:
     """End a group of which the tombstone is missing; who came since it was empty is of the next."""
     kind, epochs, came = state.group_type, state.epochs, _newcomers(state)
     lives.end_without_tombstone(state, record, came)
+    if not came:
+        return
     state.group_type, state.members = kind, came
     for name in ("member", "is_stable", "owned", "target"):
         known = getattr(epochs, name)

@@ -535,6 +535,15 @@ def test_who_comes_to_an_empty_group_with_an_epoch_that_is_missing_may_be_of_the
         assert (newest["generation"], newest["member_count"]) == (number, 3)
 
 
+def test_what_was_not_known_before_a_hole_is_not_known_by_the_epoch_behind_it() -> None:
+    log = two_members().wait(HOUR, hole=True)
+    # Nothing is known of the epoch of this leave, nor whether `b` has got to it.
+    log.current("a", None).member("a", gone=True).current("b", 57, [1], 0)
+    log.wait(HOUR, hole=True).member("c").epoch(70).target(70, b=[0], c=[1])
+    tables = whole_and_cut(log.log())
+    assert ("Reconciling", 57) not in timeline(tables)
+
+
 @pytest.mark.parametrize("is_rollback", [True, False])
 def test_a_deployment_of_which_an_epoch_is_missing_can_be_rolled_back(
     is_rollback: bool,  # noqa: FBT001
