@@ -678,16 +678,15 @@ def test_axe_finds_nothing_serious(
     # It does look: what nobody can read is found.
     opened.run("document.querySelector('#headline').style.color = 'gray'")
     opened.run("document.querySelector('#headline').style.backgroundColor = '#888'")
-    findings = [finding.partition(":")[0] for finding in _serious(opened, "'#headline'", least=1)]
-    assert findings == ["color-contrast"]
+    assert [finding.partition(":")[0] for finding in _serious(opened)] == ["color-contrast"]
 
 
-def _serious(opened: Page, part: str = "document", least: int = 21) -> list[str]:
-    """Ask axe-core for what keeps people from using a part of the page, by so many rules."""
+def _serious(opened: Page) -> list[str]:
+    """Ask axe-core for what keeps people from using the page."""
     found = opened.driver.execute_async_script(
-        f"const done = arguments[arguments.length - 1]; axe.run({part}).then(done)"
+        "const done = arguments[arguments.length - 1]; axe.run(document).then(done)"
     )
-    assert len(found["passes"]) >= least
+    assert len(found["passes"]) > 20
     return [
         f"{violation['id']}: {violation['nodes'][0]['html']}"
         for violation in found["violations"]
