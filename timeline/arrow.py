@@ -53,6 +53,7 @@ BYTES = ("subscription_bytes", "assignment_bytes")
 DECODED = {
     "topics": "subscription.topics",
     "assigned": "assignment.partitions",
+    "claimed": "subscription.owned_partitions",
     "user_data": "assignment.user_data",
     # Whole structs: most members have none, which takes less than a column for each part.
     "connect_subscription": "connect_subscription",
@@ -235,6 +236,7 @@ def _members(columns: dict[str, pa.Array], known: dict[tuple[object, ...], Membe
                 **scalars,
                 topics=decoded.topics[i],
                 assigned=assigned,
+                claimed=decoded.claimed.of(i),
                 worker=decoded.worker(i),
                 streams=streams.read(decoded.user_data[i]),
             )
@@ -249,8 +251,8 @@ class _Decoded:
     def __init__(self, columns: dict[str, pa.Array]) -> None:
         self.topics = _lists(columns["topics"])
         self.user_data = columns["user_data"].to_pylist()
-        self._is_known = columns["assigned"].is_valid().to_pylist()
-        self._bounds, self._topics, self._owned = _parts(columns["assigned"])
+        self.claimed = _Partitions(columns["claimed"])
+        self._assigned = _Partitions(columns["assigned"])
         self._connect = [
             _structs(columns[f"connect_{of}"]) for of in ("subscription", "assignment")
         ]
@@ -258,25 +260,30 @@ class _Decoded:
     def assigned(self, member: int) -> dict[str, list[int]] | None:
         """Return a member's partitions by topic, or tasks by connector; None if not decoded."""
         given = self._connect[1][member]
-        if given is not None:
-            return connect.tasks_of(given["assignment"])
-        if not self._is_known[member]:
-            return None
-        assigned: dict[str, list[int]] = {}
-        for i in range(*(self._bounds[member] or (0, 0))):
-            assigned.setdefault(self._topics[i] or "", []).extend(self._owned[i] or ())
-        return assigned
+        return self._assigned.of(member) if given is None else connect.tasks_of(given["assignment"])
 
     def worker(self, member: int) -> Worker | None:
         """Return what is known of a worker of Connect; None of other members."""
         return connect.worker_of(*(column[member] for column in self._connect))
 
 
-def _parts(
-    lists: pa.ListArray,
-) -> tuple[list[tuple[int, int] | None], list[str | None], list[list[int] | None]]:
-    values = _values(lists)
-    return _bounds(lists), values.field("topic").to_pylist(), _lists(values.field("partitions"))
+class _Partitions:
+    """Partitions by topic, of each member."""
+
+    def __init__(self, lists: pa.ListArray) -> None:
+        values = _values(lists)
+        self._bounds, self._topics = _bounds(lists), values.field("topic").to_pylist()
+        self._numbers = _lists(values.field("partitions"))
+
+    def of(self, member: int) -> dict[str, list[int]] | None:
+        """Return a member's; None if nothing was decoded."""
+        bounds = self._bounds[member]
+        if bounds is None:
+            return None
+        found: dict[str, list[int]] = {}
+        for i in range(*bounds):
+            found.setdefault(self._topics[i] or "", []).extend(self._numbers[i] or ())
+        return found
 
 
 def _structs(column: pa.StructArray) -> list[Row | None]:

@@ -7,12 +7,13 @@ gone; nothing is written when members join, leave or fail (GroupMetadataManager,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from timeline import cause, connect, cost, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
-from timeline.model import Commits, Epochs, Member, partition_key
+from timeline.model import Commits, Epochs, Member, partition_key, partition_of
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # The cleaner takes whole segments, which are of minutes at least.
 _PAUSE_MS = 60_000
+# Kafka Streams and Connect have assignors of their own, and claim by other means.
+_IN_TWO_STEPS = "cooperative-sticky"
 
 
 def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) -> None:
@@ -198,7 +201,7 @@ def _generation(
         row["cause"], row["cause_detail"] = _emptied(changes)
     if begins_again:
         row["cause_detail"] = f"{row['cause_detail']}; the generations began again"
-    _follow(state, step, changes, is_connect=_is_connect(payload))
+    _follow(state, step, changes, moved, is_connect=_is_connect(payload))
     _keep_released(state, step, moved)
     state.members = members
 
@@ -454,7 +457,9 @@ def _emptied(changes: Changes) -> tuple[str, str]:
     return cause.MEMBER_LEFT, f"the last {last} left or failed"
 
 
-def _follow(state: GroupState, step: _Step, changes: Changes, *, is_connect: bool) -> None:
+def _follow(
+    state: GroupState, step: _Step, changes: Changes, moved: Moves, *, is_connect: bool
+) -> None:
     """Follow who is a member, and who owns what; Connect assigns no partitions of topics."""
     earliest, when, owned = (
         (state.generation or {}).get("join_started_at_min"),
@@ -466,7 +471,7 @@ def _follow(state: GroupState, step: _Step, changes: Changes, *, is_connect: boo
         when = owned = exactly(step.when.latest)
     follow(
         state,
-        step.members,
+        _with_claims(step, moved),
         step.record,
         when._replace(earliest=earliest),
         generation=step.generation,
@@ -475,6 +480,25 @@ def _follow(state: GroupState, step: _Step, changes: Changes, *, is_connect: boo
         owned=owned,
         has_owners=not is_connect,
     )
+
+
+def _with_claims(step: _Step, moved: Moves) -> dict[str, Member]:
+    """Return the members, with what others were given before they had given it up.
+
+    An assignor whose rebalance takes two steps leaves out of the first what a member still claims;
+    that of Kafka's clients did not always (KAFKA-14639). Who claims it has it till the next one.
+    """
+    payload, members = step.record.payload or {}, step.members
+    if not (moved.moved and step.follows and payload.get("protocol") == _IN_TWO_STEPS):
+        return members
+    claims = {m.identity: m for m in _given(payload)}
+    held: dict[str, dict[str, list[int]]] = {}
+    for part in moved.moved:
+        (topic, number), former = partition_of(part), claims.get(moved.former[part])
+        if former is not None and number in (former.claimed or {}).get(topic, ()):
+            has = held.setdefault(former.member_id, {**(former.assigned or {})})
+            has[topic] = [*has.get(topic, ()), number]
+    return members | {k: replace(members[k], assigned=has) for k, has in held.items()}
 
 
 def _created(state: GroupState, record: Record) -> None:
@@ -560,12 +584,16 @@ def _converted_back(
 def _members(payload: Row, before: dict[str, Member]) -> dict[str, Member]:
     """Read the members of a record; those that are as before are the same objects."""
     members = {}
-    for given in payload.get("members") or ():
-        # A checkpoint has kept the members of the last batch as plain data.
-        member = given if isinstance(given, Member) else Member(**given)
+    for member in _given(payload):
         known = before.get(member.member_id)
         members[member.member_id] = known if known is member or known == member else member
     return members
+
+
+def _given(payload: Row) -> list[Member]:
+    # A checkpoint has kept the members of the last batch as plain data.
+    given = payload.get("members") or ()
+    return [m if isinstance(m, Member) else Member(**m) for m in given]
 
 
 def _running(

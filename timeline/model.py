@@ -169,6 +169,8 @@ class Member:
         streams: what else is known of a member of Kafka Streams, in the classic protocol.
         profile: what else a member of a streams group tells of itself.
         assignor: the assignor of the coordinator that it asks for.
+        claimed: partitions by topic that it still owned when it joined; not written down. Members
+            that differ in it alone are the same.
     """
 
     member_id: str
@@ -184,6 +186,7 @@ class Member:
     streams: Streams | None = None
     profile: Row | None = None
     assignor: str | None = None
+    claimed: dict[str, list[int]] | None = field(default=None, compare=False)
 
     # What follows from these is worked out once: most members go from generation to generation.
 
@@ -235,7 +238,7 @@ class Member:
         return {name: getattr(self, name) for name in _OF_MEMBER}
 
 
-_OF_MEMBER = tuple(f.name for f in fields(Member))
+_OF_MEMBER = tuple(f.name for f in fields(Member) if f.compare)
 
 
 @dataclass

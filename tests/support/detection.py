@@ -148,7 +148,7 @@ def _detect(
     every: Commits,
 ) -> list[Row]:
     """Have `detectors.detection` read what each run learns: the columns that Spark passes, too."""
-    checkpoint, (now, runs) = None, now_and_runs
+    checkpoint, (now, runs), seen = None, now_and_runs, -1
     rows: list[Row] = []
     generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
     _mark_kept(group, moves, every)
@@ -157,14 +157,16 @@ def _detect(
         known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
         if is_last:
             known |= {k: by_kind[k] for k in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)}
-            known[TWO_OWNERS] = by_kind[TWO_OWNERS]
+            known[TWO_OWNERS] = _ending_behind(by_kind[TWO_OWNERS], seen)
         else:
             # The next generation is known, but not its end, and half of the commits in it.
             settled = len(generations) * (run + 1) // runs
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
             known[OPEN_GENERATION] = [{**row, "ended_at": None} for row in following[:1]]
             known[OPEN_SESSION] = _lasting(by_kind, run, runs)
-            known[TWO_OWNERS] = _twice_as_of(by_kind[TWO_OWNERS], following[:1])
+            twice = _ending_behind(by_kind[TWO_OWNERS], seen)
+            known[TWO_OWNERS] = _twice_as_of(twice, following[:1])
+            seen = max((row["record_timestamp"] for row in following[:1]), default=seen)
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         new = _between(commits, done, until)
         known |= {OWNER: by_kind[OWNER], MOVE: _between(moves, done, until)}
@@ -311,6 +313,15 @@ def _twice_as_of(rows: list[Row], newest: Sequence[Row]) -> list[Row]:
         if len(known) > 1:
             found.append({**row, "ownerships": known})
     return found
+
+
+def _ending_behind(rows: list[Row], seen: int) -> list[Row]:
+    """Leave out ownerships that an earlier run, which had read up to a time, knows to be over."""
+    kept = [
+        [o for o in row["ownerships"] if o["valid_to"] is None or o["valid_to"] > seen]
+        for row in rows
+    ]
+    return [{**row, "ownerships": of} for row, of in zip(rows, kept, strict=True) if len(of) > 1]
 
 
 def _minutes(commits: list[Row]) -> list[Row]:

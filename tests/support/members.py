@@ -32,9 +32,7 @@ def _member(given: Row, *, is_connect: bool) -> Member:
     if assignment is not None and is_connect:
         assigned = connect.tasks_of(assignment.get("assignment"))
     elif assignment is not None:
-        assigned = {}
-        for part in assignment.get("partitions") or ():
-            assigned.setdefault(part.get("topic") or "", []).extend(part.get("partitions") or ())
+        assigned = _by_topic(assignment.get("partitions"))
     elif given.get("has_empty_assignment"):
         assigned = {}
     subscription = given.get("subscription")
@@ -43,8 +41,16 @@ def _member(given: Row, *, is_connect: bool) -> Member:
         **own,
         topics=None if subscription is None else subscription.get("topics") or [],
         assigned=assigned,
+        claimed=_by_topic((subscription or {}).get("owned_partitions")),
         worker=connect.worker_of(
             given.get("connect_subscription"), assignment if is_connect else None
         ),
         streams=streams.read(given.get("user_data")),
     )
+
+
+def _by_topic(parts: list[Row] | None) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for part in parts or ():
+        found.setdefault(part.get("topic") or "", []).extend(part.get("partitions") or ())
+    return found

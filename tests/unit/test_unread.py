@@ -173,7 +173,13 @@ class Group:
         self._protocol = protocol
         self._records: list[Record] = []
 
-    def assigns(self, at: float, first: list[int] | None, second: list[int] | None) -> Group:
+    def assigns(
+        self,
+        at: float,
+        first: list[int] | None,
+        second: list[int] | None,
+        claims: tuple[list[int], list[int]] = ([], []),
+    ) -> Group:
         """Give two members partitions of t; an assignment of None cannot be read."""
         number, time = len(self._records), START + round(at * 1_000)
         members = [
@@ -182,14 +188,17 @@ class Group:
                 "client_id": name,
                 "client_host": "h",
                 "group_instance_id": None,
-                "subscription": {"topics": ["t"]},
+                "subscription": {
+                    "topics": ["t"],
+                    "owned_partitions": [{"topic": "t", "partitions": claimed}],
+                },
                 "rebalance_timeout_ms": 300_000,
                 "session_timeout_ms": 45_000,
                 "assignment": None
                 if owned is None
                 else {"partitions": [{"topic": "t", "partitions": owned}] if owned else []},
             }
-            for name, owned in (("a", first), ("b", second))
+            for name, owned, claimed in zip("ab", (first, second), claims, strict=True)
         ]
         payload = {
             "protocol_type": "consumer",
@@ -226,6 +235,34 @@ def test_an_assignor_that_broadcasts_is_no_fault(
     group = Group(protocol).assigns(0, [0, 1], second).assigns(HOUR, [0, 1], second)
     (row,) = group.assigns(2 * HOUR, [0, 1], second).told(3 * HOUR, runs)
     assert (row["severity"], row["label"]) == told
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_what_is_given_to_another_before_it_was_given_up_has_two_owners(runs: int) -> None:
+    both = ([0, 1], [2, 3])
+    group = Group("cooperative-sticky").assigns(0, *both).assigns(HOUR, [0], [1, 2, 3], both)
+    group.assigns(HOUR + 2, [0], [1, 2, 3], ([0], [1, 2, 3]))
+    (row,) = group.assigns(2 * HOUR, [0], [1, 2, 3], ([0], [1, 2, 3])).told(3 * HOUR, runs)
+    assert (row["severity"], row["label"], row["subject"]) == ("critical", "two_owners", "t/1")
+    assert [row[at] - START for at in ("started_at", "ended_at")] == [3_600_000, 3_602_000]
+    for said in ("t/1 to 2 members", "a@h, b@h", "Restart"):
+        assert said in row["summary"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "steps"),
+    [
+        ("cooperative-sticky", [([0], [2, 3], ([0, 1], [2, 3])), ([0], [1, 2, 3], ([0], [2, 3]))]),
+        ("cooperative-sticky", [([0], [1, 2, 3], ([], [2, 3]))]),
+        ("range", [([0], [1, 2, 3], ([0, 1], [2, 3]))]),
+    ],
+    ids=["in two steps", "its owner had lost it", "an eager assignor"],
+)
+def test_what_its_owner_gave_up_first_has_one(protocol: str, steps: list[Any]) -> None:
+    group = Group(protocol).assigns(0, [0, 1], [2, 3])
+    for number, (first, second, claims) in enumerate(steps):
+        group.assigns(HOUR + number, first, second, claims)
+    assert group.told(2 * HOUR) == []
 
 
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
