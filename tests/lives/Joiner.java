@@ -310,9 +310,21 @@ final class ClassicConsumer extends Joiner {
         }
         ledOver = partitionsOf(topics);
         var assigned = new HashMap<String, ByteBuffer>();
-        by(answer.protocolName()).assign(cluster(), new ConsumerPartitionAssignor.GroupSubscription(subscriptions))
-            .groupAssignment().forEach((id, part) -> assigned.put(id, ConsumerProtocol.serializeAssignment(part)));
+        var plan = new TreeMap<>(by(answer.protocolName())
+            .assign(cluster(), new ConsumerPartitionAssignor.GroupSubscription(subscriptions)).groupAssignment());
+        if (number("gives_twice", 0) > 0) giveTwice(plan);
+        plan.forEach((id, part) -> assigned.put(id, ConsumerProtocol.serializeAssignment(part)));
         return assigned;
+    }
+
+    /** What the first member has first, the last one gets, too. */
+    private static void giveTwice(TreeMap<String, ConsumerPartitionAssignor.Assignment> plan) {
+        var last = plan.lastEntry().getValue();
+        plan.values().stream().flatMap(given -> given.partitions().stream()).limit(1).forEach(tp -> {
+            var all = new HashSet<>(last.partitions());
+            all.add(tp);
+            plan.put(plan.lastKey(), new ConsumerPartitionAssignor.Assignment(new ArrayList<>(all), last.userData()));
+        });
     }
 
     private ConsumerPartitionAssignor by(String name) {

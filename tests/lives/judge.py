@@ -171,8 +171,9 @@ def _told(
             log = logs[group]._replace(names=names, unseen=_unseen(records, times, logs[group]))
             cuts = [sum((e.timestamp or 0) <= at for e in log.events) for at in times[:-1]]
             told = rebuild(log, cuts)
+            others = {name: rows for name, rows in commits.items() if name != group}
             rows = commits.get(group, [])
-            anomalies = detected_history(told, times[-1], rows, _holes(records))
+            anomalies = detected_history(told, times[-1], rows, _holes(records), others=others)
         yield group, told, anomalies
 
 
@@ -370,6 +371,7 @@ class Truth:
         found: list[Generation] = []
         completed: int | None = None
         before: Step | None = None
+        was_twice = False
         for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
             is_new = before is None or before.state == DEAD or before.type != step.type
             is_other = before is not None and before.generation != step.generation
@@ -411,7 +413,11 @@ class Truth:
                 owners = {p: m for m, owned in step.owners.items() for p in owned}
                 last = found[-1].owners if found else {}
                 is_classic = step.type == CLASSIC and bool(found) and found[-1].type == CLASSIC
+                is_twice = len(owners) < sum(map(len, step.owners.values()))
                 is_same = is_classic and bool(owners) and owners.keys() == last.keys()
+                # Who has a partition that two had, or have, moved nothing for that.
+                is_same &= not (is_twice or was_twice)
+                was_twice = is_twice
                 moved = sum(last[p] != m for p, m in owners.items()) if is_same else None
                 found.append(
                     Generation(

@@ -160,6 +160,13 @@ class Script:
         self.start_all(at)
         return topic
 
+    def beside(self, topic: str) -> None:
+        """Let another group read a topic, too, and commit what it has read."""
+        name = f"{self.name}-beside"
+        self.groups.append(name)
+        over = {"group": name, "topics": [topic], "commits": "changed"}
+        self.do(SECOND, "start", client="beside", settings=self.settings("beside", **over))
+
     def commit_ms(self, wanted: int = 5_000) -> int:
         """Return how often to commit, so that a life does not write more than is looked at."""
         partitions = sum(self.topics[t] for t in self.style["topics"])
@@ -772,3 +779,41 @@ def _source_grows(s: Script) -> None:
     """The repartition topic has as many partitions as before: the topology is not valid."""
     topic = s.app(2, 3)
     s.do(s.trouble(30 * MINUTE), "grow", topic=topic, partitions=2 * s.topics[topic])
+
+
+@kind(*READING, label="a partition is not read", fits=("unread_partition",), hours=(2, 5))
+def _paused(s: Script) -> None:
+    """One partition is paused, the others go on; so does another group that reads the topic."""
+    s.style["commits"] = "changed"
+    topic = s.app(1, 4, 5)
+    for client in s.running.values():
+        s.do(s.trouble(HOUR), "stick", client=client, topic=topic, partition=0)
+    s.beside(topic)
+
+
+@kind(*READING, label="hang while others read", fits=("commit_stall",), hours=(2, 5))
+def _hang_beside(s: Script) -> None:
+    s.style["commits"] = "changed"
+    topic = s.app(1, 3, 5)
+    for client in s.running.values():
+        s.do(s.trouble(HOUR), "hang", client=client)
+    s.beside(topic)
+
+
+@kind(CLASSIC, label="two owners", fits=("unread_partition",), hours=(1.5, 4))
+def _two_owners(s: Script) -> None:
+    """The assignor of a new release gives one partition to two members."""
+    s.app(2, 4)
+    s.rolling(s.trouble(30 * MINUTE), gives_twice=1)
+
+
+@kind(CLASSIC, label="ghosts", fits=_STORM, hours=(1.5, 4))
+def _ghosts(s: Script) -> None:
+    """All wait for one member, while a client that joins gives up again and again."""
+    s.style["static"] = False
+    s.app(3, 5)
+    for at in (s.trouble(25 * MINUTE), 50 * MINUTE):
+        s.do(at, "work", client=s.running["0"], ms=s.between(100, 200) * SECOND)
+        for turn in range(1, 5):
+            s.end(at + turn * 15 * SECOND, "1", "crash")
+            s.start(at + turn * 15 * SECOND + 2 * SECOND, "1")
