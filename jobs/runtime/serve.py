@@ -56,6 +56,9 @@ def _start(run: Run, host: str, port: int) -> Any:  # noqa: ANN401 - Java
     settings = run.spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
     settings.set("hive.server2.thrift.bind.host", host)
     settings.set("hive.server2.thrift.port", str(port))
+    # Hive does not replace variables in the property that Spark hands on to it.
+    warehouse = run.spark.catalog.getDatabase("default").locationUri
+    settings.set("hive.metastore.warehouse.dir", warehouse)
     thrift = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
     server = thrift.startWithContext(run.spark._jsparkSession.sqlContext())  # noqa: SLF001
     waited = threading.Event()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
@@ -30,21 +30,27 @@ def root(demo: Outcome) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(root: str) -> Iterator[int]:
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served") / "stderr"
+
+
+@pytest.fixture(scope="module")
+def served(root: str, terminal: Path) -> Iterator[int]:
     """Serve the lakehouse, and give the port."""
-    with serving(root) as port:
+    with terminal.open("w") as said, serving(root, stderr=said) as port:
         yield port
 
 
 @contextmanager
-def serving(root: str, *options: str) -> Iterator[int]:
+def serving(root: str, *options: str, stderr: IO[str] | None = None) -> Iterator[int]:
     """Serve a lakehouse with more options, and give the port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     argv = ("sql", "--serve", "--port", str(port), "--lakehouse", root, *BRIEF, *options)
     chosen = command_line.parse(list(argv))
     command, env = submit.job_process(submit.choose_target(None, {}), argv, chosen)
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": stderr}
+    with subprocess.Popen(command, env=env, text=True, **pipes) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline().startswith(f"jdbc:hive2://127.0.0.1:{port}/gold")
@@ -84,6 +90,13 @@ def test_nothing_is_changed_by_the_name_of_a_table(served: int) -> None:
     for text in ("DELETE FROM gold.group_states", "INSERT INTO gold.group_states SELECT 1"):
         with pytest.raises(AssertionError, match=r"(?i)view"):
             ask(served, text)
+
+
+def test_what_clients_do_wrong_is_told_to_them_alone(served: int, terminal: Path) -> None:
+    with pytest.raises(AssertionError, match="TABLE_OR_VIEW_NOT_FOUND"):
+        ask(served, "SELECT * FROM gold.nothing")
+    (step,) = terminal.read_text("utf-8").splitlines()
+    assert step.startswith("finding the tables: ")
 
 
 def test_it_listens_on_this_machine_alone(served: int) -> None:
