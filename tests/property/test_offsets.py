@@ -269,20 +269,32 @@ SIZES = st.integers(1, 50)
 
 
 @settings(deadline=None)
-@given(commits(), CUTS, SIZES)
-def test_moves_and_last_commits_whatever_the_runs(
-    rows: list[Row], cuts: list[int], size: int
+@given(commits(), CUTS, SIZES, st.booleans())
+def test_moves_and_last_commits_and_hours_whatever_the_runs(
+    rows: list[Row],
+    cuts: list[int],
+    size: int,
+    all_hours: bool,  # noqa: FBT001
 ) -> None:
-    found = runs_of(rows, cuts, size, all_hours=True)
+    found = runs_of(rows, cuts, size, all_hours=all_hours)
     model = Model()
     for row in rows:
         model.take(row)
+    check_moves(found[offsets.MOVES], model)
+    check_last_commits(found[offsets.LATEST], model)
+    check_hours(found[offsets.HOURS], model)
+
+
+def check_moves(found: list[Row], model: Model) -> None:
     named = ("record_offset", "move", "step", "largest_step_before", "farthest_before")
     named += ("rhythm_since",)
-    moves = [(*key(m), *(m[n] for n in named)) for m in found[offsets.MOVES]]
+    moves = [(*key(m), *(m[n] for n in named)) for m in found]
     assert sorted(moves, key=str) == sorted(model.moves, key=str)
-    latest = {key(row): row for row in found[offsets.LATEST]}
-    assert len(latest) == len(found[offsets.LATEST])
+
+
+def check_last_commits(found: list[Row], model: Model) -> None:
+    latest = {key(row): row for row in found}
+    assert len(latest) == len(found)
     assert {of: row["recent_commits"] for of, row in latest.items()} == {
         of: model.recent[of][-10:] for of in model.last
     }
@@ -295,6 +307,20 @@ def test_moves_and_last_commits_whatever_the_runs(
         assert row["is_deleted"] == model.last[of]["is_tombstone"]
         assert row["largest_step"] == model.largest.get(of)
         assert row["farthest_offset"] == model.farthest.get(of)
+
+
+def check_hours(found: list[Row], model: Model) -> None:
+    assert len(found) == len(model.hours)
+    for row in found:
+        sums = model.hours[(*key(row), row["hour"])]
+        assert {n: row[n] for n in SUMS} == {n: held(sums[n]) for n in SUMS}
+        assert row["first_committed_offset"] == sums["first"]
+        assert row["last_committed_offset"] == sums["last"]
+        assert row["largest_step"] == sums["largest"]
+        assert row["first_commit_at"] == min(sums["times"], default=None)
+        assert row["last_commit_at"] == max(sums["times"], default=None)
+        names = ("since", "until", "commits", "offset")
+        assert tuple(row[f"unchanged_{name}"] for name in names) == sums["unchanged"]
 
 
 @settings(deadline=None)
@@ -315,23 +341,3 @@ def test_a_move_over_a_hole_is_not_complete(
         between = range(0 if after is None else after, move["record_offset"])
         is_known = None if after is None else not any(m in between for m in missing.tolist())
         assert move["is_complete"] == is_known
-
-
-@settings(deadline=None)
-@given(commits(), CUTS, SIZES, st.booleans())
-def test_hours(rows: list[Row], cuts: list[int], size: int, all_hours: bool) -> None:  # noqa: FBT001
-    found = runs_of(rows, cuts, size, all_hours=all_hours)[offsets.HOURS]
-    model = Model()
-    for row in rows:
-        model.take(row)
-    assert len(found) == len(model.hours)
-    for row in found:
-        sums = model.hours[(*key(row), row["hour"])]
-        assert {n: row[n] for n in SUMS} == {n: held(sums[n]) for n in SUMS}
-        assert row["first_committed_offset"] == sums["first"]
-        assert row["last_committed_offset"] == sums["last"]
-        assert row["largest_step"] == sums["largest"]
-        assert row["first_commit_at"] == min(sums["times"], default=None)
-        assert row["last_commit_at"] == max(sums["times"], default=None)
-        names = ("since", "until", "commits", "offset")
-        assert tuple(row[f"unchanged_{name}"] for name in names) == sums["unchanged"]
