@@ -91,16 +91,18 @@ def held(spark: SparkSession, root: str) -> Records:
 
 
 class Read(NamedTuple):
-    """What a run has read of a cluster, into a lakehouse that is not to be written to.
+    """What runs have read of a cluster, and told, into a lakehouse that is not to be written to.
 
     Attributes:
         root: the lakehouse.
-        summary: that of the run.
+        summary: that of what has read it.
         member_ids: the members of a group that was there, of `generation`.
         described: what the admin client said of that group.
         listed: the offsets that the group had committed, by the admin client.
         ends: by isolation level, where the partitions of the topic ended before the run and after.
         records: what a consumer read of the topic then.
+        lasting: what the admin client said of a group that is there still, and its generation.
+        times: between what the groups `BACK` had committed, and behind it.
     """
 
     root: str
@@ -111,10 +113,15 @@ class Read(NamedTuple):
     listed: dict[TopicPartition, Any]
     ends: dict[str, tuple[dict[int, int], dict[int, int]]]
     records: Records
+    lasting: tuple[dict[str, Any], int]
+    times: tuple[str, str]
 
 
-GROUP = "payments 💶/eu"
+GROUP, LASTING = "payments 💶/eu", "described"
 COMMITS = {partition: 10 + partition for partition in range(3)}
+BACK = ["back-a", "back, b"]
+COMES_BACK, TOPICS = "comes-back", ("kept", "comes-and-goes")
+GONE = {TopicPartition(TOPICS[1], 0), TopicPartition(TOPICS[1], 1)}
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +131,7 @@ def read(
     topic: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Read:
-    """Let members commit, groups be deleted and transactions end; then read it all once."""
+    """Let groups do what the tests are about; then read it all once."""
     at, root = broker.bootstrap, str(tmp_path_factory.mktemp("read") / "lakehouse")
     first_partition = TopicPartition(topic, 0)
     with clients.GroupMember(at, "doomed", [topic]) as member:
@@ -134,11 +141,15 @@ def read(
     clients.delete_group(at, "doomed")
     clients.Transaction(at, "committed-tx", {first_partition: 11}).commit()
     clients.Transaction(at, "aborted-tx", {first_partition: 12}).abort()
+    times = _commit_twice(at, topic)
+    _let_a_topic_come_back(at)
     isolations = (clients.READ_COMMITTED, clients.READ_UNCOMMITTED)
     with (
+        clients.GroupMember(at, LASTING, [topic]) as lasting,
         clients.GroupMember(at, GROUP, [topic]) as first,
         clients.GroupMember(at, GROUP, [topic]) as second,
     ):
+        of_lasting = clients.wait_stable(lasting)
         generation = clients.wait_stable(first, second)
         for member in (first, second):
             own = {p: COMMITS[p.partition] for p in member.assignment}
@@ -149,11 +160,83 @@ def read(
             each: (before[each], clients.end_offsets(at, OFFSETS, isolation=each))
             for each in isolations
         }
-        described = clients.describe_group(at, GROUP)
+        described, also = (clients.describe_group(at, group) for group in (GROUP, LASTING))
         listed = clients.list_group_offsets(at, GROUP)
         member_ids = {first.member_id, second.member_id}
         records = records_of(broker)
-    return Read(root, summary, generation, member_ids, described, listed, ends, records)
+    succeed("history", "--lakehouse", root)
+    of_group = (generation, member_ids, described, listed)
+    return Read(root, summary, *of_group, ends, records, (also, of_lasting), times)
+
+
+def _commit_twice(at: str, topic: str) -> tuple[str, str]:
+    """Let groups commit, and some time later again; give a time between, and one behind."""
+    parts = [TopicPartition(topic, p) for p in range(3)]
+    for group in BACK:
+        clients.commit(at, group, {p: 3 + p.partition for p in parts})
+    time.sleep(1.1)
+    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    time.sleep(1.1)
+    for group in BACK:
+        clients.commit(at, group, dict.fromkeys(parts, 17))
+    time.sleep(1.1)
+    return then, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _let_a_topic_come_back(at: str) -> None:
+    """Delete one of the topics of a group that is there, and create it again."""
+    for name in TOPICS:
+        clients.create_topic(at, name, partitions=2)
+    options = {
+        "partition_assignment_strategy": [CooperativeStickyAssignor],
+        "metadata_max_age_ms": 1_000,
+    }
+    with clients.GroupMember(at, COMES_BACK, TOPICS, **options) as member:
+
+        def owns(*, all_of_them: bool) -> bool:
+            # kafka-python 3.0.12 may lose a join into which the end of a poll falls.
+            member.call(lambda consumer: consumer.poll(timeout_ms=LONG_POLL_MS))
+            owned = member.assignment & GONE
+            return member.is_stable and (owned == GONE if all_of_them else not owned)
+
+        clients.wait_until(lambda: owns(all_of_them=True), what="all partitions are assigned")
+        member.commit(dict.fromkeys(member.assignment, 0))
+        clients.delete_topic(at, TOPICS[1])
+        clients.wait_until(lambda: owns(all_of_them=False), what="the topic is gone")
+        time.sleep(AWAY_S)
+        clients.create_topic(at, TOPICS[1], partitions=2)
+        clients.wait_until(lambda: owns(all_of_them=True), what="the topic is back")
+
+
+class Later(NamedTuple):
+    """What runs have read that came behind `Read`, and told, into a copy of its lakehouse.
+
+    Attributes:
+        root: the copy.
+        summary: that of what has read it.
+        records: what a consumer read of the topic then.
+    """
+
+    root: str
+    summary: dict[str, Any]
+    records: Records
+
+
+@pytest.fixture(scope="module")
+def later(
+    broker: Broker, read: Read, topic: str, tmp_path_factory: pytest.TempPathFactory
+) -> Later:
+    at, root = broker.bootstrap, str(tmp_path_factory.mktemp("later") / "lakehouse")
+    shutil.copytree(read.root, root)
+    for offset in range(5):
+        clients.commit(at, "late", {TopicPartition(topic, 0): offset})
+    clients.wait_until(lambda: clients.group_state(at, LASTING) == "Empty")
+    clients.delete_group(at, LASTING)
+    assert clients.group_state(at, LASTING) == "Dead"
+    summary = succeed("silver", *source(broker, root))
+    records = records_of(broker)
+    succeed("history", "--lakehouse", root)
+    return Later(root, summary, records)
 
 
 def test_what_members_did_is_in_the_tables(spark: SparkSession, read: Read, topic: str) -> None:
@@ -180,72 +263,39 @@ def test_what_members_did_is_in_the_tables(spark: SparkSession, read: Read, topi
 
 
 def test_the_history_says_what_the_admin_client_says(
-    spark: SparkSession, broker: Broker, topic: str, lakehouse_path: str
+    spark: SparkSession, read: Read, later: Later
 ) -> None:
-    group = "described"
-
-    def reported() -> list[Row]:
-        succeed("silver", *source(broker, lakehouse_path))
-        succeed("history", "--lakehouse", lakehouse_path)
-        states = table(spark, lakehouse_path, GROUP_STATES.name)
-        rows = states.where(F.col("group_id") == group).orderBy("sequence").collect()
+    def reported(root: str) -> list[Row]:
+        states = table(spark, root, GROUP_STATES.name)
+        rows = states.where(F.col("group_id") == LASTING).orderBy("sequence").collect()
         assert rows[-1].ended_at is None
         return rows
 
-    with clients.GroupMember(broker.bootstrap, group, [topic]) as member:
-        generation = clients.wait_stable(member)
-        described = clients.describe_group(broker.bootstrap, group)
-        last = reported()[-1]
-        assert (last.state, last.generation) == (described["group_state"], generation)
-        sessions = table(spark, lakehouse_path, MEMBER_SESSIONS.name)
-        present = sessions.where((F.col("group_id") == group) & F.col("left_at").isNull())
-        assert {r.member_id for r in present.collect()} == {
-            m["member_id"] for m in described["members"]
-        }
-    clients.wait_until(lambda: clients.group_state(broker.bootstrap, group) == "Empty")
-    clients.delete_group(broker.bootstrap, group)
-    assert clients.group_state(broker.bootstrap, group) == "Dead"
-    assert [row.state for row in reported()[-2:]] == ["Empty", "Dead"]
+    described, generation = read.lasting
+    last = reported(read.root)[-1]
+    assert (last.state, last.generation) == (described["group_state"], generation)
+    sessions = table(spark, read.root, MEMBER_SESSIONS.name)
+    present = sessions.where((F.col("group_id") == LASTING) & F.col("left_at").isNull())
+    assert {r.member_id for r in present.collect()} == {
+        m["member_id"] for m in described["members"]
+    }
+    assert [row.state for row in reported(later.root)[-2:]] == ["Empty", "Dead"]
 
 
 def test_a_topic_that_is_deleted_and_comes_back_is_reported_as_that(
-    spark: SparkSession, broker: Broker, lakehouse_path: str
+    spark: SparkSession, read: Read
 ) -> None:
-    group, at, topics = "comes-back", broker.bootstrap, ("kept", "comes-and-goes")
-    for name in topics:
-        clients.create_topic(at, name, partitions=2)
-    gone = {TopicPartition(topics[1], 0), TopicPartition(topics[1], 1)}
-    options = {
-        "partition_assignment_strategy": [CooperativeStickyAssignor],
-        "metadata_max_age_ms": 1_000,
-    }
-    with clients.GroupMember(at, group, topics, **options) as member:
-
-        def owns(*, all_of_them: bool) -> bool:
-            # kafka-python 3.0.12 may lose a join into which the end of a poll falls.
-            member.call(lambda consumer: consumer.poll(timeout_ms=LONG_POLL_MS))
-            owned = member.assignment & gone
-            return member.is_stable and (owned == gone if all_of_them else not owned)
-
-        clients.wait_until(lambda: owns(all_of_them=True), what="all partitions are assigned")
-        member.commit(dict.fromkeys(member.assignment, 0))
-        clients.delete_topic(at, topics[1])
-        clients.wait_until(lambda: owns(all_of_them=False), what="the topic is gone")
-        time.sleep(AWAY_S)
-        clients.create_topic(at, topics[1], partitions=2)
-        clients.wait_until(lambda: owns(all_of_them=True), what="the topic is back")
-    succeed("silver", *source(broker, lakehouse_path))
-    succeed("history", "--lakehouse", lakehouse_path)
-    rows = table(spark, lakehouse_path, GROUP_GENERATIONS.name).where(F.col("group_id") == group)
+    is_of_group = F.col("group_id") == COMES_BACK
+    rows = table(spark, read.root, GROUP_GENERATIONS.name).where(is_of_group)
     reported = [r for r in rows.orderBy("record_offset").collect() if r.member_count]
-    commits = table(spark, lakehouse_path, "silver.offset_commits").where(
-        (F.col("group_id") == group) & (F.col("topic") == topics[1]) & F.col("is_tombstone")
+    commits = table(spark, read.root, "silver.offset_commits").where(
+        is_of_group & (F.col("topic") == TOPICS[1]) & F.col("is_tombstone")
     )
     (went,) = commits.agg(
         F.count("*").alias("offsets"), F.max("record_offset").alias("at")
     ).collect()
-    assert went.offsets == len(gone)
-    dropped = next(r for r in reported if r.assigned_partitions == len(gone))
+    assert went.offsets == len(GONE)
+    dropped = next(r for r in reported if r.assigned_partitions == len(GONE))
     # The member may look at its topics before the coordinator has deleted their offsets.
     is_earlier = went.at < dropped.record_offset
     assert dropped.cause == ("topic_deleted" if is_earlier else "partitions_changed")
@@ -255,24 +305,19 @@ def test_a_topic_that_is_deleted_and_comes_back_is_reported_as_that(
 
 
 def test_a_run_adds_exactly_what_came_since_the_last(
-    spark: SparkSession, broker: Broker, read: Read, topic: str, lakehouse_path: str
+    spark: SparkSession, broker: Broker, read: Read, later: Later
 ) -> None:
     assert read.summary["records_ingested"] == read.summary["decoded"] > 0
-    shutil.copytree(read.root, lakehouse_path)
-    tp = TopicPartition(topic, 0)
-    for offset in range(5):
-        clients.commit(broker.bootstrap, "late", {tp: offset})
-    more = succeed("silver", *source(broker, lakehouse_path))
-    new = table(spark, lakehouse_path, "silver.offset_commits").where(F.col("group_id") == "late")
+    new = table(spark, later.root, "silver.offset_commits").where(F.col("group_id") == "late")
     assert [r.committed_offset for r in new.orderBy("record_offset").collect()] == [0, 1, 2, 3, 4]
-    records = records_of(broker)
-    assert held(spark, lakehouse_path) == records
-    assert more["records_ingested"] == len(records) - len(read.records) >= 5
-    before = contents(spark, lakehouse_path)
-    again = succeed("silver", *source(broker, lakehouse_path))
+    assert held(spark, later.root) == later.records
+    more = len(later.records) - len(read.records)
+    assert later.summary["records_ingested"] == more >= 5
+    before = contents(spark, later.root)
+    again = succeed("silver", *source(broker, later.root))
     assert again["records_ingested"] == again["records_read"] == 0
-    assert contents(spark, lakehouse_path) == before
-    assert is_balanced(lakehouse_path)
+    assert contents(spark, later.root) == before
+    assert is_balanced(later.root)
 
 
 def test_everything_the_cluster_says_is_there_was_read(spark: SparkSession, read: Read) -> None:
@@ -310,25 +355,15 @@ def test_aborted_commits_are_not_read(
     }
 
 
-@pytest.mark.usefixtures("spark")
 def test_offsets_of_a_time_are_taken_back_by_the_broker(
-    broker: Broker, topic: str, lakehouse_path: str, tmp_path: Path
+    broker: Broker, read: Read, topic: str, tmp_path: Path
 ) -> None:
-    groups, parts = ["back-a", "back, b"], [TopicPartition(topic, p) for p in range(3)]
-    for group in groups:
-        clients.commit(broker.bootstrap, group, {p: 3 + p.partition for p in parts})
-    time.sleep(1.1)
-    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    time.sleep(1.1)
-    for group in groups:
-        clients.commit(broker.bootstrap, group, dict.fromkeys(parts, 17))
-    time.sleep(1.1)
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    succeed("silver", *source(broker, lakehouse_path))
+    then, since = read.times
+    parts = [TopicPartition(topic, p) for p in range(3)]
     file = tmp_path / "back.csv"
-    for pattern in (groups[0], "back.*"):
+    for pattern in (BACK[0], "back.*"):
         outcome = run(
-            *("export", "--lakehouse", lakehouse_path, "--offsets-at", then),
+            *("export", "--lakehouse", read.root, "--offsets-at", then),
             *("--group", pattern, "--offsets", file),
         )
         assert outcome.status == 0, outcome.err
@@ -336,24 +371,23 @@ def test_offsets_of_a_time_are_taken_back_by_the_broker(
         words = shlex.split(line.replace("HOST:PORT", broker.bootstrap))[1:]
         for mode in ("--dry-run", "--execute"):
             broker.ask("consumer.group.ConsumerGroupCommand", *words[:-1], mode)
-            first = clients.list_group_offsets(broker.bootstrap, groups[0])
-            expected = 17 if mode == "--dry-run" and pattern == groups[0] else 3
+            first = clients.list_group_offsets(broker.bootstrap, BACK[0])
+            expected = 17 if mode == "--dry-run" and pattern == BACK[0] else 3
             assert first[parts[0]].offset == expected
-    for group in groups:
+    for group in BACK:
         found = clients.list_group_offsets(broker.bootstrap, group)
         assert {p: o.offset for p, o in found.items()} == {p: 3 + p.partition for p in parts}
     # Nobody uses them: they are deleted by the script, and no other group of the broker.
-    succeed("history", "--lakehouse", lakehouse_path)
     script = tmp_path / "clean-up.sh"
     given = ("--unused-since", since, "--group", "back.*", "--script", script)
-    outcome = run("export", "--lakehouse", lakehouse_path, *given)
+    outcome = run("export", "--lakehouse", read.root, *given)
     assert outcome.status == 0, outcome.err
-    assert outcome.summary["groups"] == len(groups)
+    assert outcome.summary["groups"] == len(BACK)
     (line,) = (text for text in script.read_text().splitlines() if "--delete" in text)
     words = shlex.split(line.replace("$BOOTSTRAP_SERVERS", broker.bootstrap))[1:]
-    assert words[3::2] == ["--group"] * len(groups), line
+    assert words[3::2] == ["--group"] * len(BACK), line
     broker.ask("consumer.group.ConsumerGroupCommand", *words)
-    for group in groups:
+    for group in BACK:
         assert not clients.list_group_offsets(broker.bootstrap, group)
 
 

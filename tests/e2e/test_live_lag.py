@@ -14,6 +14,8 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.net.manager import KafkaConnectionManager
 from pyspark.sql import functions as F
 
+from jobs import pipeline as pipeline_job
+from jobs.lag import lag
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
+    from jobs.runtime.run import Run
     from tests.support.broker import Broker
 
 OFFSETS = "__consumer_offsets"
@@ -85,9 +88,11 @@ def topics(broker: Broker) -> None:
 
 
 PLAIN, CUT = ([TopicPartition(t, p) for p in range(2)] for t in ("lag-plain", "lag-cut"))
-EMPTY, TX, GONE, BUSY = (
-    TopicPartition(t, 0) for t in ("lag-empty", "lag-tx", "lag-gone", "lag-busy")
+EMPTY, TX, GONE, BUSY, HELD = (
+    TopicPartition(t, 0) for t in ("lag-empty", "lag-tx", "lag-gone", "lag-busy", "lag-held")
 )
+# A group with a transaction that no group of these tests waits for: none is in its partition.
+HOLDER = "lag-hidden"
 
 
 @pytest.fixture(scope="module")
@@ -195,57 +200,91 @@ def test_the_log_is_known_until_a_time_before_its_ends_were_asked(
     assert not coverage.isEmpty()
 
 
-def test_a_later_run_knows_since_when_and_what_is_gone(
-    spark: SparkSession, broker: Broker, first: First, lakehouse_path: str
-) -> None:
-    shutil.copytree(first.root, lakehouse_path)
-    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-    before = newest(spark, lakehouse_path)
+class Later(NamedTuple):
+    """Runs behind the first one, and what each has said by group and partition.
+
+    Attributes:
+        before: the rows of the first run.
+        grown: those of a run behind records that came.
+        gone: those of a run behind the end of a topic.
+        samples: by topic, the samples of its first partition then.
+        last: those of a run in which records came, and before which a transaction began.
+        last_samples: as above.
+    """
+
+    before: dict[tuple[str, TopicPartition], Row]
+    grown: dict[tuple[str, TopicPartition], Row]
+    gone: dict[tuple[str, TopicPartition], Row]
+    samples: dict[str, list[Any]]
+    last: dict[tuple[str, TopicPartition], Row]
+    last_samples: dict[str, list[Any]]
+
+
+@pytest.fixture(scope="module")
+def later(
+    spark: SparkSession, broker: Broker, first: First, tmp_path_factory: pytest.TempPathFactory
+) -> Later:
+    root = str(shutil.copytree(first.root, tmp_path_factory.mktemp("later") / "lakehouse"))
+    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", root)
+
+    def sampled() -> dict[str, list[Any]]:
+        rows = table(spark, root, LOG_OFFSETS.name).orderBy(F.desc("topic_partition")).collect()
+        return {r.topic: r.end_samples for r in rows}
+
+    before = newest(spark, root)
     clients.produce(broker.bootstrap, "lag-plain", 10, partition=1)
     succeed("lag", *source)
-    again = newest(spark, lakehouse_path)
+    grown = newest(spark, root)
+    clients.delete_topic(broker.bootstrap, "lag-gone")
+    succeed("lag", *source)
+    gone, samples = newest(spark, root), sampled()
 
-    row = again["lag-a", PLAIN[1]]
-    assert (row.lag, row.lag_run) == (10, before["lag-a", PLAIN[1]].lag_run + 1)
-    between = (row.sampled_at - before["lag-a", PLAIN[1]].sampled_at).total_seconds()
+    def lag_behind_records(work: Run) -> None:
+        clients.produce(broker.bootstrap, "lag-busy", 1_000)
+        clients.commit(broker.bootstrap, "lag-busy", {BUSY: 1_020})
+        lag(work)
+
+    clients.commit(broker.bootstrap, "lag-busy", {BUSY: 20})
+    clients.create_topic(broker.bootstrap, HELD.topic)
+    clients.produce(broker.bootstrap, HELD.topic, 20)
+    clients.commit(broker.bootstrap, HOLDER, {HELD: 1})
+    transaction = clients.Transaction(broker.bootstrap, HOLDER, {HELD: 2}, timeout_ms=600_000)
+    try:
+        clients.commit(broker.bootstrap, HOLDER, {HELD: 3})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pipeline_job, "lag", lag_behind_records)
+            succeed("pipeline", *source, *TO_LAG)
+    finally:
+        transaction.abort()
+    return Later(before, grown, gone, samples, newest(spark, root), sampled())
+
+
+def test_a_later_run_knows_since_when_and_what_is_gone(later: Later) -> None:
+    before = later.before["lag-a", PLAIN[1]]
+    row = later.grown["lag-a", PLAIN[1]]
+    assert (row.lag, row.lag_run) == (10, before.lag_run + 1)
+    between = (row.sampled_at - before.sampled_at).total_seconds()
     # The log went beyond the offset some time after the first sample.
     assert row.lag_seconds == row.lag_seconds_max == between
     assert row.lag_seconds_min == 0
-    older = again["lag-a", PLAIN[0]]
+    older = later.grown["lag-a", PLAIN[0]]
     assert older.lag_seconds == older.lag_seconds_min == between
     assert older.lag_seconds_max is None
 
-    clients.delete_topic(broker.bootstrap, "lag-gone")
-    succeed("lag", *source)
-    again = newest(spark, lakehouse_path)
-    gone = again["lag-a", GONE]
+    gone = later.gone["lag-a", GONE]
     assert (gone.lag, gone.log_end_offset, gone.lag_seconds, gone.status) == (None,) * 4
     assert gone.status_reason == "the cluster has no such topic or partition"
-    known = {r.topic: r for r in table(spark, lakehouse_path, LOG_OFFSETS.name).collect()}
-    assert GONE.topic not in known
-    assert len(known["lag-plain"].end_samples) == 3
+    assert GONE.topic not in later.samples
+    assert len(later.samples["lag-plain"]) == 3
 
     # Kafka deletes the offsets of a topic that is deleted: when that is ingested, the row is gone.
     assert gone.commits_known_until < gone.sampled_at
-    succeed("pipeline", *source, *TO_LAG)
-    assert not [tp for _, tp in newest(spark, lakehouse_path) if tp == GONE]
+    assert not [tp for _, tp in later.last if tp == GONE]
 
 
-def test_what_is_produced_while_a_run_works_is_no_lag(
-    spark: SparkSession, broker: Broker, first: First, lakehouse_path: str
-) -> None:
-    shutil.copytree(first.root, lakehouse_path)
-    source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-    clients.commit(broker.bootstrap, "lag-busy", {BUSY: 20})
-    succeed("silver", *source)
-    succeed("history", "--lakehouse", lakehouse_path)
-    clients.produce(broker.bootstrap, "lag-busy", 1_000)
-    clients.commit(broker.bootstrap, "lag-busy", {BUSY: 1_020})
-    succeed("lag", *source)
-
-    row = newest(spark, lakehouse_path)["lag-busy", BUSY]
-    logs = table(spark, lakehouse_path, LOG_OFFSETS.name).where("topic = 'lag-busy'").collect()
-    before, now = logs[0].end_samples
+def test_what_is_produced_while_a_run_works_is_no_lag(later: Later) -> None:
+    row = later.last["lag-busy", BUSY]
+    *_, before, now = later.last_samples[BUSY.topic]
     assert (row.committed_offset, row.log_end_offset) == (20, 1_020)
     assert before.sampled_at < row.commits_known_until < now.sampled_at
     share = (row.commits_known_until - before.sampled_at) / (now.sampled_at - before.sampled_at)
@@ -254,21 +293,8 @@ def test_what_is_produced_while_a_run_works_is_no_lag(
     assert (row.lag_min, row.lag_max) == (0, 1_000)
 
 
-def test_commits_behind_an_open_transaction_are_not_known(
-    spark: SparkSession, broker: Broker, lakehouse_path: str
-) -> None:
-    clients.create_topic(broker.bootstrap, "lag-held")
-    held = TopicPartition("lag-held", 0)
-    clients.produce(broker.bootstrap, "lag-held", 20)
-    clients.commit(broker.bootstrap, "lag-held", {held: 1})
-    transaction = clients.Transaction(broker.bootstrap, "lag-held", {held: 2})
-    try:
-        clients.commit(broker.bootstrap, "lag-held", {held: 3})
-        source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", lakehouse_path)
-        succeed("pipeline", *source, *TO_LAG)
-    finally:
-        transaction.abort()
-    row = newest(spark, lakehouse_path)["lag-held", held]
+def test_commits_behind_an_open_transaction_are_not_known(later: Later) -> None:
+    row = later.last[HOLDER, HELD]
     assert row.committed_offset == 1
     assert row.commits_known_until == row.committed_at
     # No end is known of a time before that of the sample.
