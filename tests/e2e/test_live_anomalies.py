@@ -1,6 +1,7 @@
 """Each kind of anomaly that no recording has, made to happen on a real broker, and its look-alike.
 
-The thresholds are those of seconds rather than hours: a test cannot wait.
+The thresholds are those of seconds rather than hours: a test cannot wait. Members of the new
+protocol are among them, whose history is what they say.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from pyspark.sql import functions as F
 
 from schemas.placement import java_hash
-from schemas.tables import ANOMALIES
+from schemas.tables import ANOMALIES, GROUP_STATES, MEMBER_SESSIONS, PARTITION_OWNERS
 from tests.factories import group_metadata, member, offset_commit, subscription
 from tests.support import clients
 from tests.support.broker import Broker
@@ -44,6 +46,10 @@ offsets_expired = {least_idle_ms = 600000}
 """
 
 
+# A group of the new protocol, and its topic.
+NEW, OF_NEW = "new", "of-new-members"
+
+
 class Found(NamedTuple):
     """What is compared of an anomaly."""
 
@@ -54,19 +60,41 @@ class Found(NamedTuple):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One of its own: the runs of other tests need not make the tables of new members."""
+    """One of its own: the runs of other tests need not make the tables of new members.
+
+    A run that reads of such members makes a table for each type of their records.
+    """
     with Broker(tmp_path_factory.mktemp("broker"), offsets_partitions=4) as running:
         clients.create_offsets_topic(running.bootstrap)
         yield running
 
 
+class Told(NamedTuple):
+    """What a run has told of it all, into a lakehouse.
+
+    Attributes:
+        source: the options of its runs.
+        root: the lakehouse.
+        rows: the anomalies.
+        members: the partitions of the new members, as they said then.
+        reported: what was told of these.
+    """
+
+    source: tuple[str, ...]
+    root: str
+    rows: list[Row]
+    members: dict[str, list[int]]
+    reported: tuple[str, dict[str, list[int]]]
+
+
 @pytest.fixture(scope="module")
-def rows(
+def told(
     spark: SparkSession, broker: Broker, java: str, tmp_path_factory: pytest.TempPathFactory
-) -> list[Row]:
-    """Let it all happen, and give what was found of it."""
+) -> Told:
+    """Let it all happen, and tell it."""
     at = broker.bootstrap
-    for topic, partitions in (("one", 1), ("two", 2), *((f"skewed-{n}", 1) for n in range(6))):
+    topics = {"one": 1, "two": 2, OF_NEW: 3, **dict.fromkeys((f"skewed-{n}" for n in range(6)), 1)}
+    for topic, partitions in topics.items():
         clients.create_topic(at, topic, partitions=partitions)
     one, other = TopicPartition("two", 0), TopicPartition("two", 1)
     clients.commit(at, "stale", {one: 5})
@@ -78,9 +106,42 @@ def rows(
     own = folder / "own.toml"
     own.write_text(THRESHOLDS)
     root = str(folder / "lakehouse")
-    options = ("--bootstrap-servers", at, "--lakehouse", root, "--thresholds", own)
-    succeed("pipeline", *options, "--only", "ingest,decode,history,lag,anomalies")
-    return table(spark, root, ANOMALIES.name).collect()
+    source = ("--bootstrap-servers", at, "--lakehouse", root)
+    with (
+        clients.NewProtocolMember(java, at, NEW, OF_NEW) as first,
+        clients.NewProtocolMember(java, at, NEW, OF_NEW) as second,
+    ):
+        both = (first, second)
+
+        def is_settled() -> bool:
+            counts = sorted(len(m.partitions) for m in both)
+            return counts == [1, 2] and clients.group_state(at, NEW) == "Stable"
+
+        clients.wait_until(is_settled, timeout_s=90, what="both members share the partitions")
+        members = {m.member_id: m.partitions for m in both}
+        only = ("--only", "ingest,decode,history,lag,anomalies")
+        succeed("pipeline", *source, "--thresholds", own, *only)
+    rows = table(spark, root, ANOMALIES.name).collect()
+    return Told(source, root, rows, members, _reported(spark, root))
+
+
+def _reported(spark: SparkSession, root: str) -> tuple[str, dict[str, list[int]]]:
+    """Give the state of the group of new members, and the partitions of each."""
+    is_now = (F.col("group_id") == NEW) & F.col("ended_at").isNull()
+    (row,) = table(spark, root, GROUP_STATES.name).where(is_now).collect()
+    is_now = (F.col("group_id") == NEW) & F.col("left_at").isNull()
+    members = table(spark, root, MEMBER_SESSIONS.name).where(is_now).collect()
+    is_now = (F.col("group_id") == NEW) & F.col("valid_to").isNull()
+    owned: dict[str, list[int]] = {m.member_id: [] for m in members}
+    for owner in table(spark, root, PARTITION_OWNERS.name).where(is_now).collect():
+        owned[owner.member_id].append(owner.topic_partition)
+    return row.state, {member: sorted(partitions) for member, partitions in owned.items()}
+
+
+@pytest.fixture(scope="module")
+def rows(told: Told) -> list[Row]:
+    """Give what was found of it."""
+    return told.rows
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +319,16 @@ def test_the_partition_of_the_busiest_group_is_hot(found: set[Found]) -> None:
 
 def test_the_coordinator_puts_groups_where_their_ids_belong(found: set[Found]) -> None:
     assert "misplaced_record" not in {f.kind for f in found}
+
+
+def test_the_history_of_a_group_of_the_new_protocol_is_what_its_members_say(
+    spark: SparkSession, broker: Broker, told: Told
+) -> None:
+    assert told.reported == ("Stable", told.members)
+    clients.wait_until(lambda: clients.group_state(broker.bootstrap, NEW) == "Empty")
+    succeed("silver", *told.source)
+    succeed("history", "--lakehouse", told.root)
+    assert _reported(spark, told.root) == ("Empty", {})
 
 
 def test_the_log_as_such(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
