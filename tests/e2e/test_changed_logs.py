@@ -22,6 +22,7 @@ from tests.support.broker import Broker
 from tests.support.jobs import everything, run, succeed, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -70,6 +71,13 @@ def log(
     spark: SparkSession, broker: Broker, request: pytest.FixtureRequest, lakehouse_path: str
 ) -> Log:
     return Log(spark, broker, request.node.name.replace("_", "-"), lakehouse_path)
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that may be killed; a test may find it dead."""
+    with Broker(tmp_path_factory.mktemp("mortal"), offsets_partitions=1) as running:
+        yield running
 
 
 def test_records_deleted_before_they_were_read_are_truncated(log: Log) -> None:
@@ -233,101 +241,105 @@ class TestAnotherLog:
 
     @pytest.mark.timeout(300)
     def test_by_its_end(
-        self, spark: SparkSession, broker: Broker, tmp_path: Path, lakehouse_path: str
+        self, spark: SparkSession, broker: Broker, mortal: Broker, lakehouse_path: str
     ) -> None:
         other = Log(spark, broker, "cut", lakehouse_path)
         other.create()
-        with Broker(tmp_path / "broker", offsets_partitions=1) as own:
-            log = Log(spark, own, "cut", lakehouse_path)
-            log.create()
-            log.produce(4)
-            log.produce(3)
-            succeed("ingest", *log.options)
-            own.kill()
-            own.cut(log.name, partition=0, end=4)
-            own.start()
-            clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name) == {0: 4})
-            outcome = run("ingest", *log.options)
-            assert outcome.status == 1
-            assert (
-                "cut-0 ends at offset 4, before 7, up to which it was read: the log lost its end "
-                "(unclean leader election?); keep it under" in outcome.complaint
-            )
-            # The same topic of another Kafka cluster is most likely a wrong address.
-            refused = run("ingest", *other.options)
-            assert refused.status == 1
-            assert f"{other.bootstrap} is Kafka cluster " in refused.complaint
-            assert "check --bootstrap-servers, or keep it under a name" in refused.complaint
-            assert (log.held(), log.covered()) == (list(range(7)), [(0, 7, [])])
+        own = mortal.start()
+        log = Log(spark, own, "cut", lakehouse_path)
+        log.create()
+        log.produce(4)
+        log.produce(3)
+        succeed("ingest", *log.options)
+        own.kill()
+        own.cut(log.name, partition=0, end=4)
+        own.start()
+        clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name) == {0: 4})
+        outcome = run("ingest", *log.options)
+        assert outcome.status == 1
+        assert (
+            "cut-0 ends at offset 4, before 7, up to which it was read: the log lost its end "
+            "(unclean leader election?); keep it under" in outcome.complaint
+        )
+        # The same topic of another Kafka cluster is most likely a wrong address.
+        refused = run("ingest", *other.options)
+        assert refused.status == 1
+        assert f"{other.bootstrap} is Kafka cluster " in refused.complaint
+        assert "check --bootstrap-servers, or keep it under a name" in refused.complaint
+        assert (log.held(), log.covered()) == (list(range(7)), [(0, 7, [])])
 
 
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_ends_the_run_with_one_line(
-    spark: SparkSession, tmp_path: Path, lakehouse_path: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    mortal: Broker,
+    tmp_path: Path,
+    lakehouse_path: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with Broker(tmp_path / "broker", offsets_partitions=1) as broker:
-        log = Log(spark, broker, "mortal", lakehouse_path)
-        log.create()
-        log.produce(5)
-        succeed("ingest", *log.options)
-        log.produce(5)
-        planned, write = kafka_source._planned_once, ingest_job._write
+    broker = mortal.start()
+    log = Log(spark, broker, "mortal", lakehouse_path)
+    log.create()
+    log.produce(5)
+    succeed("ingest", *log.options)
+    log.produce(5)
+    planned, write = kafka_source._planned_once, ingest_job._write
 
-        def killed_before_planning(*arguments: object) -> object:
-            broker.kill()
-            return planned(*arguments)  # type: ignore[arg-type]
+    def killed_before_planning(*arguments: object) -> object:
+        broker.kill()
+        return planned(*arguments)  # type: ignore[arg-type]
 
-        def killed_before_reading(*arguments: object) -> object:
-            broker.kill()
-            return write(*arguments)  # type: ignore[arg-type]
+    def killed_before_reading(*arguments: object) -> object:
+        broker.kill()
+        return write(*arguments)  # type: ignore[arg-type]
 
-        for module, name, killed, line in (
-            (
-                kafka_source,
-                "_planned_once",
-                killed_before_planning,
-                "the brokers stopped answering",
-            ),
-            (ingest_job, "_write", killed_before_reading, "a broker stopped answering"),
-        ):
-            with monkeypatch.context() as patch:
-                patch.setattr(kafka_source, "_PLANNING_TIMEOUT_S", 3.0)
-                patch.setattr(kafka_source, "_POLL_TIMEOUT_MS", 3_000)
-                patch.setitem(kafka_source._TIMEOUTS, "default.api.timeout.ms", "3000")
-                patch.setitem(kafka_source._TIMEOUTS, "request.timeout.ms", "2000")
-                patch.setattr(module, name, killed)
-                started = time.monotonic()
-                outcome = run("ingest", *log.options)
-            assert outcome.status == 1
-            assert line in outcome.complaint
-            assert "run again" in outcome.complaint
-            assert time.monotonic() - started < 60
-            assert log.held() == [0, 1, 2, 3, 4]
-            broker.start()
-            clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name)[0] == 10)
-        assert succeed("ingest", *log.options)["records_ingested"] == 5
-        assert log.held() == list(range(10))
-        assert log.covered() == [(0, 5, []), (5, 10, [])]
-
-        def killed_before_lag(work: Run) -> None:
-            broker.kill()
-            lag(work)
-
-        clients.commit(log.bootstrap, "orders", {TopicPartition(log.name, 0): 3})
-        root = tmp_path / "groups"
+    for module, name, killed, line in (
+        (
+            kafka_source,
+            "_planned_once",
+            killed_before_planning,
+            "the brokers stopped answering",
+        ),
+        (ingest_job, "_write", killed_before_reading, "a broker stopped answering"),
+    ):
         with monkeypatch.context() as patch:
-            patch.setitem(log_offsets._TIMEOUTS, "bootstrap_timeout_ms", 3_000)
-            patch.setitem(log_offsets._TIMEOUTS, "request_timeout_ms", 2_000)
-            patch.setattr(pipeline_job, "lag", killed_before_lag)
-            source = ("--bootstrap-servers", log.bootstrap)
-            outcome = run("pipeline", *source, "--lakehouse", root)
+            patch.setattr(kafka_source, "_PLANNING_TIMEOUT_S", 3.0)
+            patch.setattr(kafka_source, "_POLL_TIMEOUT_MS", 3_000)
+            patch.setitem(kafka_source._TIMEOUTS, "default.api.timeout.ms", "3000")
+            patch.setitem(kafka_source._TIMEOUTS, "request.timeout.ms", "2000")
+            patch.setattr(module, name, killed)
+            started = time.monotonic()
+            outcome = run("ingest", *log.options)
         assert outcome.status == 1
-        # What is wrong is known from what was read.
-        assert outcome.complaint.startswith(
-            f"groupledger: lag was left out, all else was done. {log.bootstrap}"
-        )
-        done = table(spark, str(root), RUNS.name).where("state = 'done'").select("stage")
-        stages = {row.stage for row in done.collect()}
-        assert {"ingest", "anomalies", "validate"} <= stages
-        assert "lag" not in stages
-        assert (root / "report.html").is_file()
+        assert line in outcome.complaint
+        assert "run again" in outcome.complaint
+        assert time.monotonic() - started < 60
+        assert log.held() == [0, 1, 2, 3, 4]
+        broker.start()
+        clients.wait_until(lambda: clients.end_offsets(log.bootstrap, log.name)[0] == 10)
+    assert succeed("ingest", *log.options)["records_ingested"] == 5
+    assert log.held() == list(range(10))
+    assert log.covered() == [(0, 5, []), (5, 10, [])]
+
+    def killed_before_lag(work: Run) -> None:
+        broker.kill()
+        lag(work)
+
+    clients.commit(log.bootstrap, "orders", {TopicPartition(log.name, 0): 3})
+    root = tmp_path / "groups"
+    with monkeypatch.context() as patch:
+        patch.setitem(log_offsets._TIMEOUTS, "bootstrap_timeout_ms", 3_000)
+        patch.setitem(log_offsets._TIMEOUTS, "request_timeout_ms", 2_000)
+        patch.setattr(pipeline_job, "lag", killed_before_lag)
+        source = ("--bootstrap-servers", log.bootstrap)
+        outcome = run("pipeline", *source, "--lakehouse", root)
+    assert outcome.status == 1
+    # What is wrong is known from what was read.
+    assert outcome.complaint.startswith(
+        f"groupledger: lag was left out, all else was done. {log.bootstrap}"
+    )
+    done = table(spark, str(root), RUNS.name).where("state = 'done'").select("stage")
+    stages = {row.stage for row in done.collect()}
+    assert {"ingest", "anomalies", "validate"} <= stages
+    assert "lag" not in stages
+    assert (root / "report.html").is_file()
