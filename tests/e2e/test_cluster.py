@@ -6,11 +6,14 @@ Any test that runs jobs in the session runs on a cluster, too: ``./run-tests.sh 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.demo import RECORDING as OF_DEMO
 from jobs.launch import jars
+from jobs.runtime.paths import CHECKOUT
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
 from tests.support.jobs import contents, differences, everything, succeed
@@ -19,9 +22,10 @@ from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from tests.support.jobs import Outcome
 
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
 
@@ -35,17 +39,18 @@ def _no_leftovers() -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_no_leftovers")
-def test_a_cluster_gives_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
-    lakehouse, here = tmp_path / "lakehouse", tmp_path / "here"
-    argv = ("pipeline", "--records", RECORDING, "--skip", "report", "--lakehouse")
+def test_a_cluster_gives_the_same_tables(
+    spark: SparkSession, demo: Outcome, tmp_path: Path
+) -> None:
+    lakehouse, here = str(tmp_path / "lakehouse"), str(Path(demo.summary["report"]).parent)
+    argv = ("pipeline", "--records", CHECKOUT / OF_DEMO, "--skip", "report", "--lakehouse")
     of_executors = ("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1")
     # Two executors of one core and 1,024 MB.
     there = ("--master", "local-cluster[2,1,1024]", *BRIEF, *of_executors)
     with Job(*argv, lakehouse, *there) as job:
         assert job.wait() == 0, job.err
-    succeed(*argv, here)
-    assert differences(everything(spark, str(lakehouse)), everything(spark, str(here))) == {}
-    assert contents(spark, str(lakehouse)) == contents(spark, str(here))
+    assert differences(everything(spark, lakehouse), everything(spark, here)) == {}
+    assert contents(spark, lakehouse) == contents(spark, here)
 
 
 @pytest.fixture
