@@ -57,7 +57,7 @@ def test_a_decode_killed_among_its_commits_loses_and_doubles_nothing(
     lakehouse, whole = tmp_path / "lakehouse", tmp_path / "whole"
     succeed("ingest", "--records", RECORDING, "--lakehouse", whole)
     shutil.copytree(whole, lakehouse)
-    with Job("decode", "--lakehouse", lakehouse) as job:
+    with Job("decode", "--lakehouse", lakehouse, *BRIEF) as job:
         assert job.kill_when(lakehouse, OF_PIPELINE["one silver table committed"])
     for root in (lakehouse, whole):
         succeed("decode", "--lakehouse", root)
