@@ -111,6 +111,7 @@ def settled(root: Path) -> tuple[Settled, dict[str | None, str]]:
     return found, {r["group_id"]: str(r["started_at"]) for r in rows}
 
 
+@pytest.mark.timeout(900)
 def test_late_commits_of_an_hour_that_is_over(told: Told, tmp_path: Path) -> None:
     first, second = told.behind
     assert not settled(first)[0]  # it may go on
@@ -129,6 +130,7 @@ def test_late_commits_of_an_hour_that_is_over(told: Told, tmp_path: Path) -> Non
     assert settled(root)[0] == expected
 
 
+@pytest.mark.timeout(900)
 def test_records_that_are_astray_or_refused_count_once(told: Told, tmp_path: Path) -> None:
     def counted(root: Path) -> dict[str, int]:
         kinds = "kind IN ('misplaced_record', 'undecodable_records')"
