@@ -683,7 +683,7 @@ def test_axe_finds_nothing_serious(
 
 def _serious(opened: Page) -> list[str]:
     """Ask axe-core for what keeps people from using the page."""
-    # All rules on the whole page. Of what passes, each node would be described, too: half the time.
+    # All rules on the whole page; to describe each node that passes would take half of the time.
     found = opened.driver.execute_async_script(
         "const done = arguments[arguments.length - 1];"
         "axe.run(document, {resultTypes: ['violations']}).then(done)"
