@@ -63,6 +63,7 @@ def silver(spark: SparkSession, name: str) -> dict[str, DataFrame]:
 
 
 def by_table(rows: DataFrame) -> dict[str, list[Row]]:
+    rows = rows.localCheckpoint()  # each table would follow the whole history again
     return {table: in_millis(rows_of(rows, table).toArrow().to_pylist()) for table in TABLES}
 
 
