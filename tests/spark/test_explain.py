@@ -6,13 +6,14 @@ import datetime as dt
 import io
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from rich.console import Console
 
 from jobs.explain import explain as explain_job
-from tests.support.jobs import query, run, run_of, succeed
+from reporting.screen import show_story
+from tests.support.jobs import asked, run, run_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, MINUTE
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from reporting.story import Story
     from tests.support.jobs import Outcome
 
 SINCE, UNTIL = "2026-11-21 07:01:08", "2026-11-21 07:01:40"
@@ -35,29 +37,45 @@ def moment(millis: int) -> str:
     return f"{dt.datetime.fromtimestamp(millis / 1_000, dt.timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
-def test_a_window_is_explained_in_the_order_of_time(storm: str) -> None:
-    outcome = explain(storm, "--group", "crash-loop", "--since", SINCE, "--until", UNTIL)
+class Explained(NamedTuple):
+    """A window, with its page."""
+
+    outcome: Outcome
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def explained(storm: str, tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    path = tmp_path_factory.mktemp("explained") / "crash-loop.html"
+    options = ("--group", "crash-loop", "--since", SINCE, "--until", UNTIL, "--html", str(path))
+    return Explained(explain(storm, *options), path)
+
+
+def test_a_window_is_explained_in_the_order_of_time(storm: str, explained: Explained) -> None:
+    outcome = explained.outcome
     assert outcome.status == 0, outcome.err
     found = outcome.summary
     kinds = [event["kind"] for event in found["events"]]
     assert kinds == ["critical", "rebalance", "rebalance", "rebalance"]
     assert "crash-2 joined; crash-1 left or failed" in found["events"][1]["text"]
     # What each says is in the tables, under the record that it names.
+    text = "SELECT record_partition, record_offset, generation FROM gold.group_generations"
+    rows = asked(storm, f"{text} WHERE generation > 0")
     for event in found["events"][1:]:
-        at = f"record_partition = {event['record_partition']}"
-        at += f" AND record_offset = {event['record_offset']}"
-        (row,) = query(
-            storm, f"SELECT generation FROM gold.group_generations WHERE {at} AND generation > 0"
+        at = (event["record_partition"], event["record_offset"])
+        (generation,) = (
+            row["generation"]
+            for row in rows
+            if (row["record_partition"], row["record_offset"]) == at
         )
-        assert f"Rebalance to generation {row['generation']}:" in event["text"]
+        assert f"Rebalance to generation {generation}:" in event["text"]
     owners = {(o["topic_partition"], o["client_id"]) for o in found["owners"]}
     assert {(0, "crash-1"), (0, "crash-2"), (0, "crash-3"), (3, "crash-x")} <= owners
 
 
-def test_the_page_of_a_window(storm: str, tmp_path: Path) -> None:
-    path = tmp_path / "crash-loop.html"
-    options = ("--group", "crash-loop", "--since", SINCE, "--until", UNTIL, "--html", str(path))
-    assert explain(storm, *options).summary["report"] == str(path)
+def test_the_page_of_a_window(explained: Explained) -> None:
+    path = explained.path
+    assert explained.outcome.summary["report"] == str(path)
     data = data_of(path)
     assert [group["group_id"] for group in data["shown"]] == ["crash-loop"]
     (group,) = data["shown"]
@@ -96,13 +114,12 @@ def test_one_partition_alone(storm: str) -> None:
     assert nothing["owners"] == nothing["offsets"] == []
 
 
-def test_times_are_of_the_zone_that_is_named(storm: str) -> None:
+def test_times_are_of_the_zone_that_is_named(storm: str, explained: Explained) -> None:
     options = ("--group", "crash-loop", "--timezone", "Asia/Tokyo")
     there = explain(
         storm, *options, "--since", "2026-11-21 16:01:08", "--until", "2026-11-21 16:01:40"
     )
-    here = explain(storm, "--group", "crash-loop", "--since", SINCE, "--until", UNTIL)
-    assert there.summary["events"] == here.summary["events"]
+    assert there.summary["events"] == explained.outcome.summary["events"]
 
 
 def test_without_a_window_it_is_the_last_hour_of_the_log(storm: str) -> None:
@@ -147,21 +164,27 @@ def test_a_window_that_ends_before_it_begins_is_refused(storm: str) -> None:
 
 @pytest.mark.parametrize("group", GAP_GROUPS)
 def test_from_a_gap_on_members_and_owners_are_not_known(
-    spark: SparkSession, gap: str, tmp_path: Path, group: str
+    spark: SparkSession, gap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
-    def asked(since: int, until: int) -> list[str]:
-        return ["--group", group, "--since", moment(since), "--until", moment(until)]
+    stories: list[Story] = []
 
-    def told(since: int, until: int) -> str:
-        given = run_of(spark, gap, "explain", *asked(since, until))
+    def show(out: Console, story: Story, where: dt.tzinfo, partition: str | None) -> None:
+        stories.append(story)
+        show_story(out, story, where, partition)
+
+    monkeypatch.setattr("jobs.explain.show_story", show)
+
+    def told(since: int, until: int, *more: str) -> str:
+        window = ("--group", group, "--since", moment(since), "--until", moment(until))
+        given = run_of(spark, gap, "explain", *window, *more)
         given.out = Console(record=True, width=160, file=io.StringIO())
         explain_job(given)
         return given.out.export_text()
 
     since, back, end = GAP_SINCE, GAP_SINCE + HOUR, GAP_SINCE + 2 * HOUR
     path = tmp_path / "explained.html"
-    line = ("--lakehouse", gap, *asked(since - MINUTE, end), "--html", str(path))
-    found, shown = succeed("explain", *line), told(since - MINUTE, end)
+    shown = told(since - MINUTE, end, "--html", str(path))
+    found = stories[0].figures()
     (event,) = (event for event in found["events"] if event["kind"] == "unknown")
     assert event["at"] == since
     assert event["text"].startswith("Not known from here on, for up to ")
