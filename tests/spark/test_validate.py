@@ -7,14 +7,12 @@ import datetime as dt
 import json
 import re
 import shutil
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
@@ -29,12 +27,12 @@ from schemas.placement import partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
 from tests.conftest import RECORDINGS
 from tests.factories import assignment, group_metadata, member, offset_commit, subscription
-from tests.support.jobs import noted, run, succeed, table
+from tests.support.jobs import held, noted, run, succeed, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dq.declared import Check, Suite
 
@@ -340,7 +338,7 @@ class World:
         )
         self.values = job._changes(lakehouse, stage).values | {"ingest_runs": "true"}
         for name, spec in all_tables().items():
-            rows = lakehouse.read(spec).toArrow()
+            rows = held(root, spec).select([c.name for c in spec.columns])
             if not rows.num_rows and name in MADE_UP:
                 made = [{"cluster": "default", **MADE_UP[name]}]
                 rows = pa.Table.from_pylist(made, arrow_schema(spec.columns))
@@ -427,7 +425,7 @@ def cases(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
             holds = F.expr(each.conditions[0])
             keys = F.collect_list(F.when(~holds, F.to_json(F.struct(*suite.key))))
             counted.append(each.rows.agg(F.lit(name).alias("name"), F.count("*"), keys))
-    rows = reduce(DataFrame.union, counted).collect()
+    rows = united(counted).collect()
     wanted = [
         quick.sql(f"SELECT inline(array({first(EVERY[name])}))").select(
             F.lit(name).alias("name"), F.to_json(F.struct(*of_suite)).alias("key")
@@ -435,8 +433,16 @@ def cases(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, C
         for name, each in given.items()
         if {*(of_suite := each.suite.key)} <= {*all_tables()[EVERY[name].table].key}
     ]
-    keys = dict(reduce(DataFrame.union, wanted).collect())
+    keys = dict(united(wanted).collect())
     return {name: Case(given[name], *found, keys.get(name, "")) for name, *found in rows}
+
+
+def united(parts: list[DataFrame]) -> DataFrame:
+    """Unite parts in pairs: one after the other, Spark would look at the first ones every time."""
+    while len(parts) > 1:
+        pairs = [one.union(other) for one, other in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
 
 
 def is_found_again(broken: Broken, suite: Suite) -> bool:
