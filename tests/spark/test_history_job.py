@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -48,9 +48,12 @@ from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, PARTITIONS, with_a_gap
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import Row, SparkSession
 
     from tests.spark.conftest import Thrice
+    from tests.support.jobs import Outcome
 
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
@@ -136,12 +139,15 @@ def test_rebuilt_from_silver_it_is_the_same_and_other_thresholds_find_other_anom
     assert gold(spark, str(rebuilt), "one") == gold(spark, root, "one")
 
 
-def sampled(lakehouse: Lakehouse, number: int, lag: int, *, group_id: str) -> None:
-    """Have a run of `lag` sample a partition of a group."""
+def sampled(
+    lakehouse: Lakehouse, number: int, lag: int, *others: dict[str, object], group_id: str
+) -> None:
+    """Have a run of `lag` sample a partition of a group, and others."""
     row = {"group_id": group_id, "topic": "t", "topic_partition": 0, "status": "STOP", "lag": lag}
     at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
-    lakehouse.append(LAG, [row | {"lag_run": number, "sampled_at": at}], RunId("lag", number))
-    noted(lakehouse, RunId("lag", number), rows={LAG.name: 1})
+    rows = [each | {"lag_run": number, "sampled_at": at} for each in (row, *others)]
+    lakehouse.append(LAG, rows, RunId("lag", number))
+    noted(lakehouse, RunId("lag", number), rows={LAG.name: len(rows)})
 
 
 def samples_kept(lakehouse: Lakehouse, group_id: str) -> list[int]:
@@ -176,9 +182,10 @@ def test_groups_with_late_records_are_rebuilt(
 
 
 def test_a_group_that_may_have_ended_unseen_is_known_until_the_log_was_read_before(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, gap: str, tmp_path: Path
 ) -> None:
-    root, topic = tmp_path / "lakehouse", with_a_gap()
+    root, topic = Path(shutil.copytree(gap, tmp_path / "lakehouse")), with_a_gap()
+    topic.write(tmp_path / "read.parquet")
     by_place = {partition_for(f"other-{n}", PARTITIONS): f"other-{n}" for n in range(999)}
     beside = [by_place[partition_for(group, PARTITIONS)] for group in GAP_GROUPS]
 
@@ -187,11 +194,14 @@ def test_a_group_that_may_have_ended_unseen_is_known_until_the_log_was_read_befo
         path = topic.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
         succeed("silver", "--records", path, "--lakehouse", root)
         succeed("history", "--lakehouse", root)
+        return ended()
+
+    def ended() -> dict[str, int | None]:
         rows = table(spark, str(root), GROUP_STATES.name).where("NOT is_settled")
         at = F.unix_millis(F.max_by("ended_at", "sequence")).alias("at")
         return {row.group_id: row.at for row in rows.groupBy("group_id").agg(at).collect()}
 
-    assert read() == dict.fromkeys(GAP_GROUPS)
+    assert ended() == dict.fromkeys(GAP_GROUPS)
     later = GAP_SINCE + 72 * HOUR
     for group in beside:
         topic.skip(partition_for(group, PARTITIONS))
@@ -245,37 +255,18 @@ def test_the_front_page_has_each_group_once(spark: SparkSession, root: str) -> N
     assert storm.rebalances_1h == storm.rebalances_7d == of_storm.count()
 
 
-def test_the_front_page_has_the_newest_lag_and_no_sample_is_lost_between_two_runs(
-    spark: SparkSession, root: str, tmp_path: Path
-) -> None:
-    """Also when all consumers are away, so that there is no new history."""
-    shutil.copytree(root, tmp_path / "lakehouse")
-    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
-    options = ("--lakehouse", lakehouse.root, "--cluster", "one")
-    lags = (7, 8, 9, 5_100)
-    for number, lag in enumerate(lags):
-        sampled(lakehouse, number, lag, group_id="healthy-ctl")
-        if number in (0, 3):
-            assert succeed("anomalies", *options)["anomalies_run"] is True
-            health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
-            whole = health["healthy-ctl"]
-            assert (whole.total_lag, whole.worst_lag_status) == (lag, "STOP")
-            assert succeed("anomalies", *options)["anomalies_run"] is False
-    now, before = (contents(spark, at, "one") for at in (lakehouse.root, root))
-    for name in (ANOMALIES.name, GROUP_STATES.name):
-        assert now[name] == before[name]
-    assert samples_kept(lakehouse, "healthy-ctl") == [*lags]
+class Lagging(NamedTuple):
+    """A lakehouse with the storm and, behind it, a sample of the lag; and what a run said of it."""
+
+    root: str
+    told: Outcome
 
 
-def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
-    spark: SparkSession, root: str, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def lagging(spark: SparkSession, root: str, tmp_path_factory: pytest.TempPathFactory) -> Lagging:
     """As of the first run: what came after the last commit that was read is taken for lag."""
-    shutil.copytree(root, tmp_path / "lakehouse")
-    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
-    options = ("--lakehouse", lakehouse.root, "--cluster", "one")
-    at = dt.datetime(2027, 1, 1, tzinfo=dt.timezone.utc)
-    sample = {"topic": "t", "lag_run": 0, "sampled_at": at, "status": "OK", "group_status": "OK"}
+    copy = str(shutil.copytree(root, tmp_path_factory.mktemp("lagging") / "lakehouse"))
+    sample = {"topic": "t", "status": "OK", "group_status": "OK"}
     rows = [
         {**sample, "group_id": group, "topic_partition": p, "lag": lag, "lag_is_bound": is_bound}
         for group, p, lag, is_bound in (
@@ -283,15 +274,49 @@ def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
             *(("orders-storm", 0, 5, False), ("orders-storm", 1, None, None)),
         )
     ]
-    lakehouse.append(LAG, rows, RunId("lag", 0))
-    noted(lakehouse, RunId("lag", 0), rows={LAG.name: len(rows)})
-    shown = run("anomalies", *options).out
+    sampled(Lakehouse(spark, copy, "one"), 0, 7, *rows, group_id="payments-jslow")
+    return Lagging(copy, run("anomalies", "--lakehouse", copy, "--cluster", "one"))
+
+
+def test_the_front_page_has_the_newest_lag_and_no_sample_is_lost_between_two_runs(
+    spark: SparkSession, root: str, lagging: Lagging, tmp_path: Path
+) -> None:
+    """Also when all consumers are away, so that there is no new history."""
+    shutil.copytree(lagging.root, tmp_path / "lakehouse")
+    lakehouse = Lakehouse(spark, str(tmp_path / "lakehouse"), "one")
+    options = ("--lakehouse", lakehouse.root, "--cluster", "one")
+    lags = (7, 8, 9, 5_100)
+    told = lagging.told.summary
+    for number, lag in enumerate(lags):
+        if number > 0:
+            sampled(lakehouse, number, lag, group_id="payments-jslow")
+        if number == 3:
+            told = succeed("anomalies", *options)
+        if number in (0, 3):
+            assert told["anomalies_run"] is True
+            health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
+            whole = health["payments-jslow"]
+            assert (whole.total_lag, whole.worst_lag_status) == (lag, "STOP")
+            assert succeed("anomalies", *options)["anomalies_run"] is False
+    now, before = (contents(spark, at, "one") for at in (lakehouse.root, root))
+    for name in (ANOMALIES.name, GROUP_STATES.name):
+        assert now[name] == before[name]
+    assert samples_kept(lakehouse, "payments-jslow") == [*lags]
+
+
+def test_a_lag_that_is_a_bound_is_said_to_be_one_and_no_metric(
+    spark: SparkSession, lagging: Lagging, tmp_path: Path
+) -> None:
+    lakehouse = Lakehouse(spark, lagging.root, "one")
+    options = ("--lakehouse", lakehouse.root, "--cluster", "one")
+    shown = lagging.told.out
     assert re.search(r"healthy-ctl\n[^\n]* at most 926", shown)
     assert re.search(r"orders-storm\n[^\n]* 5\b", shown)
     health = {r.group_id: r for r in lakehouse.read(GROUP_HEALTH).collect()}
     assert {g: (r.total_lag, r.total_lag_is_bound) for g, r in health.items() if r.total_lag} == {
         "healthy-ctl": (926, True),
         "orders-storm": (5, False),
+        "payments-jslow": (7, None),
     }
     metrics, page = tmp_path / "m.prom", tmp_path / "r.html"
     line = ("--only", "report", "--metrics", metrics, "--output", page)
@@ -591,17 +616,33 @@ def test_sql_that_cannot_run_is_refused_in_one_line(root: str) -> None:
     assert "nope" in outcome.complaint
 
 
+def halves(part: Path, folder: Path) -> Iterator[Path]:
+    """Cut the records of each partition in two where none is missing, which would be a gap."""
+    records = pq.read_table(part).sort_by("offset")
+    by_partition = defaultdict(list)
+    for row in records.to_pylist():
+        by_partition[row["partition"]].append(row)
+    first, second = [], []
+    for rows in by_partition.values():
+        numbers = range(max(1, len(rows) // 2), len(rows))
+        cuts = (n for n in numbers if rows[n]["offset"] == rows[n - 1]["offset"] + 1)
+        cut = next(cuts, len(rows))
+        first += rows[:cut]
+        second += rows[cut:]
+    for number, half in enumerate((first, second)):
+        path = folder / f"half-{number}.parquet"
+        pq.write_table(pa.Table.from_pylist(half, records.schema), path)
+        yield path
+
+
 def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind(
     thrice: Thrice, tmp_path: Path
 ) -> None:
     """The next run ends it and goes on with newer records, in one process."""
-    whole, ours = tmp_path / "whole", tmp_path / "ours"
-    shutil.copytree(thrice.behind[0], whole)
-    succeed("silver", "--records", thrice.parts[1], "--lakehouse", whole)
-    shutil.copytree(whole, ours)
+    root = shutil.copytree(thrice.behind[1], tmp_path / "lakehouse")
+    first, second = halves(thrice.parts[2], tmp_path)
+    succeed("silver", "--records", first, "--lakehouse", root)
     with killed_behind(COMMITTED_OFFSETS):  # the checkpoints are written behind it
-        assert run("history", "--lakehouse", ours).status == INTERRUPTED
-    succeed("history", "--lakehouse", whole)
-    for root in (whole, ours):
-        golden.add(thrice.parts[2], root)
-    assert golden.told(ours) == golden.told(whole)
+        assert run("history", "--lakehouse", root).status == INTERRUPTED
+    golden.add(second, root)
+    assert golden.told(root) == golden.told(thrice.behind[2])
