@@ -11,7 +11,7 @@ from lakehouse.tables import Lakehouse, spark_schema
 from reporting.read import _measured, ask
 from schemas.tables import LAG
 from sources import kafka
-from tests.support.jobs import query, run
+from tests.support.jobs import asked, query, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,9 +44,9 @@ def test_a_run_and_the_groups_are_measured(
     first = metrics(path)
     assert first["run_status"] == {("pipeline",): 0}
     assert first["run_step_seconds"]["pipeline", "writing the report"] > 0
-    (expected,) = query(storm, "SELECT count(*) AS n FROM gold.group_health")
+    (expected,) = asked(storm, "SELECT count(*) AS n FROM gold.group_health")
     assert first["groups"] == {(): expected["n"]}
-    open_ones = query(
+    open_ones = asked(
         storm,
         "SELECT kind, severity, count(*) AS n FROM gold.anomalies WHERE is_open GROUP BY ALL",
     )

@@ -26,7 +26,7 @@ from schemas.tables import (
     RECORDS,
     RESULTS,
 )
-from tests.support.jobs import query, run, run_of, succeed
+from tests.support.jobs import asked, run, run_of, succeed
 from tests.support.report import column_of, data_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from reporting.model import Facts
     from schemas.tables import TableSpec
-    from tests.spark.conftest import Thrice
 
 
 _ASKED = {"sql": ("--query", "SELECT 1")}
@@ -164,7 +163,7 @@ def test_a_page_of_some_groups(storm: str, tmp_path: Path) -> None:
 def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
     line = ("anomalies", "--lakehouse", storm, "--cluster", "one", "--group", "orders-storm")
     listed = run(*line, "--since", "2026-11-21 07:00").out
-    (all_of_it,) = query(
+    (all_of_it,) = asked(
         storm, "SELECT count(*) AS n FROM gold.anomalies WHERE group_id = 'orders-storm'"
     )
     assert f"{all_of_it['n']} anomalies, times are UTC; gold.anomalies has them all" in listed
@@ -177,11 +176,11 @@ def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
 
 
 def test_the_pipeline_writes_the_report_where_it_is_configured(
-    spark: SparkSession, thrice: Thrice, lakehouse_path: str, tmp_path: Path
+    spark: SparkSession, gap: str, lakehouse_path: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(thrice.behind[-1], lakehouse_path)
+    shutil.copytree(gap, lakehouse_path)  # validated
     path = tmp_path / "pages" / "groups.html"
-    records = str(thrice.parts[-1])
+    records = str(tmp_path / "read-before.parquet")
     options = ("--lakehouse", lakehouse_path, "--output", path)
     outcome = run("pipeline", "--records", records, *options, "--only", "validate,report")
     assert outcome.status == 0, outcome.err
