@@ -615,13 +615,14 @@ def _as_if_by(lakehouse: Lakehouse, decoder: str, in_quarantine: int) -> None:
     noted(lakehouse, RunId("decode", last.run), **ranged, rows=rows, details=details)
 
 
-@pytest.fixture
-def refused_by_an_older_decoder(spark: SparkSession, tmp_path: Path, lakehouse_path: str) -> None:
+@pytest.fixture(scope="module")
+def refused(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two records, one of a type that the decoder knows now, both in quarantine."""
     rows = [record(0, b"\0\2\0\1a", None), record(1, b"\0\x63", None)]
-    path = write(tmp_path / "r.parquet", pa.Table.from_pylist(rows, SCHEMA))
-    succeed("silver", "--records", path, "--lakehouse", lakehouse_path)
-    lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    folder = tmp_path_factory.mktemp("refused")
+    path = write(folder / "r.parquet", pa.Table.from_pylist(rows, SCHEMA))
+    lakehouse = Lakehouse(spark, str(folder / "lakehouse"), "default")
+    succeed("silver", "--records", path, "--lakehouse", lakehouse.root)
     bronze = lakehouse.read(RECORDS)
     for name in ("silver.group_metadata", QUARANTINE.name):
         DeltaTable.forPath(spark, lakehouse.path(all_tables()[name])).delete()
@@ -632,6 +633,12 @@ def refused_by_an_older_decoder(spark: SparkSession, tmp_path: Path, lakehouse_p
     )  # fmt: skip
     lakehouse.append(QUARANTINE, refused)
     _as_if_by(lakehouse, "0-older", in_quarantine=2)
+    return lakehouse.root
+
+
+@pytest.fixture
+def refused_by_an_older_decoder(refused: str, lakehouse_path: str) -> None:
+    shutil.copytree(refused, lakehouse_path)
 
 
 @pytest.mark.usefixtures("refused_by_an_older_decoder")
@@ -732,8 +739,8 @@ class TestBadInput:
         assert "--lakehouse" in line
 
     def test_lakehouse_of_another_format(self, spark: SparkSession, lakehouse_path: str) -> None:
-        succeed("ingest", "--records", STORM, "--lakehouse", lakehouse_path)
-        runs = Lakehouse(spark, lakehouse_path, "default").path(RUNS)
-        spark.sql(f"UPDATE delta.`{runs}` SET format_version = 999")
+        lakehouse = Lakehouse(spark, lakehouse_path, "default")
+        noted(lakehouse, RunId("ingest", 0))
+        spark.sql(f"UPDATE delta.`{lakehouse.path(RUNS)}` SET format_version = 999")
         line = self.complaint(lakehouse_path, STORM)
         assert "lakehouse format 999" in line
