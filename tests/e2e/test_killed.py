@@ -177,6 +177,7 @@ def test_a_signal_is_one_line(
     job = Job("pipeline", "--records", RECORDING, "--lakehouse", tmp_path / "lakehouse", *BRIEF)
     with job:
         time.sleep(seconds)
+        job.wait_to_catch(number)
         assert job.is_running
         # Python ends itself by the signal if it had not begun; to a shell that is the same.
         assert job.end(number) in {128 + number, -number}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,6 @@ from lakehouse.tables import Lakehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -76,6 +77,15 @@ class Job:
     def is_running(self) -> bool:
         """Whether it still runs."""
         return self._process.poll() is None
+
+    def wait_to_catch(self, number: signal.Signals) -> None:
+        """Wait until it has a handler of a signal: before, it ends without a word."""
+        status = Path(f"/proc/{self.pid}/status")
+        while self.is_running and status.exists():  # there is one on Linux alone
+            caught = re.search(r"^SigCgt:\s*(\w+)", status.read_text(), re.MULTILINE)
+            if caught is not None and int(caught[1], 16) >> (number - 1) & 1:
+                return
+            time.sleep(0.01)
 
     @property
     def pid(self) -> int:
