@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def test_the_post_mortem_shows_what_its_commands_print(spark: SparkSession, storm: str) -> None:
     text = post_mortem.PAGE.read_text("utf-8")
-    assert text.count("./spark-submit.sh sql ") == 5
+    assert text.count("./spark-submit.sh sql ") == 7
     assert text.count("./spark-submit.sh explain ") == 2
     assert text == post_mortem.page(spark, storm, "one"), "run: docs/post_mortem.py"
     alarms = query(
