@@ -35,7 +35,8 @@ FIRST_KNOWN = "the first record of the group that is known"
 """Why nothing is known of the cause."""
 EAGER, COOPERATIVE = "eager", "cooperative"
 
-_TWO_STEPS = ("cooperative-sticky", streams.PROTOCOL, "compatible", "sessioned")
+COOPERATIVE_STICKY = "cooperative-sticky"
+_TWO_STEPS = (COOPERATIVE_STICKY, streams.PROTOCOL, "compatible", "sessioned")
 # probing.rebalance.interval.ms of Kafka Streams, unless configured otherwise: every ten minutes.
 _PROBING_MS = 600_000
 _PROBING_SLACK_MS = 60_000

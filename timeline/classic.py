@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 # The cleaner takes whole segments, which are of minutes at least.
 _PAUSE_MS = 60_000
-# Kafka Streams and Connect have assignors of their own, and claim by other means.
-_IN_TWO_STEPS = "cooperative-sticky"
 
 
 def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) -> None:
@@ -487,9 +485,10 @@ def _with_claims(step: _Step, moved: Moves) -> dict[str, Member]:
 
     An assignor whose rebalance takes two steps leaves out of the first what a member still claims;
     that of Kafka's clients did not always (KAFKA-14639). Who claims it has it till the next one.
+    Kafka Streams and Connect claim by other means.
     """
     payload, members = step.record.payload or {}, step.members
-    if not (moved.moved and step.follows and payload.get("protocol") == _IN_TWO_STEPS):
+    if not (moved.moved and step.follows and payload.get("protocol") == cause.COOPERATIVE_STICKY):
         return members
     claims = {m.identity: m for m in _given(payload)}
     held: dict[str, dict[str, list[int]]] = {}

@@ -87,7 +87,7 @@ class Generation(NamedTuple):
         completed: when its join phase ended; None where there was none.
         joined: client ids of the members that the one before did not have, by member id.
         gone: those of members that only the one before had.
-        owners: member ids by partition.
+        owners: member ids by partition; none if a partition has two.
         moved: how many partitions went to another member; None if that cannot be said so simply.
         is_first: whether the group had none before.
         said: what the coordinator said since the one before.
@@ -371,7 +371,6 @@ class Truth:
         found: list[Generation] = []
         completed: int | None = None
         before: Step | None = None
-        was_twice = False
         for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
             is_new = before is None or before.state == DEAD or before.type != step.type
             is_other = before is not None and before.generation != step.generation
@@ -411,13 +410,11 @@ class Truth:
                 )
                 now = step.members
                 owners = {p: m for m, owned in step.owners.items() for p in owned}
+                if len(owners) < sum(map(len, step.owners.values())):
+                    owners = {}  # where a partition has two owners, none is the one it moved from
                 last = found[-1].owners if found else {}
                 is_classic = step.type == CLASSIC and bool(found) and found[-1].type == CLASSIC
-                is_twice = len(owners) < sum(map(len, step.owners.values()))
                 is_same = is_classic and bool(owners) and owners.keys() == last.keys()
-                # Who has a partition that two had, or have, moved nothing for that.
-                is_same &= not (is_twice or was_twice)
-                was_twice = is_twice
                 moved = sum(last[p] != m for p, m in owners.items()) if is_same else None
                 found.append(
                     Generation(

@@ -793,11 +793,8 @@ def _paused(s: Script) -> None:
 
 @kind(*READING, label="hang while others read", fits=("commit_stall",), hours=(2, 5))
 def _hang_beside(s: Script) -> None:
-    s.style["commits"] = "changed"
-    topic = s.app(1, 3, 5)
-    for client in s.running.values():
-        s.do(s.trouble(HOUR), "hang", client=client)
-    s.beside(topic)
+    _hang(s)
+    s.beside(*s.topics)
 
 
 @kind(CLASSIC, label="two owners", fits=("unread_partition",), hours=(1.5, 4))

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from detectors import transform
 from detectors.model import anomaly_id
 from jobs import INTERRUPTED
-from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.placement import partition_for
 from schemas.tables import (
@@ -33,7 +32,6 @@ from schemas.tables import (
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
-    LAG,
     MEMBER_SESSIONS,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
@@ -42,14 +40,13 @@ from schemas.tables import (
 )
 from tests.conftest import RECORDINGS
 from tests.support import golden
-from tests.support.jobs import contents, noted, query, run, succeed, table
+from tests.support.jobs import contents, query, run, sampled, succeed, table
 from tests.support.kills import killed_behind
+from tests.support.parts import halves_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, PARTITIONS, with_a_gap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import Row, SparkSession
 
     from tests.spark.conftest import Thrice
@@ -139,15 +136,13 @@ def test_rebuilt_from_silver_it_is_the_same_and_other_thresholds_find_other_anom
     assert gold(spark, str(rebuilt), "one") == gold(spark, root, "one")
 
 
-def sampled(
-    lakehouse: Lakehouse, number: int, lag: int, *others: dict[str, object], group_id: str
+def lagged(
+    lakehouse: Lakehouse, number: int, lag: int, *others: dict[str, Any], group_id: str
 ) -> None:
     """Have a run of `lag` sample a partition of a group, and others."""
     row = {"group_id": group_id, "topic": "t", "topic_partition": 0, "status": "STOP", "lag": lag}
     at = dt.datetime(2027, 1, 1, number, tzinfo=dt.timezone.utc)
-    rows = [each | {"lag_run": number, "sampled_at": at} for each in (row, *others)]
-    lakehouse.append(LAG, rows, RunId("lag", number))
-    noted(lakehouse, RunId("lag", number), rows={LAG.name: len(rows)})
+    sampled(lakehouse, number, at, row, *others)
 
 
 def samples_kept(lakehouse: Lakehouse, group_id: str) -> list[int]:
@@ -167,7 +162,7 @@ def test_groups_with_late_records_are_rebuilt(
         succeed("silver", "--records", path, "--lakehouse", root, "--cluster", "late")
         summary = succeed("history", "--lakehouse", root, "--cluster", "late")
         for lag_run in lag_runs:
-            sampled(lakehouse, lag_run, 7 + lag_run, group_id="sampled alone")
+            lagged(lakehouse, lag_run, 7 + lag_run, group_id="sampled alone")
         succeed("anomalies", "--lakehouse", root, "--cluster", "late")
     assert summary["groups_replayed"] == 5  # all of the recording
     # No sample is lost of a group that was not.
@@ -274,7 +269,7 @@ def lagging(spark: SparkSession, root: str, tmp_path_factory: pytest.TempPathFac
             *(("orders-storm", 0, 5, False), ("orders-storm", 1, None, None)),
         )
     ]
-    sampled(Lakehouse(spark, copy, "one"), 0, 7, *rows, group_id="payments-jslow")
+    lagged(Lakehouse(spark, copy, "one"), 0, 7, *rows, group_id="payments-jslow")
     return Lagging(copy, run("anomalies", "--lakehouse", copy, "--cluster", "one"))
 
 
@@ -289,7 +284,7 @@ def test_the_front_page_has_the_newest_lag_and_no_sample_is_lost_between_two_run
     told = lagging.told.summary
     for number, lag in enumerate(lags):
         if number > 0:
-            sampled(lakehouse, number, lag, group_id="payments-jslow")
+            lagged(lakehouse, number, lag, group_id="payments-jslow")
         if number == 3:
             told = succeed("anomalies", *options)
         if number in (0, 3):
@@ -616,31 +611,12 @@ def test_sql_that_cannot_run_is_refused_in_one_line(root: str) -> None:
     assert "nope" in outcome.complaint
 
 
-def halves(part: Path, folder: Path) -> Iterator[Path]:
-    """Cut the records of each partition in two where none is missing, which would be a gap."""
-    records = pq.read_table(part).sort_by("offset")
-    by_partition = defaultdict(list)
-    for row in records.to_pylist():
-        by_partition[row["partition"]].append(row)
-    first, second = [], []
-    for rows in by_partition.values():
-        numbers = range(max(1, len(rows) // 2), len(rows))
-        cuts = (n for n in numbers if rows[n]["offset"] == rows[n - 1]["offset"] + 1)
-        cut = next(cuts, len(rows))
-        first += rows[:cut]
-        second += rows[cut:]
-    for number, half in enumerate((first, second)):
-        path = folder / f"half-{number}.parquet"
-        pq.write_table(pa.Table.from_pylist(half, records.schema), path)
-        yield path
-
-
 def test_what_a_killed_run_has_written_is_not_counted_again_by_what_comes_behind(
     thrice: Thrice, tmp_path: Path
 ) -> None:
     """The next run ends it and goes on with newer records, in one process."""
     root = shutil.copytree(thrice.behind[1], tmp_path / "lakehouse")
-    first, second = halves(thrice.parts[2], tmp_path)
+    first, second = halves_of(thrice.parts[2], tmp_path)
     succeed("silver", "--records", first, "--lakehouse", root)
     with killed_behind(COMMITTED_OFFSETS):  # the checkpoints are written behind it
         assert run("history", "--lakehouse", root).status == INTERRUPTED

@@ -13,8 +13,8 @@ from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, sql_text
 from schemas.ledger import Detail
 from schemas.placement import partition_for
-from schemas.tables import ANOMALIES, INCIDENTS, LAG, MEMBER_SESSIONS
-from tests.support.jobs import asked, noted, run, succeed
+from schemas.tables import ANOMALIES, INCIDENTS, MEMBER_SESSIONS
+from tests.support.jobs import asked, run, sampled, succeed
 from tests.support.topic import HOUR, MINUTE, PARTITIONS, Topic
 from tests.support.webhook import NOW, Webhook, anomaly
 
@@ -74,7 +74,9 @@ def test_a_restore_is_told_as_one_wherever_it_is_told(
     told = run("explain", "--lakehouse", root, "--group", GROUPS[3], *span).summary["events"]
     assert [e["text"] for e in told if e["text"].startswith("Part of an incident of 4 groups: ")]
     # Nothing of it is new: nothing is written.
-    _sampled(lakehouse, START + 4 * HOUR)
+    at = dt.datetime.fromtimestamp((START + 4 * HOUR) / 1_000, dt.timezone.utc)
+    beside = {"group_id": "beside", "topic": "orders", "topic_partition": 0, "status": "OK"}
+    sampled(lakehouse, 0, at, beside | {"lag": 0, "commits_known_until": at})
     assert succeed("anomalies", "--lakehouse", root)["anomalies_run"] is True
     assert lakehouse.version(INCIDENTS, made) == made + 1
     # A full refresh finds the same.
@@ -131,15 +133,6 @@ def test_clients_are_held_against_all_groups_that_have_them(
     assert told({Detail.INCIDENTS: noted})[0] == 1
     (again,) = asked(lakehouse.root, "SELECT * FROM gold.incidents")
     assert (again["incident_id"], again["severity"]) == (one["incident_id"], "critical")
-
-
-def _sampled(lakehouse: Lakehouse, millis: int) -> None:
-    """Sample the lag of another group, so that there is something new to look at."""
-    at = dt.datetime.fromtimestamp(millis / 1_000, dt.timezone.utc)
-    row = {"group_id": "beside", "topic": "orders", "topic_partition": 0, "status": "OK", "lag": 0}
-    row |= {"lag_run": 0, "sampled_at": at, "commits_known_until": at}
-    lakehouse.append(LAG, [row], RunId("lag", 0))
-    noted(lakehouse, RunId("lag", 0), rows={LAG.name: 1})
 
 
 def _other(tmp_path: Path) -> Path:

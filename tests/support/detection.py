@@ -155,17 +155,16 @@ def _detect(
     for run in range(runs):
         is_last, until = run == runs - 1, None
         known = {kind: _part(by_kind[kind], run, runs) for kind in (GENERATION, SESSION)}
+        known[TWO_OWNERS] = _ending_behind(by_kind[TWO_OWNERS], seen)
         if is_last:
             known |= {k: by_kind[k] for k in (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE)}
-            known[TWO_OWNERS] = _ending_behind(by_kind[TWO_OWNERS], seen)
         else:
             # The next generation is known, but not its end, and half of the commits in it.
             settled = len(generations) * (run + 1) // runs
             following = (*generations, *by_kind[OPEN_GENERATION])[settled:]
             known[OPEN_GENERATION] = [{**row, "ended_at": None} for row in following[:1]]
             known[OPEN_SESSION] = _lasting(by_kind, run, runs)
-            twice = _ending_behind(by_kind[TWO_OWNERS], seen)
-            known[TWO_OWNERS] = _twice_as_of(twice, following[:1])
+            known[TWO_OWNERS] = _twice_as_of(known[TWO_OWNERS], following[:1])
             seen = max((row["record_timestamp"] for row in following[:1]), default=seen)
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
         new = _between(commits, done, until)

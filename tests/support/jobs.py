@@ -33,12 +33,14 @@ from jobs.runtime.runner import run_job
 from jobs.sql import sql
 from jobs.validate import validate
 from lakehouse.queries import on_views, tables_of, view_of
+from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
 from schemas.columns import arrow_schema
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
+    LAG,
     QUARANTINE,
     RECORDS,
     RUNS,
@@ -48,11 +50,11 @@ from schemas.tables import (
 from tests.support.balance import unbalanced
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Collection, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.runs import RunId
     from schemas.tables import TableSpec
 
 
@@ -179,6 +181,13 @@ def noted(lakehouse: Lakehouse, run: RunId, **noted: Any) -> None:  # noqa: ANN4
     runs = Lakehouse(lakehouse.spark, lakehouse.root, lakehouse.cluster).runs
     runs.note(run, **noted)
     runs.write()
+
+
+def sampled(lakehouse: Lakehouse, number: int, at: dt.datetime, *rows: dict[str, Any]) -> None:
+    """Have a run of `lag` take samples at a time."""
+    run, own = RunId("lag", number), {"lag_run": number, "sampled_at": at}
+    lakehouse.append(LAG, [row | own for row in rows], run)
+    noted(lakehouse, run, rows={LAG.name: len(rows)})
 
 
 def everything(spark: SparkSession, root: str, cluster: str = "default") -> dict[str, Counter[str]]:
