@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.s3, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
 
 
