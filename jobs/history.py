@@ -141,7 +141,7 @@ class _Changes:
     """What a run has to process.
 
     Attributes:
-        tables: silver tables that have new records.
+        tables: silver tables that have new records; that of commits if all were refused.
         records: how many there are; None if groups may be rebuilt, which takes all of theirs.
         is_late: some of them may lie before what earlier runs processed, since they were in
             quarantine, or come from files of earlier times.
@@ -195,8 +195,9 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     newest = _newest(lakehouse, runs)
     for partition, unseen in unread(covered, newest, read_until).items():
         holes[partition] = holes[partition]._replace(unseen=unseen)
+    decoded = [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)]
     return _Changes(
-        [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)],
+        decoded or [COMMITS],
         None if is_late else sum(sum(row.rows.values()) for row in runs),
         is_late,
         holes,

@@ -250,6 +250,8 @@ def _from_files(run: Run, path: str, state: State) -> Source:
             f"--records {path}: holds no record of topic {topic}, but some of {other.topic}: name "
             "it with --topic"
         )
+    if found and all(e.by_kind.keys() == {""} for e in found.values()):
+        parquet.check_keys(path, records)
     if state.reaches_back(found):
         held = run.lakehouse.read(RECORDS).where(_within(state.file_ranges(found)))
         compared = parquet.compared(records, held)

@@ -132,7 +132,7 @@ def missing(quality: Quality) -> Iterator[str]:
             f" {COVERAGE.name} says where"
         )
     for error, records in list(quality.quarantine.items())[:_SHOWN_ERRORS]:
-        yield f"{records:,} records in quarantine: {error}"
+        yield f"{count(records, 'record')} in quarantine: {error}"
 
 
 def _print(out: Console, text: str) -> None:

@@ -336,6 +336,16 @@ def _check_positions(path: str, files: DataFrame) -> None:
         )
 
 
+def check_keys(path: str, records: DataFrame) -> None:
+    """Refuse records of which none has a key.
+
+    Raises:
+        SourceError: none has one.
+    """
+    if records.where("length(key) > 0").isEmpty():
+        raise SourceError(f"--records {path}: no record has a key{_WHY['key']}")
+
+
 def _name(url: str) -> str:
     """Return the path of a file on this machine, the URL of another one."""
     parts = urlsplit(url)

@@ -23,7 +23,7 @@ from jobs import ingest as ingest_job
 from jobs.runtime import runner
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
-from schemas.tables import COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
+from schemas.tables import COMMITTED_OFFSETS, COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
 from tests.conftest import FIELD, RECORDINGS
 from tests.support.jobs import contents, held, is_balanced, noted, run, succeed, table
@@ -69,7 +69,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_read(tmp_path: Path) ->
     root = tmp_path / "lakehouse"
     path = write(
         tmp_path / "records.parquet",
-        pa.Table.from_pylist([record(offset, b"", None) for offset in (3, 4, 6)], SCHEMA),
+        pa.Table.from_pylist([record(offset, b"k", None) for offset in (3, 4, 6)], SCHEMA),
     )
     outcome = run("pipeline", "--records", path, "--lakehouse", root, "--dry-run")
     assert outcome.status == 0
@@ -255,13 +255,13 @@ def test_a_folder_that_grows_adds_what_is_new(
 def test_other_files_of_a_folder_are_left_alone(tmp_path: Path, lakehouse_path: str) -> None:
     folder = tmp_path / "mirror"
     folder.mkdir()
-    records = pa.Table.from_pylist([record(0, None, None)], SCHEMA)
+    records = pa.Table.from_pylist([record(0, b"k", None)], SCHEMA)
     write(folder / "1.parquet", records)
     (folder / "README.txt").write_text("Copied each night.")
     summary = succeed("ingest", "--records", folder, "--lakehouse", lakehouse_path)
     assert summary["records_ingested"] == 1
     # A file that is named itself may have any name.
-    file = write(tmp_path / "copy", pa.Table.from_pylist([record(1, None, None)], SCHEMA))
+    file = write(tmp_path / "copy", pa.Table.from_pylist([record(1, b"k", None)], SCHEMA))
     summary = succeed("ingest", "--records", file, "--lakehouse", lakehouse_path)
     assert summary["records_ingested"] == 1
 
@@ -464,7 +464,7 @@ def test_a_lakehouse_by_relative_path_with_a_space(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = write(tmp_path / "one.parquet", pa.Table.from_pylist([record(0, None, None)], SCHEMA))
+    path = write(tmp_path / "one.parquet", pa.Table.from_pylist([record(0, b"k", None)], SCHEMA))
     succeed("silver", "--records", path, "--lakehouse", "./my lake")
     assert table(spark, str(tmp_path / "my lake"), RECORDS.name).count() == 1
 
@@ -641,6 +641,30 @@ def refused_by_an_older_decoder(refused: str, lakehouse_path: str) -> None:
     shutil.copytree(refused, lakehouse_path)
 
 
+def test_a_log_of_which_nothing_can_be_decoded_is_no_end(
+    tmp_path: Path, lakehouse_path: str
+) -> None:
+    """Nor is an hour of which all is refused; what comes behind goes on."""
+    folder, refused = tmp_path / "records", b"\0\x63"
+    folder.mkdir()
+    commit = next(r for r in pq.read_table(STORM).to_pylist() if r["key"][:2] == b"\0\1")
+    runs = [record(0, refused, None), commit | {"partition": 0, "offset": 1}]
+    runs.append(record(2, refused, None))
+    changed = []
+    for number, row in enumerate(runs):
+        write(folder / f"{number}.parquet", pa.Table.from_pylist([row], SCHEMA))
+        if number == 0:
+            line = ("--records", folder, "--lakehouse", lakehouse_path, "--strict")
+            summary = succeed("pipeline", *line)
+            assert (summary["decoded"], summary["quarantined"]) == (0, 1)
+        else:
+            succeed("silver", *line[:4])
+            summary = succeed("history", *line[2:4])
+        changed.append(summary["groups_changed"])
+    assert changed == [0, 1, 0]
+    assert held(lakehouse_path, COMMITTED_OFFSETS)["record_offset"].to_pylist() == [1]
+
+
 @pytest.mark.usefixtures("refused_by_an_older_decoder")
 def test_what_an_older_decoder_refused_is_tried_again(
     spark: SparkSession, lakehouse_path: str
@@ -689,6 +713,12 @@ class TestBadInput:
         line = self.complaint(lakehouse_path, path)
         assert "has no column offset, key" in line
         assert "nobody can know which group or offset a value is of" in line
+
+    def test_no_record_has_a_key(self, tmp_path: Path, lakehouse_path: str) -> None:
+        rows = [record(0, None, b"x"), record(1, b"", b"x")]
+        path = write(tmp_path / "x.parquet", pa.Table.from_pylist(rows, SCHEMA))
+        line = self.complaint(lakehouse_path, path)
+        assert "no record has a key; without keys nobody can know which group" in line
 
     def test_a_later_file_lacks_a_column(self, tmp_path: Path, lakehouse_path: str) -> None:
         """Spark alone would take null for every key of it."""
