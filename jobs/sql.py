@@ -22,7 +22,7 @@ from rich.table import Table
 
 from jobs.runtime.runner import run_job
 from jobs.runtime.serve import chosen_clusters, serve
-from lakehouse.catalog import register, view_texts
+from lakehouse.catalog import function_texts, register, unwritten, view_texts
 from reporting.text import cut, printable
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import all_tables
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
+    from lakehouse.tables import Lakehouse
 
 
 _SHOWN = 1_000
@@ -77,7 +78,8 @@ def _run(run: Run, number: int, statement: str) -> int:
     try:
         return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        raise QueryError(_where(run, number) + _first_lines(error)) from error
+        why = _not_there_yet(run.lakehouse, error) or _first_lines(error)
+        raise QueryError(_where(run, number) + why) from error
 
 
 def _where(run: Run, number: int) -> str:
@@ -253,11 +255,29 @@ def _cell(value: object) -> str:
     return cut(printable(text), _WIDEST_CELL)
 
 
+def _not_there_yet(lakehouse: Lakehouse, error: AnalysisException | ParseException) -> str:
+    """Say of which tables nothing was written, if what is not found is ours."""
+    named, ours = _not_found(error), {**all_tables(), **view_texts(), **function_texts()}
+    name = next((n for n in (named, f"gold.{named}") if n in ours), None)
+    missing = [] if name is None else unwritten(lakehouse, name)
+    if not missing:
+        return ""
+    made_of = "" if missing == [name] else f", which {named} is made of"
+    return f"no run has written {', '.join(missing)} yet{made_of}"
+
+
+def _not_found(error: AnalysisException | ParseException) -> str:
+    """Return the name of the table, view or function that Spark does not find, or nothing."""
+    given = error.getMessageParameters() or {}
+    return (given.get("relationName") or given.get("name") or "").replace("`", "").lower()
+
+
 def _first_lines(error: AnalysisException | ParseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = (error.getMessageParameters() or {}).get("relationName")
-    known = [*all_tables(), *view_texts()]
-    near = difflib.get_close_matches((named or "").replace("`", "").lower(), known, 1)
+    # Spark calls a table function by its last word.
+    functions = [name.removeprefix("gold.") for name in function_texts()]
+    known = [*all_tables(), *view_texts(), *functions]
+    near = difflib.get_close_matches(_not_found(error), known, 1)
     meant = f" Did you mean {near[0]}?" if near else ""
     return (lines[0] if lines else "the statement cannot be run") + meant
 

@@ -111,6 +111,24 @@ def register(
         lakehouse.spark.catalog.setCurrentDatabase(_LAYER_OF_VIEWS)
 
 
+def unwritten(lakehouse: Lakehouse, name: str) -> list[str]:
+    """Name the tables that a table, view or function needs and that no run has written."""
+    tables = all_tables()
+    needed = {name} & tables.keys() or _tables_behind(name)
+    return sorted(table for table in needed if not lakehouse.exists(tables[table]))
+
+
+def _tables_behind(name: str) -> set[str]:
+    """Return the tables that a view or function is made of, also by way of others."""
+    texts = {**view_texts(), **function_texts()}
+    found, left = set[str](), {name}
+    while left:
+        named = _named(texts.get(left.pop(), "")) - found
+        found |= named
+        left |= named
+    return found & all_tables().keys()
+
+
 def foreign_layers(spark: SparkSession) -> list[str]:
     """Name the layers of whose name the session's catalogue has a database that is not ours."""
     return [name for name, comment in _databases(spark) if not comment.startswith(_OURS)]

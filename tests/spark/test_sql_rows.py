@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
 
 from jobs.sql import sql
 from tests.support.jobs import run, run_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
     from pyspark.sql import SparkSession
 
 MANY = "SELECT id FROM range(2500)"
@@ -70,6 +70,29 @@ def test_rows_as_markdown(
 ) -> None:
     printed(spark, storm, "--query", "SELECT 'a|b' AS text, 1 AS n", "--format", "markdown")
     assert capsys.readouterr().out == "| text | n |\n|---|---|\n| a\\|b | 1 |\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("gold.lag", "no run has written gold.lag yet"),
+        ("lag", "no run has written gold.lag yet"),
+        ("owner_at(now())", "Did you mean owners_at?"),
+    ],
+)
+def test_what_is_not_found_is_told_apart(storm: str, asked: str, told: str) -> None:
+    outcome = run("sql", "--lakehouse", storm, "--query", f"SELECT * FROM {asked}")
+    assert outcome.status == 1
+    assert outcome.complaint.endswith(told)
+
+
+@pytest.mark.parametrize("asked", ["gold.rebalances_per_hour", "owners_at(now())"])
+def test_a_view_of_tables_without_rows_names_them(storm: str, tmp_path: Path, asked: str) -> None:
+    shutil.copytree(Path(storm) / "bronze", tmp_path / "bronze")
+    outcome = run("sql", "--lakehouse", tmp_path, "--query", f"SELECT * FROM {asked}")
+    assert outcome.status == 1
+    name = asked.partition("(")[0]
+    assert re.search(f"no run has written gold.* yet, which {name} is made of", outcome.complaint)
 
 
 def test_statements_that_change_tables_want_to_be_asked_for(storm: str) -> None:
