@@ -78,8 +78,10 @@ def _run(run: Run, number: int, statement: str) -> int:
     try:
         return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        why = _not_there_yet(run.lakehouse, error) or _first_lines(error)
-        raise QueryError(_where(run, number) + why) from error
+        where, missing = _where(run, number), _unwritten(run.lakehouse, error)
+        if missing:
+            raise QueryError(f"{where}no run has written {', '.join(missing)} yet") from error
+        raise QueryError(where + _first_lines(error)) from error
 
 
 def _where(run: Run, number: int) -> str:
@@ -255,15 +257,11 @@ def _cell(value: object) -> str:
     return cut(printable(text), _WIDEST_CELL)
 
 
-def _not_there_yet(lakehouse: Lakehouse, error: AnalysisException | ParseException) -> str:
-    """Say of which tables nothing was written, if what is not found is ours."""
+def _unwritten(lakehouse: Lakehouse, error: AnalysisException | ParseException) -> list[str]:
+    """Name the tables that what is not found needs and nobody has written, if it is ours."""
     named, ours = _not_found(error), {**all_tables(), **view_texts(), **function_texts()}
     name = next((n for n in (named, f"gold.{named}") if n in ours), None)
-    missing = [] if name is None else unwritten(lakehouse, name)
-    if not missing:
-        return ""
-    made_of = "" if missing == [name] else f", which {named} is made of"
-    return f"no run has written {', '.join(missing)} yet{made_of}"
+    return [] if name is None else unwritten(lakehouse, name)
 
 
 def _not_found(error: AnalysisException | ParseException) -> str:

@@ -112,21 +112,14 @@ def register(
 
 
 def unwritten(lakehouse: Lakehouse, name: str) -> list[str]:
-    """Name the tables that a table, view or function needs and that no run has written."""
-    tables = all_tables()
-    needed = {name} & tables.keys() or _tables_behind(name)
-    return sorted(table for table in needed if not lakehouse.exists(tables[table]))
-
-
-def _tables_behind(name: str) -> set[str]:
-    """Return the tables that a view or function is made of, also by way of others."""
-    texts = {**view_texts(), **function_texts()}
-    found, left = set[str](), {name}
+    """Name the tables that a table, view or function is made of and that no run has written."""
+    texts, tables = {**view_texts(), **function_texts()}, all_tables()
+    found, left = {name}, [name]
     while left:
-        named = _named(texts.get(left.pop(), "")) - found
-        found |= named
-        left |= named
-    return found & all_tables().keys()
+        behind = _named(texts.get(left.pop(), "")) - found
+        found |= behind
+        left += behind
+    return sorted(n for n in found & tables.keys() if not lakehouse.exists(tables[n]))
 
 
 def foreign_layers(spark: SparkSession) -> list[str]:
