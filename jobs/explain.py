@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from jobs.runtime.page import print_page, write_page
 from jobs.runtime.runner import run_job
+from jobs.runtime.state import known_log
 from jobs.runtime.times import zone
 from reporting.model import Selection, quoted
-from reporting.read import log_of, rows_of_group
+from reporting.read import rows_of_group
 from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
@@ -45,7 +46,7 @@ def _read(run: Run) -> Story:
         UsageError: the lakehouse does not know the group, or nothing of the window.
     """
     chosen, where, lakehouse = run.options, zone(run.options.timezone), run.lakehouse
-    log, group = log_of(lakehouse), chosen.group or ""
+    log, group = known_log(lakehouse), chosen.group or ""
     since, until = window(log, *chosen.span)
     if since >= until:
         raise UsageError(

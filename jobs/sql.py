@@ -22,7 +22,7 @@ from rich.table import Table
 
 from jobs.runtime.runner import run_job
 from jobs.runtime.serve import chosen_clusters, serve
-from lakehouse.catalog import function_texts, register, unwritten, view_texts
+from lakehouse.catalog import function_texts, register, view_texts
 from reporting.text import cut, printable
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import all_tables
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
 
 
 _SHOWN = 1_000
@@ -78,9 +77,10 @@ def _run(run: Run, number: int, statement: str) -> int:
     try:
         return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        where, missing = _where(run, number), _unwritten(run.lakehouse, error)
-        if missing:
-            raise QueryError(f"{where}no run has written {', '.join(missing)} yet") from error
+        where, named = _where(run, number), _not_found(error)
+        ours = next((n for n in (named, f"gold.{named}") if n in all_tables()), None)
+        if ours is not None:
+            raise QueryError(f"{where}no run has written {ours} yet") from error
         raise QueryError(where + _first_lines(error)) from error
 
 
@@ -255,13 +255,6 @@ def _cell(value: object) -> str:
     if isinstance(value, dt.datetime):
         text = value.isoformat(" ", "milliseconds")
     return cut(printable(text), _WIDEST_CELL)
-
-
-def _unwritten(lakehouse: Lakehouse, error: AnalysisException | ParseException) -> list[str]:
-    """Name the tables that what is not found needs and nobody has written, if it is ours."""
-    named, ours = _not_found(error), {**all_tables(), **view_texts(), **function_texts()}
-    name = next((n for n in (named, f"gold.{named}") if n in ours), None)
-    return [] if name is None else unwritten(lakehouse, name)
 
 
 def _not_found(error: AnalysisException | ParseException) -> str:

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from lakehouse.errors import error_classes
-from lakehouse.tables import sql_literal
+from lakehouse.tables import spark_schema, sql_literal
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakehouse.tables import Lakehouse
+    from schemas.tables import TableSpec
 
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"
@@ -62,7 +63,7 @@ def register(
     *,
     is_writable: bool = True,
 ) -> None:
-    """Let SQL of the session find tables, views and functions.
+    """Let SQL of the session find tables that runs have written, and all views and functions.
 
     Args:
         lakehouse: where the tables are.
@@ -97,12 +98,14 @@ def register(
             chosen = f" WHERE cluster IN ({named})" if clusters is not None else ""
             rows = f"SELECT * FROM delta.`{path}`{chosen}"  # noqa: S608
             sql(f"CREATE VIEW IF NOT EXISTS {name} COMMENT {comment} AS {rows}")
+    nothing = {name: _no_rows(tables[name]) for name in wanted & tables.keys() - made}
     for name, text in texts.items():
-        if name not in wanted or not _named(text) & tables.keys() <= made:
+        if name not in wanted:
             continue
         head = f"CREATE OR REPLACE VIEW {name} COMMENT {sql_literal(description(text))} AS "
+        rows = _NAME.sub(lambda found: nothing.get(found[0], found[0]), text)
         try:
-            sql(head + text if name in views else text)
+            sql(head + rows if name in views else rows)
         except Exception as error:
             # An older release made the table, and the next run that writes to it adds the column.
             if _NO_COLUMN not in error_classes(error):
@@ -111,15 +114,12 @@ def register(
         lakehouse.spark.catalog.setCurrentDatabase(_LAYER_OF_VIEWS)
 
 
-def unwritten(lakehouse: Lakehouse, name: str) -> list[str]:
-    """Name the tables that a table, view or function is made of and that no run has written."""
-    texts, tables = {**view_texts(), **function_texts()}, all_tables()
-    found, left = {name}, [name]
-    while left:
-        behind = _named(texts.get(left.pop(), "")) - found
-        found |= behind
-        left += behind
-    return sorted(n for n in found & tables.keys() if not lakehouse.exists(tables[n]))
+def _no_rows(spec: TableSpec) -> str:
+    """Return a query that gives the columns of a table, and no row."""
+    columns = (
+        f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}" for f in spark_schema(spec.columns)
+    )
+    return f"(SELECT {', '.join(columns)} WHERE false)"
 
 
 def foreign_layers(spark: SparkSession) -> list[str]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
+from jobs.runtime.state import known_log
 from jobs.runtime.times import zone
 from lakehouse.catalog import register
 from lakehouse.tables import Lakehouse
 from reporting.model import Selection, quoted
-from reporting.read import log_of
 from reporting.story import near_names
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
@@ -35,7 +35,7 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
     """
     chosen, where = run.options, zone(run.options.timezone)
     lakehouse = of_one_cluster(run)
-    log, group = log_of(lakehouse), chosen.group or ""
+    log, group = known_log(lakehouse), chosen.group or ""
     time = f"{to_second(at, where)} ({chosen.timezone})"
     until = known_until(lakehouse, log)
     if at > until:

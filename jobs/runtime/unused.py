@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from jobs.runtime.reset import known_until, named, of_one_cluster
+from jobs.runtime.state import known_log
 from lakehouse.catalog import register
-from reporting.read import log_of, time_at
+from reporting.read import time_at
 from reporting.text import to_second
 from schemas.columns import in_millis
 from schemas.errors import UsageError
@@ -28,7 +29,7 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
         UsageError: the log is not known until then, or there is no such group.
     """
     lakehouse = of_one_cluster(run)
-    log, time = log_of(lakehouse), f"{to_second(since)} UTC"
+    log, time = known_log(lakehouse), f"{to_second(since)} UTC"
     until = known_until(lakehouse, log)
     if since > until:
         raise UsageError(

@@ -37,9 +37,7 @@ def exported(storm: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_duckdb_has_the_rows_that_sql_shows(storm: str, exported: Path) -> None:
     found = asked(exported, "SELECT schema_name || '.' || table_name FROM duckdb_tables()")
     names = {name for (name,) in found}
-    # The recording has no group of the new protocols, of which this view is.
-    views = view_texts().keys() - {"gold.slowest_members"}
-    assert names >= {"gold.anomalies", "gold.group_states", "bronze.coverage", *views}
+    assert names >= {"gold.anomalies", "gold.group_states", "bronze.coverage", *view_texts()}
     assert not any("checkpoints" in name for name in names)
     made = {row["tableName"] for row in query(storm, "SHOW TABLES IN gold")}
     # A table that was never made is there without rows.

@@ -657,6 +657,8 @@ def test_a_log_of_which_nothing_can_be_decoded_is_no_end(
             line = ("--records", folder, "--lakehouse", lakehouse_path, "--strict")
             summary = succeed("pipeline", *line)
             assert (summary["decoded"], summary["quarantined"]) == (0, 1)
+            told = run("explain", *line[2:4], "--group", "any", "--since", "2026-11-21 02:10")
+            assert told.complaint.endswith("cluster default has no group yet; run the pipeline")
         else:
             succeed("silver", *line[:4])
             summary = succeed("history", *line[2:4])
