@@ -79,7 +79,7 @@ def _run(run: Run, number: int, statement: str) -> int:
     except (AnalysisException, ParseException) as error:
         where, named = _where(run, number), _not_found(error)
         ours = next((n for n in (named, f"gold.{named}") if n in all_tables()), None)
-        if ours is not None:
+        if ours is not None and not run.lakehouse.exists(all_tables()[ours]):
             raise QueryError(f"{where}no run has written {ours} yet") from error
         raise QueryError(where + _first_lines(error)) from error
 
