@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.runtime.page import print_page, write_page
+from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
-from jobs.runtime.state import known_log
 from jobs.runtime.times import zone
 from reporting.model import Selection, quoted
 from reporting.read import rows_of_group

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from lakehouse.errors import error_classes
-from lakehouse.tables import spark_schema, sql_literal
+from lakehouse.tables import null_column, spark_schema, sql_literal
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
@@ -116,10 +116,8 @@ def register(
 
 def _no_rows(spec: TableSpec) -> str:
     """Return a query that gives the columns of a table, and no row."""
-    columns = (
-        f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}" for f in spark_schema(spec.columns)
-    )
-    return f"(SELECT {', '.join(columns)} WHERE false)"
+    columns = ", ".join(map(null_column, spark_schema(spec.columns)))
+    return f"(SELECT {columns} WHERE false)"
 
 
 def foreign_layers(spark: SparkSession) -> list[str]:

@@ -184,10 +184,7 @@ class Lakehouse:
             run = F.col(spec.run_column)
             of_cluster &= (run >= 0) | run.isNull()
         # As text: a column is made by five calls of the JVM, and a run reads many.
-        columns = (
-            f.name if f.name in held else f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}"
-            for f in schema.fields
-        )
+        columns = (f.name if f.name in held else null_column(f) for f in schema.fields)
         found = rows.where(of_cluster).selectExpr(*columns)
         is_as_declared = _same_types([held.get(f.name, f) for f in schema], schema.fields)
         return found if is_as_declared else found.to(schema)
@@ -357,6 +354,11 @@ def no_rows(spark: SparkSession, columns: Iterable[DeclaredColumn]) -> DataFrame
     """Return a frame that Spark knows to be empty: a list would pass through Python workers."""
     columns = [*columns]
     return spark.createDataFrame(arrow_schema(columns).empty_table(), spark_schema(columns))
+
+
+def null_column(field: T.StructField) -> str:
+    """Return a column of nulls, in SQL."""
+    return f"CAST(NULL AS {field.dataType.simpleString()}) AS {field.name}"
 
 
 def rows_of(rows: DataFrame, table: str) -> DataFrame:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
-from jobs.runtime.state import known_log
 from jobs.runtime.times import zone
 from lakehouse.catalog import register
 from lakehouse.tables import Lakehouse
 from reporting.model import Selection, quoted
+from reporting.read import log_of
 from reporting.story import near_names
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
@@ -74,6 +74,18 @@ def of_one_cluster(run: Run) -> Lakehouse:
             raise UsageError(f"--cluster: name one of the clusters {', '.join(held)}")
         (name,) = held
     return Lakehouse(run.spark, run.lakehouse.root, name)
+
+
+def known_log(lakehouse: Lakehouse) -> Log:
+    """Return which groups the log has, and of which time.
+
+    Raises:
+        UsageError: it has none.
+    """
+    log = log_of(lakehouse)
+    if not log.groups:
+        raise UsageError(f"cluster {lakehouse.cluster} has no group yet; run the pipeline")
+    return log
 
 
 def known_until(lakehouse: Lakehouse, log: Log) -> int:

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from reporting.read import log_of
-from schemas.errors import UsageError
 from schemas.ledger import Detail, Stage
 from schemas.tables import COVERAGE
 from sources.plan import State
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from lakehouse.tables import Lakehouse
-    from reporting.model import Log
 
 
 def state_of(lakehouse: Lakehouse) -> State:
@@ -25,18 +22,6 @@ def state_of(lakehouse: Lakehouse) -> State:
     if last is not None and lakehouse.has_all([COVERAGE], last.versions):
         return State.of_note(last.run, last.details[Detail.STATE])
     return _state_covered(lakehouse) if lakehouse.may_hold(COVERAGE) else State()
-
-
-def known_log(lakehouse: Lakehouse) -> Log:
-    """Return which groups the log has, and of which time.
-
-    Raises:
-        UsageError: it has none.
-    """
-    log = log_of(lakehouse)
-    if not log.groups:
-        raise UsageError(f"cluster {lakehouse.cluster} has no group yet; run the pipeline")
-    return log
 
 
 def _state_covered(lakehouse: Lakehouse) -> State:

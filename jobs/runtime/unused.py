@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from jobs.runtime.reset import known_until, named, of_one_cluster
-from jobs.runtime.state import known_log
+from jobs.runtime.reset import known_log, known_until, named, of_one_cluster
 from lakehouse.catalog import register
 from reporting.read import time_at
 from reporting.text import to_second

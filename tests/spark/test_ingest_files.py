@@ -645,7 +645,7 @@ def test_a_log_of_which_nothing_can_be_decoded_is_no_end(
     tmp_path: Path, lakehouse_path: str
 ) -> None:
     """Nor is an hour of which all is refused; what comes behind goes on."""
-    folder, refused = tmp_path / "records", b"\0\x63"
+    folder, refused, at = tmp_path / "records", b"\0\x63", ("--lakehouse", lakehouse_path)
     folder.mkdir()
     commit = next(r for r in pq.read_table(STORM).to_pylist() if r["key"][:2] == b"\0\1")
     runs = [record(0, refused, None), commit | {"partition": 0, "offset": 1}]
@@ -654,14 +654,13 @@ def test_a_log_of_which_nothing_can_be_decoded_is_no_end(
     for number, row in enumerate(runs):
         write(folder / f"{number}.parquet", pa.Table.from_pylist([row], SCHEMA))
         if number == 0:
-            line = ("--records", folder, "--lakehouse", lakehouse_path, "--strict")
-            summary = succeed("pipeline", *line)
+            summary = succeed("pipeline", "--records", folder, *at, "--strict")
             assert (summary["decoded"], summary["quarantined"]) == (0, 1)
-            told = run("explain", *line[2:4], "--group", "any", "--since", "2026-11-21 02:10")
+            told = run("explain", *at, "--group", "any", "--since", "2026-11-21 02:10")
             assert told.complaint.endswith("cluster default has no group yet; run the pipeline")
         else:
-            succeed("silver", *line[:4])
-            summary = succeed("history", *line[2:4])
+            succeed("silver", "--records", folder, *at)
+            summary = succeed("history", *at)
         changed.append(summary["groups_changed"])
     assert changed == [0, 1, 0]
     assert held(lakehouse_path, COMMITTED_OFFSETS)["record_offset"].to_pylist() == [1]
