@@ -187,15 +187,14 @@ def _let_a_topic_come_back(at: str) -> None:
     """Delete one of the topics of a group that is there, and create it again."""
     for name in TOPICS:
         clients.create_topic(at, name, partitions=2)
-    options = {
+    options: dict[str, Any] = {
         "partition_assignment_strategy": [CooperativeStickyAssignor],
         "metadata_max_age_ms": 1_000,
+        "poll_ms": LONG_POLL_MS,
     }
     with clients.GroupMember(at, COMES_BACK, TOPICS, **options) as member:
 
         def owns(*, all_of_them: bool) -> bool:
-            # kafka-python 3.0.12 may lose a join into which the end of a poll falls.
-            member.call(lambda consumer: consumer.poll(timeout_ms=LONG_POLL_MS))
             owned = member.assignment & GONE
             return member.is_stable and (owned == GONE if all_of_them else not owned)
 

@@ -448,6 +448,7 @@ class GroupMember:
         client_id: str = "member",
         instance_id: str | None = None,
         session_timeout_ms: int = 6_000,
+        poll_ms: int = 50,
         **options: object,
     ) -> None:
         """Describe a member; `join` makes it one.
@@ -459,11 +460,15 @@ class GroupMember:
             client_id: The first part of its member id.
             instance_id: Makes it a static member.
             session_timeout_ms: How long the group waits for it after `abandon`.
+            poll_ms: How long a poll waits. A leader whose topics change needs time for its join:
+                kafka-python 3.0.12 loses one into which the end of a poll falls, and has no
+                heartbeat from then on.
             options: Any other setting of kafka-python's consumer.
         """
         self.bootstrap = bootstrap
         self.group = group
         self._topics = list(topics)
+        self._poll_ms = poll_ms
         self._options: dict[str, Any] = {
             "bootstrap_servers": bootstrap,
             "group_id": group,
@@ -559,7 +564,7 @@ class GroupMember:
 
     def _poll(self, consumer: KafkaConsumer) -> None:
         """Poll once, and queue the next poll behind whatever was asked for meanwhile."""
-        consumer.poll(timeout_ms=50)
+        consumer.poll(timeout_ms=self._poll_ms)
         self._metadata = consumer.group_metadata()
         self._assignment = frozenset(consumer.assignment())
         if not self._is_ended:
