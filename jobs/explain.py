@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.runtime.options import local_path
 from jobs.runtime.page import print_page, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
 from reporting.model import Selection, quoted
-from reporting.read import rows_of_group
+from reporting.read import log_in_files, rows_of_group
 from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
@@ -19,7 +20,9 @@ from reporting.text import printable, to_second
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from jobs.runtime.options import Options
     from jobs.runtime.run import Run
+    from reporting.model import Log
 
 
 def explain(run: Run) -> None:
@@ -47,6 +50,32 @@ def _read(run: Run) -> Story:
     """
     chosen, where, lakehouse = run.options, zone(run.options.timezone), run.lakehouse
     log, group = known_log(lakehouse), chosen.group or ""
+    since, until = _window(chosen, log)
+    if since < log.first:
+        run.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
+    if until > log.known_until + 1:
+        until = log.known_until + 1
+        run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
+    found = rows_of_group(lakehouse, group, chosen.partition, since, until)
+    counted = remedies(found["generations"], found["members"])
+    return Story(group, since, until, events(found, since, until), found, log.first, counted)
+
+
+def _refuse(chosen: Options) -> None:
+    """Refuse what the files of this machine can have no answer to, before Spark starts."""
+    root = local_path(chosen.lakehouse)
+    log = None if root is None else log_in_files(Path(root), chosen.cluster)
+    if log is not None:
+        _window(chosen, log)
+
+
+def _window(chosen: Options, log: Log) -> tuple[int, int]:
+    """Return the start and the end of the window that was asked for.
+
+    Raises:
+        UsageError: the log does not know the group, or nothing of the window.
+    """
+    where, group = zone(chosen.timezone), chosen.group or ""
     since, until = window(log, *chosen.span)
     if since >= until:
         raise UsageError(
@@ -59,20 +88,13 @@ def _read(run: Run) -> Story:
             f"there is no data from {to_second(since, where)} to {to_second(until, where)}; the "
             f"lakehouse has {known} ({chosen.timezone})"
         )
-    if since < log.first:
-        run.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
-    if until > log.known_until + 1:
-        until = log.known_until + 1
-        run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
     if group not in log.groups:
         raise UsageError(
-            f"--group {printable(group)}: cluster {lakehouse.cluster} has no such group"
+            f"--group {printable(group)}: cluster {chosen.cluster} has no such group"
             f"{near_names(log, group)}"
         )
-    found = rows_of_group(lakehouse, group, chosen.partition, since, until)
-    counted = remedies(found["generations"], found["members"])
-    return Story(group, since, until, events(found, since, until), found, log.first, counted)
+    return since, until
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(explain, ["explain", *sys.argv[1:]]))
+    sys.exit(run_job(explain, ["explain", *sys.argv[1:]], _refuse))

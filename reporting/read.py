@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.peek import rows_in_files
 from lakehouse.tables import OPEN_ROWS
 from reporting.model import (
     DAY_MS,
@@ -62,6 +63,7 @@ from schemas.tables import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import Column
     from pyspark.sql.window import WindowSpec
@@ -693,9 +695,41 @@ def log_of(lakehouse: Lakehouse) -> Log:
     )
     groups = found.pop("groups")["group_id"].to_pylist()
     times = {name: list(rows.to_pylist()[0].values()) for name, rows in found.items()}
-    newest = max(times["states"][1] or 0, times["health"][0] or 0, times["lag"][0] or 0)
-    known_until = max(newest, times["coverage"][0] or 0)
-    return Log(groups, times["states"][0] or 0, newest, known_until)
+    (first, record), (observed,) = times["states"], times["coverage"]
+    return _spanned(groups, first, [record, *times["health"], *times["lag"]], observed)
+
+
+def log_in_files(root: Path, cluster: str) -> Log | None:
+    """Return a log of which the true one is a part, by the files of this machine, without Spark.
+
+    Returns:
+        The log; None if it has no group, or nobody knows without Spark.
+    """
+    asked = {
+        GROUP_STATES: ("group_id", "started_at", "record_timestamp"),
+        GROUP_HEALTH: ("as_of",),
+        LAG: ("sampled_at",),
+        COVERAGE: ("observed_at", "source"),
+    }
+    found = [rows_in_files(root, cluster, spec, names) for spec, names in asked.items()]
+    tables = [rows for rows in found if rows is not None]
+    if len(tables) < len(asked) or not tables[0]:
+        return None
+    states, health, lag, coverage = tables
+    of_files = pc.field("source") == "parquet"
+    observed = coverage.filter(of_files.is_null() | ~of_files)["observed_at"]
+    times = (states["record_timestamp"], health["as_of"], lag["sampled_at"], observed)
+    *newest, last = (pc.max(column).as_py() for column in times)
+    groups = states["group_id"].unique().to_pylist()
+    return _spanned(groups, pc.min(states["started_at"]).as_py(), newest, last)
+
+
+def _spanned(
+    groups: list[str], first: int | None, times: Sequence[int | None], observed: int | None
+) -> Log:
+    """Return the log of groups from the first state on, to what was recorded and observed last."""
+    newest = max(time or 0 for time in times)
+    return Log(groups, first or 0, newest, max(newest, observed or 0))
 
 
 def rows_of_group(

@@ -38,8 +38,17 @@ if TYPE_CHECKING:
 _PIPE_CLOSED = 141  # as a shell gives it
 
 
-def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
+def run_job(
+    job: Callable[[Run], None],
+    argv: list[str],
+    refuse: Callable[[Options], None] = lambda _: None,
+) -> int:
     """Run `job` with the options in `argv`, its own name first; with --every, again and again.
+
+    Args:
+        job: what is run in a session.
+        argv: its name, then its options.
+        refuse: raises an error of what it is known to end with, before a session takes its time.
 
     Returns:
         The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
@@ -51,6 +60,7 @@ def run_job(job: Callable[[Run], None], argv: list[str]) -> int:
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
         look_ahead(chosen)
+        refuse(chosen)
         with session(chosen) as spark:
             if chosen.every_s is None:
                 return once(spark, chosen, err, started)

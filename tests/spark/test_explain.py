@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import os
 import re
+import subprocess
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,6 +144,24 @@ def test_a_window_without_data_is_answered_by_what_there_is(storm: str) -> None:
     outcome = explain(storm, *options)
     assert outcome.status == 2
     assert "the lakehouse has 2026-11-21 07:00:27 to" in outcome.complaint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--group", "crash-lop"),
+        ("--group", "crash-loop", "--since", "2020-01-01", "--until", "2020-01-02"),
+        ("--group", "crash-loop", "--since", "2026-11-21 07:05", "--until", "2026-11-21 09:00"),
+    ],
+)
+def test_a_question_without_an_answer_needs_no_java(storm: str, options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "jobs.explain", "--lakehouse", storm, "--cluster", "one"]
+    bare = os.environ | {"PATH": "", "JAVA_HOME": "/nowhere"}
+    done = subprocess.run(
+        [*command, *options], env=bare, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == explain(storm, *options).complaint + "\n"
 
 
 def test_of_files_nothing_is_known_behind_their_newest_record(storm: str) -> None:
