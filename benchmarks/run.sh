@@ -9,7 +9,7 @@ source "$root/conf/bootstrap.sh"
 
 venv=$root/.venv-dev
 find_java
-ensure_venv "$venv" "$root/requirements-dev.lock" "about 720 MB"
+ensure_venv "$venv" "$root/requirements-dev.lock" "about 780 MB"
 
 unset SPARK_HOME SPARK_CONF_DIR
 export PYTHONPATH=$root

@@ -100,7 +100,7 @@ def _run(spark: SparkSession, argv: list[str], out: Console | None = None) -> Ru
     options = parse(argv)
     quiet = Console(quiet=True)
     lakehouse = Lakehouse(spark, options.lakehouse, options.cluster)
-    return Run(spark, options, lakehouse, out=out or quiet, err=quiet)
+    return Run(spark=spark, options=options, lakehouse=lakehouse, out=out or quiet, err=quiet)
 
 
 def questions(file: str) -> list[tuple[str, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ from jobs.runtime.page import print_page, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
+from lakehouse.local import NeedsSparkError, answers_here
 from reporting.model import Selection, quoted
-from reporting.read import log_in_files, rows_of_group
+from reporting.one_group import log_of, rows_of_group
+from reporting.read import by_spark
 from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
@@ -21,52 +24,71 @@ from schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from jobs.runtime.options import Options
-    from jobs.runtime.run import Run
+    from jobs.runtime.run import Run, Told
     from reporting.model import Log
+    from reporting.one_group import Ask
 
 
 def explain(run: Run) -> None:
     """Print what a group did in a window of time, in its order, each with its record."""
-    chosen, where = run.options, zone(run.options.timezone)
+    ask = by_spark(run.lakehouse)
     with run.step("reading the history"):
-        story = _read(run)
-    if chosen.json:
-        run.summary |= story.figures()
-    else:
-        show_story(run.out, story, where, chosen.partition)
-    if chosen.html is not None:
+        story = _read(run, ask, known_log(run.lakehouse))
+    _show(run, story)
+    if run.options.html is not None:
         only = Selection(quoted(story.group), story.since, story.until, story.group)
-        run.summary["report"] = path = str(Path(chosen.html).absolute())
+        run.summary["report"] = path = str(Path(run.options.html).absolute())
         write_page(run, run.lakehouse, path, only)
-        if not chosen.json:
+        if not run.options.json:
             print_page(run)
 
 
-def _read(run: Run) -> Story:
+def explain_here(told: Told) -> bool:
+    """Do the same without Spark, of a lakehouse on this machine; false if it takes Spark."""
+    chosen = told.options
+    root = local_path(chosen.lakehouse)
+    if root is None:
+        return False
+    ask = partial(answers_here, Path(root), chosen.cluster)
+    try:
+        log = log_of(ask)
+        if not log.groups:
+            return False
+        _window(chosen, log)
+        if chosen.html is not None:
+            return False
+        with told.step("reading the history"):
+            story = _read(told, ask, log)
+    except NeedsSparkError:
+        return False
+    _show(told, story)
+    return True
+
+
+def _show(told: Told, story: Story) -> None:
+    if told.options.json:
+        told.summary |= story.figures()
+    else:
+        show_story(told.out, story, zone(told.options.timezone), told.options.partition)
+
+
+def _read(told: Told, ask: Ask, log: Log) -> Story:
     """Read what the group did.
 
     Raises:
-        UsageError: the lakehouse does not know the group, or nothing of the window.
+        UsageError: the log does not know the group, or nothing of the window.
     """
-    chosen, where, lakehouse = run.options, zone(run.options.timezone), run.lakehouse
-    log, group = known_log(lakehouse), chosen.group or ""
+    chosen, group = told.options, told.options.group or ""
+    where = zone(chosen.timezone)
     since, until = _window(chosen, log)
+    found = rows_of_group(ask, group, chosen.partition, since, min(until, log.known_until + 1))
     if since < log.first:
-        run.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
+        told.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
     if until > log.known_until + 1:
         until = log.known_until + 1
-        run.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
-    found = rows_of_group(lakehouse, group, chosen.partition, since, until)
+        told.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
     counted = remedies(found["generations"], found["members"])
     return Story(group, since, until, events(found, since, until), found, log.first, counted)
-
-
-def _refuse(chosen: Options) -> None:
-    """Refuse what the files of this machine can have no answer to, before Spark starts."""
-    root = local_path(chosen.lakehouse)
-    log = None if root is None else log_in_files(Path(root), chosen.cluster)
-    if log is not None:
-        _window(chosen, log)
 
 
 def _window(chosen: Options, log: Log) -> tuple[int, int]:
@@ -97,4 +119,4 @@ def _window(chosen: Options, log: Log) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(explain, ["explain", *sys.argv[1:]], _refuse))
+    sys.exit(run_job(explain, ["explain", *sys.argv[1:]], explain_here))

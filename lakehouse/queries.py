@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from lakehouse.tables import sql_text
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lakehouse.tables import Lakehouse
 
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
+_VALUE = re.compile(r":([a-z]+)\b")
 _VIEW = "queried_"
 # Each query is of few rows, and most of its time is Spark's planning.
 _AT_ONCE = 3
@@ -57,6 +60,22 @@ def tables_of(sql: str) -> set[str]:
 def on_views(sql: str, view: Callable[[str], str]) -> str:
     """Replace the tables that some SQL reads by views."""
     return _TABLE.sub(lambda name: view(name.group()), sql)
+
+
+def values_of(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of some values that some SQL names, as `:name`."""
+    return {name: values[name] for name in _VALUE.findall(sql)}
+
+
+def with_values(sql: str, values: Mapping[str, Any]) -> str:
+    """Write values into some SQL, for Spark: with Delta's parser it binds none to their names."""
+    return _VALUE.sub(lambda name: _literal(values[name[1]]), sql)
+
+
+def _literal(value: str | int | dt.datetime) -> str:
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    return sql_text(value) if isinstance(value, str) else str(value)
 
 
 def view_of(table: str) -> str:

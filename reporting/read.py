@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.peek import rows_in_files
-from lakehouse.tables import OPEN_ROWS
+from lakehouse.queries import on_views, show, tables_of, view_of, with_values
 from reporting.model import (
     DAY_MS,
     DAY_PARTS,
@@ -36,7 +35,6 @@ from reporting.model import (
     Facts,
     For,
     Group,
-    Log,
     Quality,
     Selection,
     day_of,
@@ -63,13 +61,13 @@ from schemas.tables import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import Column
     from pyspark.sql.window import WindowSpec
 
     from lakehouse.tables import Lakehouse
     from reporting.model import Row
+    from reporting.one_group import Ask
     from schemas.tables import TableSpec
 
 _BARS = 170  # a week has 168 hours
@@ -244,6 +242,17 @@ def ask(questions: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
         name: in_millis(_rows(answers.filter(pc.equal(answers["question"], name))[name]))
         for name in questions
     }
+
+
+def by_spark(lakehouse: Lakehouse) -> Ask:
+    """Return what has Spark answer queries over the tables."""
+
+    def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
+        show(lakehouse, {name for query in queries.values() for name in tables_of(query)}, {})
+        sql = {n: with_values(on_views(query, view_of), values) for n, query in queries.items()}
+        return ask({name: lakehouse.spark.sql(query) for name, query in sql.items()})
+
+    return answers
 
 
 def _row(rows: DataFrame) -> Column:
@@ -669,120 +678,3 @@ def _samples(lag: DataFrame) -> DataFrame:
         F.get(statuses, (worst - 1).cast("int")).alias("status"),
         F.count("*").alias("partitions"),
     )
-
-
-# -- one group -------------------------------------------------------------------------------------
-
-_STAYS = (
-    *("member_id", "group_instance_id", "client_id", "client_host", "joined_at", "left_at"),
-    *("last_generation", "known_until"),
-)
-_IS_LIVE = "coalesce(source, 'kafka') != 'parquet'"
-
-
-def log_of(lakehouse: Lakehouse) -> Log:
-    """Read which groups a log has, and of which time."""
-    states = lakehouse.read(GROUP_STATES)
-    found = ask(
-        {
-            "states": states.agg(F.min("started_at").alias("first"), F.max("record_timestamp")),
-            "groups": states.where(OPEN_ROWS).select("group_id").distinct(),
-            "health": lakehouse.read(GROUP_HEALTH).agg(F.max("as_of")),
-            "lag": lakehouse.read(LAG).agg(F.max("sampled_at")),
-            # Nobody knows what came after the newest record of a file.
-            "coverage": lakehouse.read(COVERAGE).where(_IS_LIVE).agg(F.max("observed_at")),
-        }
-    )
-    groups = found.pop("groups")["group_id"].to_pylist()
-    times = {name: list(rows.to_pylist()[0].values()) for name, rows in found.items()}
-    (first, record), (observed,) = times["states"], times["coverage"]
-    return _spanned(groups, first, [record, *times["health"], *times["lag"]], observed)
-
-
-def log_in_files(root: Path, cluster: str) -> Log | None:
-    """Return a log of which the true one is a part, by the files of this machine, without Spark.
-
-    Returns:
-        The log; None if it has no group, or nobody knows without Spark.
-    """
-    asked = {
-        GROUP_STATES: ("group_id", "started_at", "record_timestamp"),
-        GROUP_HEALTH: ("as_of",),
-        LAG: ("sampled_at",),
-        COVERAGE: ("observed_at", "source"),
-    }
-    found = [rows_in_files(root, cluster, spec, names) for spec, names in asked.items()]
-    tables = [rows for rows in found if rows is not None]
-    if len(tables) < len(asked) or not tables[0]:
-        return None
-    states, health, lag, coverage = tables
-    of_files = pc.field("source") == "parquet"
-    observed = coverage.filter(of_files.is_null() | ~of_files)["observed_at"]
-    times = (states["record_timestamp"], health["as_of"], lag["sampled_at"], observed)
-    *newest, last = (pc.max(column).as_py() for column in times)
-    groups = states["group_id"].unique().to_pylist()
-    return _spanned(groups, pc.min(states["started_at"]).as_py(), newest, last)
-
-
-def _spanned(
-    groups: list[str], first: int | None, times: Sequence[int | None], observed: int | None
-) -> Log:
-    """Return the log of groups from the first state on, to what was recorded and observed last."""
-    newest = max(time or 0 for time in times)
-    return Log(groups, first or 0, newest, max(newest, observed or 0))
-
-
-def rows_of_group(
-    lakehouse: Lakehouse, group: str, partition: str | None, since: int, until: int
-) -> dict[str, list[Row]]:
-    """Read the group's rows that touch a window, times in epoch milliseconds."""
-
-    def touched(rows: DataFrame, start: str, end: str) -> DataFrame:
-        goes_on = F.col(end).isNull() | (F.col(end) > time_at(since))
-        return rows.where((F.col(start) < time_at(until)) & goes_on)
-
-    def of(table: TableSpec) -> DataFrame:
-        return lakehouse.read(table).where(F.col("group_id") == group)
-
-    owners, hours = of(PARTITION_OWNERS), of(OFFSET_PROGRESS)
-    lag = of(LAG).where(F.col("sampled_at").between(time_at(since), time_at(until)))
-    if partition is not None:
-        owners, hours, lag = (_of_partition(rows, partition) for rows in (owners, hours, lag))
-    stays = of(MEMBER_SESSIONS).select(*_STAYS)
-    # A classic generation is recorded when it ends, another when it begins.
-    ends = F.when(F.col("group_type") == "classic", F.coalesce("stable_at", "record_timestamp"))
-    until_of = ends.otherwise(F.coalesce("stable_at", "ended_at"))
-    begun = of(GROUP_GENERATIONS).withColumn("until", until_of)
-    incidents = {}
-    if lakehouse.exists(INCIDENTS):
-        own = lakehouse.read(INCIDENTS).where(F.array_contains("groups", group))
-        incidents["incidents"] = touched(own, "started_at", "ended_at").drop("groups")
-    answers = ask(
-        {
-            **incidents,
-            "states": touched(of(GROUP_STATES), "started_at", "ended_at"),
-            "generations": touched(begun, "join_started_at", "until").drop("until"),
-            "owners": touched(owners, "valid_from", "valid_to"),
-            "members": touched(stays, "joined_at", "left_at"),
-            # An hour may have nothing but deletions, which are no commits.
-            "offsets": hours.where(
-                (F.coalesce("first_commit_at", "record_timestamp") < time_at(until))
-                & (F.greatest("last_commit_at", "record_timestamp") >= time_at(since))
-            ),
-            "anomalies": touched(of(ANOMALIES), "started_at", "ended_at"),
-            "lag": lag.groupBy("sampled_at", "group_status").agg(
-                F.sum("lag").alias("lag"),
-                F.count("lag").alias("partitions"),
-                F.bool_or("lag_is_bound").alias("is_bound"),
-            ),
-        }
-    )
-    found: dict[str, list[Row]] = {name: rows.to_pylist() for name, rows in answers.items()}
-    found["states"].sort(key=lambda row: row["sequence"])
-    return found
-
-
-def _of_partition(rows: DataFrame, partition: str) -> DataFrame:
-    topic, _, number = partition.rpartition(":")
-    named = F.coalesce("topic", "topic_id") if "topic_id" in rows.columns else F.col("topic")
-    return rows.where((named == topic) & (F.col("topic_partition") == int(number)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
     from rich.console import Console
@@ -26,20 +27,17 @@ Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float
 _LOOK_S = 0.5
 
 
-@dataclass
-class Run:
-    """What a job works with, and its summary.
+@dataclass(kw_only=True)
+class Told:
+    """What a job works with that needs no Spark, and its summary.
 
     Attributes:
-        lakehouse: the tables, as the cluster sees them.
         summary: figures for the JSON summary, by name.
         seconds: how long each step took.
         status: the exit status, if nothing fails.
     """
 
-    spark: SparkSession
     options: Options
-    lakehouse: Lakehouse
     out: Console
     err: Console
     summary: dict[str, Figure] = field(default_factory=dict)
@@ -79,6 +77,26 @@ class Run:
             line += f" ({count / taken:,.0f}/s)" if count > taken else ""
         self.say(line)
 
+    def _watched(self, name: str, status: Status) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Show more of a step, while it lasts."""
+        return nullcontext()
+
+    def say(self, text: str) -> None:
+        """Print a line of progress on stderr."""
+        self.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(kw_only=True)
+class Run(Told):
+    """What a job works with.
+
+    Attributes:
+        lakehouse: the tables, as the cluster sees them.
+    """
+
+    spark: SparkSession
+    lakehouse: Lakehouse
+
     @contextmanager
     def _watched(self, name: str, status: Status) -> Iterator[None]:
         """Show on a terminal how many of Spark's tasks are done, of the stages that run."""
@@ -105,7 +123,3 @@ class Run:
         finally:
             is_over.set()
             thread.join()
-
-    def say(self, text: str) -> None:
-        """Print a line of progress on stderr."""
-        self.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from jobs import INTERRUPTED, say_ended, wait
 from jobs.launch import executors
 from jobs.runtime import command_line, writers
 from jobs.runtime.beforehand import look_ahead, no_tables
-from jobs.runtime.run import Run
+from jobs.runtime.run import Run, Told
 from jobs.runtime.session import forget, session
 from lakehouse.tables import Lakehouse
 from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
@@ -41,14 +41,14 @@ _PIPE_CLOSED = 141  # as a shell gives it
 def run_job(
     job: Callable[[Run], None],
     argv: list[str],
-    refuse: Callable[[Options], None] = lambda _: None,
+    here: Callable[[Told], bool] = lambda _: False,
 ) -> int:
     """Run `job` with the options in `argv`, its own name first; with --every, again and again.
 
     Args:
         job: what is run in a session.
         argv: its name, then its options.
-        refuse: raises an error of what it is known to end with, before a session takes its time.
+        here: does the job without a session, which takes long to start; false if it cannot.
 
     Returns:
         The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
@@ -60,7 +60,9 @@ def run_job(
     def work(chosen: Options, err: Console) -> int:
         started = time.monotonic()
         look_ahead(chosen)
-        refuse(chosen)
+        told = Told(options=chosen, out=Console(), err=err, summary=summary, seconds=seconds)
+        if here(told):
+            return _ended(told)
         with session(chosen) as spark:
             if chosen.every_s is None:
                 return once(spark, chosen, err, started)
@@ -92,11 +94,7 @@ def run_job(
         with writers.announced(run):
             run.seconds["start"] = round(time.monotonic() - started, 3)
             _work(job, run)
-        if chosen.json:
-            figures = {**summary, "seconds": seconds}
-            print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))
-        sys.stdout.flush()  # whoever follows a process that stays has not to wait for its end
-        return run.status
+        return _ended(run)
 
     def measure(chosen: Options, status: int) -> None:
         if chosen.metrics is None or chosen.dry_run:
@@ -131,6 +129,16 @@ def run_alone(
         say_ended()
         status = INTERRUPTED
     return status if measure is None else _measured(measure, chosen, err, status)
+
+
+def _ended(told: Told) -> int:
+    """Print the summary, if it was asked for, and return the exit status."""
+    chosen = told.options
+    if chosen.json:
+        figures = {**told.summary, "seconds": told.seconds}
+        print(json.dumps({"job": chosen.job, "cluster": chosen.cluster, **figures}))
+    sys.stdout.flush()  # whoever follows a process that stays has not to wait for its end
+    return told.status
 
 
 def _work(job: Callable[[Run], None], run: Run) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from jobs.anomalies import find_and_tell
 from jobs.decode import decode
 from jobs.demo import demo
-from jobs.explain import explain
+from jobs.explain import explain, explain_here
 from jobs.export import export
 from jobs.history import history
 from jobs.ingest import ingest
@@ -66,7 +66,7 @@ def to_silver(run: Run) -> None:
 
 _SHOWN = 3
 
-# By what tests call them: the job's name on the command line, and what it runs.
+# By what tests call them: the job's name on the command line, what it runs, and without Spark.
 _JOBS = {
     "demo": ("demo", demo),
     "pipeline": ("pipeline", pipeline),
@@ -77,7 +77,8 @@ _JOBS = {
     "anomalies": ("anomalies", find_and_tell),
     "lag": ("lag", lag),
     "report": ("report", report),
-    "explain": ("explain", explain),
+    "explain": ("explain", explain, explain_here),
+    "explain by Spark": ("explain", explain),
     "sql": ("sql", sql),
     "export": ("export", export),
     "validate": ("validate", validate),
@@ -106,8 +107,8 @@ def run(job: str, *options: object) -> Outcome:
     """Run a job with options, as ./spark-submit.sh would."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        name, action = _JOBS[job]
-        status = run_job(action, [name, *map(str, options), "--json"])
+        name, action, *here = _JOBS[job]
+        status = run_job(action, [name, *map(str, options), "--json"], *here)
     text = out.getvalue()
     summary = json.loads(text.splitlines()[-1]) if status in {0, 3} else {}
     return Outcome(status, text, err.getvalue(), summary)
@@ -117,7 +118,8 @@ def run_of(spark: SparkSession, root: str, job: str, *options: str) -> Run:
     """Return what a job works with, for tests of a part of it."""
     chosen = parse([job, "--lakehouse", root, *options])
     lakehouse = Lakehouse(spark, root, chosen.cluster)
-    return Run(spark, chosen, lakehouse, out=Console(), err=Console(stderr=True, width=200))
+    err = Console(stderr=True, width=200)
+    return Run(spark=spark, options=chosen, lakehouse=lakehouse, out=Console(), err=err)
 
 
 def succeed(job: str, *options: object) -> dict[str, Any]:

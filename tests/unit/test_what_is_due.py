@@ -96,7 +96,8 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 def run_of(lakehouse: Kept, *options: str) -> Run:
     out, err = Console(), Console(stderr=True, width=200)
-    return Run(None, parse(["anomalies", *options]), lakehouse, out, err)
+    chosen = parse(["anomalies", *options])
+    return Run(spark=None, options=chosen, lakehouse=lakehouse, out=out, err=err)
 
 
 def found(lakehouse: Kept, *rows: dict[str, Any], days: int = 0) -> None:
