@@ -54,8 +54,8 @@ def explain_here(told: Told) -> bool:
         log = log_of(ask)
         if not log.groups:
             return False
-        _window(chosen, log)
         if chosen.html is not None:
+            _window(chosen, log)
             return False
         with told.step("reading the history"):
             story = _read(told, ask, log)
@@ -80,12 +80,12 @@ def _read(told: Told, ask: Ask, log: Log) -> Story:
     """
     chosen, group = told.options, told.options.group or ""
     where = zone(chosen.timezone)
-    since, until = _window(chosen, log)
-    found = rows_of_group(ask, group, chosen.partition, since, min(until, log.known_until + 1))
+    since, last = _window(chosen, log)
+    until = min(last, log.known_until + 1)
+    found = rows_of_group(ask, group, chosen.partition, since, until)
     if since < log.first:
         told.say(f"nothing is known before {to_second(log.first, where)} ({chosen.timezone})")
-    if until > log.known_until + 1:
-        until = log.known_until + 1
+    if until < last:
         told.say(f"nothing is known after {to_second(until, where)} ({chosen.timezone})")
     counted = remedies(found["generations"], found["members"])
     return Story(group, since, until, events(found, since, until), found, log.first, counted)

@@ -48,7 +48,7 @@ def answers_here(
     """
     try:
         with duckdb.connect() as connection:
-            for name in {name for query in queries.values() for name in tables_of(query)}:
+            for name in tables_of(*queries.values()):
                 connection.register(view_of(name), _rows(root, cluster, all_tables()[name]))
             return {
                 name: in_millis(

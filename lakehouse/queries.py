@@ -38,7 +38,7 @@ def answers(
         queries: SQL.
         given: rows to be asked instead of some tables, by their names.
     """
-    show(lakehouse, {name for query in queries for name in tables_of(query)}, given or {})
+    show(lakehouse, tables_of(*queries), given or {})
     asked = [on_views(query, view_of) for query in queries]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = pool.map(lambda query: lakehouse.spark.sql(query).toArrow(), asked)
@@ -52,9 +52,9 @@ def show(lakehouse: Lakehouse, names: Iterable[str], given: Mapping[str, DataFra
         rows.createOrReplaceTempView(view_of(name))
 
 
-def tables_of(sql: str) -> set[str]:
+def tables_of(*queries: str) -> set[str]:
     """Name the tables that some SQL reads."""
-    return set(_TABLE.findall(sql)) & all_tables().keys()
+    return {name for sql in queries for name in _TABLE.findall(sql)} & all_tables().keys()
 
 
 def on_views(sql: str, view: Callable[[str], str]) -> str:

@@ -248,7 +248,7 @@ def by_spark(lakehouse: Lakehouse) -> Ask:
     """Return what has Spark answer queries over the tables."""
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
-        show(lakehouse, {name for query in queries.values() for name in tables_of(query)}, {})
+        show(lakehouse, tables_of(*queries.values()), {})
         sql = {n: with_values(on_views(query, view_of), values) for n, query in queries.items()}
         return ask({name: lakehouse.spark.sql(query) for name, query in sql.items()})
 
