@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 OFFSETS = "__consumer_offsets"
 AWAY_S = 4
-LONG_POLL_MS = 3_000
 
 
 def source(broker: Broker, lakehouse_path: str) -> tuple[str, ...]:
@@ -190,7 +189,6 @@ def _let_a_topic_come_back(at: str) -> None:
     options: dict[str, Any] = {
         "partition_assignment_strategy": [CooperativeStickyAssignor],
         "metadata_max_age_ms": 1_000,
-        "poll_ms": LONG_POLL_MS,
     }
     with clients.GroupMember(at, COMES_BACK, TOPICS, **options) as member:
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
-from kafka.net.manager import KafkaConnectionManager
 from pyspark.sql import functions as F
 
 from jobs import pipeline as pipeline_job
@@ -339,13 +338,13 @@ def test_many_groups_take_few_requests(
     commits = [(f"g{g}", f"lag-many-{g % 4}", p, 0) for g in range(200) for p in range(50)]
     root = known(spark, tmp_path, commits)
     asked: Counter[str] = Counter()
-    send = KafkaConnectionManager.send
+    send = log_offsets._Connections.send  # other clients of this process send, too
 
-    def counted(self: KafkaConnectionManager, request: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+    def counted(self: log_offsets._Connections, request: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
         asked[type(request).__name__] += 1
         return send(self, request, *args, **options)
 
-    monkeypatch.setattr(KafkaConnectionManager, "send", counted)
+    monkeypatch.setattr(log_offsets._Connections, "send", counted)
     source = ("--bootstrap-servers", broker.bootstrap, "--lakehouse", root)
     summary = succeed("lag", *source)
     assert asked.pop("ListOffsetsRequest") == 2  # starts, ends: one each for the one broker

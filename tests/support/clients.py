@@ -448,7 +448,6 @@ class GroupMember:
         client_id: str = "member",
         instance_id: str | None = None,
         session_timeout_ms: int = 6_000,
-        poll_ms: int = 50,
         **options: object,
     ) -> None:
         """Describe a member; `join` makes it one.
@@ -460,15 +459,11 @@ class GroupMember:
             client_id: The first part of its member id.
             instance_id: Makes it a static member.
             session_timeout_ms: How long the group waits for it after `abandon`.
-            poll_ms: How long a poll waits. A leader whose topics change needs time for its join:
-                kafka-python 3.0.12 loses one into which the end of a poll falls, and has no
-                heartbeat from then on.
             options: Any other setting of kafka-python's consumer.
         """
         self.bootstrap = bootstrap
         self.group = group
         self._topics = list(topics)
-        self._poll_ms = poll_ms
         self._options: dict[str, Any] = {
             "bootstrap_servers": bootstrap,
             "group_id": group,
@@ -531,7 +526,7 @@ class GroupMember:
         """Begin to join the group."""
         self._consumer = KafkaConsumer(*self._topics, **self._options)
         # A leader that joins before it knows its topics assigns nothing, and joins again when it
-        # does; kafka-python 3.0.12 loses that second join if a poll's time-out falls into it.
+        # does.
         for topic in self._topics:
             self._consumer.partitions_for_topic(topic)
         self._polling = self._thread.submit(self._poll, self._consumer)
@@ -564,8 +559,12 @@ class GroupMember:
 
     def _poll(self, consumer: KafkaConsumer) -> None:
         """Poll once, and queue the next poll behind whatever was asked for meanwhile."""
-        consumer.poll(timeout_ms=self._poll_ms)
+        consumer.poll(timeout_ms=50)
         self._metadata = consumer.group_metadata()
+        if self._metadata.state == MemberState.REBALANCING:
+            # kafka-python 3.0.12 forgets the join of a leader whose topics have changed if a poll
+            # ends in it: no poll completes it, and the member has no heartbeat from then on.
+            consumer._coordinator.request_rejoin()
         self._assignment = frozenset(consumer.assignment())
         if not self._is_ended:
             self._polling = self._thread.submit(self._poll, consumer)
