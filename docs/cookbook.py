@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from benchmarks.ingest_decode import spark_session
-from detectors.sentences import KINDS
 from docs.markdown import WIDTH, paragraph
 from jobs.anomalies import anomalies
 from jobs.decode import decode
@@ -24,13 +23,13 @@ from jobs.explain import explain
 from jobs.history import history
 from jobs.ingest import ingest
 from jobs.runtime.command_line import parse
+from jobs.runtime.page import facts_of
 from jobs.runtime.run import Run
 from jobs.runtime.summary import show_summary
 from jobs.sql import split, sql
 from jobs.validate import validate
 from lakehouse.tables import Lakehouse
 from reporting.model import For
-from reporting.read import read_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +115,7 @@ def questions(file: str) -> list[tuple[str, str, str]]:
 
 def summary(run: Run) -> None:
     """Print what a pipeline says of the groups at its end."""
-    show_summary(run, read_facts(run.lakehouse, 0, readers=For.SUMMARY, kinds=KINDS))
+    show_summary(run, facts_of(run.lakehouse, 0, readers=For.SUMMARY))
 
 
 # What a job prints of the tables that are there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,10 @@ from jobs.runtime.page import print_page, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
-from lakehouse.local import NeedsSparkError, answers_here
+from lakehouse.local import NeedsSparkError, asked_here
+from lakehouse.queries import by_spark
 from reporting.model import Selection, quoted
 from reporting.one_group import log_of, rows_of_group
-from reporting.read import by_spark
 from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
@@ -25,8 +24,8 @@ from schemas.errors import UsageError
 if TYPE_CHECKING:
     from jobs.runtime.options import Options
     from jobs.runtime.run import Run, Told
+    from lakehouse.queries import Ask
     from reporting.model import Log
-    from reporting.one_group import Ask
 
 
 def explain(run: Run) -> None:
@@ -49,7 +48,7 @@ def explain_here(told: Told) -> bool:
     root = local_path(chosen.lakehouse)
     if root is None:
         return False
-    ask = partial(answers_here, Path(root), chosen.cluster)
+    ask = asked_here(Path(root), chosen.cluster)
     try:
         log = log_of(ask)
         if not log.groups:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from detectors.sentences import KINDS
 from jobs.anomalies import anomalies
 from jobs.decode import decode
 from jobs.history import history
@@ -14,11 +13,11 @@ from jobs.lag import lag
 from jobs.report import bring_up
 from jobs.runtime.metrics import write_groups
 from jobs.runtime.notify import notify
+from jobs.runtime.page import facts_of
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 from jobs.validate import validate
 from reporting.model import For
-from reporting.read import read_facts
 from schemas.errors import SourceError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def pipeline(run: Run) -> None:
         else:
             _DO[name](run)
     with run.step("summary"):
-        facts = facts or read_facts(run.lakehouse, 0, readers=readers, kinds=KINDS)
+        facts = facts or facts_of(run.lakehouse, 0, readers=readers)
         show_summary(run, facts)
     write_groups(run, facts)
     if unanswered is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import tempfile
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lakehouse.queries import on_views, tables_of, values_of, view_of
+from lakehouse.queries import MOST_TEXT, bound, by_spark, on_views, tables_of, view_of
 from schemas.columns import arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import all_tables
@@ -21,45 +22,90 @@ if TYPE_CHECKING:
 
     import pyarrow.dataset as ds
 
+    from lakehouse.queries import Ask
+    from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec
+
+
+# What needs more goes to a folder for temporary files.
+_FRUGAL: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "2GB",
+    "temp_directory": tempfile.gettempdir(),
+}
 
 
 class NeedsSparkError(GroupledgerError):
     """The tables cannot be read without Spark, which also says what is wrong with them."""
 
 
-def answers_here(
-    root: Path, cluster: str, queries: Mapping[str, str], values: Mapping[str, object]
-) -> dict[str, pa.Table]:
-    """Return the answers to some queries, in words that both Spark and DuckDB know.
+# Settings and functions by which DuckDB knows what Spark's SQL says.
+_AS_SPARK = """
+SET TimeZone = 'UTC';
+SET default_null_order = 'nulls_first_on_asc_last_on_desc';
+CREATE MACRO explode(list) AS unnest(list);
+CREATE MACRO regexp_like(string, pattern) AS regexp_matches(string, pattern);
+CREATE MACRO size(list) AS len(list);
+CREATE MACRO slice(list, start, count) AS array_slice(list, start, start + count - 1);
+CREATE MACRO timestamp_millis(millis) AS make_timestamptz(millis * 1000);
+CREATE MACRO unix_millis(moment) AS epoch_ms(moment);
+"""
 
-    Args:
-        root: the lakehouse.
-        cluster: whose rows are asked.
-        queries: SQL by name, over tables by their full names; one that was not made has no rows.
-        values: what `:name` in a query stands for.
 
-    Returns:
-        The rows by the name of the query, times in epoch milliseconds.
+def asked_here(root: Path, cluster: str) -> Ask:
+    """Return what has DuckDB answer queries over a cluster's rows in a lakehouse of this machine.
 
-    Raises:
-        NeedsSparkError: a table has a feature that is not known here, as deletion vectors, or is
-            damaged.
+    The answers raise a `NeedsSparkError` if a table has a feature that is not known here, as
+    deletion vectors, or is damaged, or if a regular expression is one that Java alone knows.
     """
-    try:
-        with duckdb.connect() as connection:
-            for name in tables_of(*queries.values()):
-                connection.register(view_of(name), _rows(root, cluster, all_tables()[name]))
-            return {
-                name: in_millis(
-                    connection.execute(
-                        on_views(query, view_of).replace(":", "$"), values_of(query, values)
-                    ).to_arrow_table()
-                )
-                for name, query in queries.items()
-            }
-    except (DeltaError, duckdb.Error, pa.ArrowException, OSError) as error:
-        raise NeedsSparkError(str(error)) from error
+
+    def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
+        # Where the default file system is another one, paths without a scheme are there.
+        if not (root / "bronze").is_dir():
+            raise NeedsSparkError(f"{root} has no tables on this machine")
+        try:
+            with duckdb.connect(config=_FRUGAL) as connection:
+                connection.execute(_AS_SPARK)
+                for name in tables_of(*queries.values()):
+                    connection.register(view_of(name), _rows(root, cluster, all_tables()[name]))
+                asked = {n: bound(on_views(sql, view_of), values) for n, sql in queries.items()}
+                return {
+                    name: _told(connection.execute(*query).to_arrow_table())
+                    for name, query in asked.items()
+                }
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
+            raise  # the query is wrong
+        except (DeltaError, duckdb.Error, pa.ArrowException, OSError) as error:
+            raise NeedsSparkError(str(error)) from error
+
+    return answers
+
+
+def quickest(lakehouse: Lakehouse) -> Ask:
+    """Return what answers queries without Spark where that can be, and by it where it cannot."""
+    spark = by_spark(lakehouse)
+    if (root := lakehouse.folder) is None:
+        return spark
+    here = asked_here(root, lakehouse.cluster)
+
+    def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
+        try:
+            return here(queries, values)
+        except NeedsSparkError:
+            return spark(queries, values)
+
+    return answers
+
+
+def _told(rows: pa.Table) -> pa.Table:
+    """Return an answer with Spark's types, and texts that are not too long."""
+    for at, field in enumerate(rows.schema):
+        column = rows[field.name]
+        if pa.types.is_decimal(field.type):  # a sum of whole numbers
+            rows = rows.set_column(at, field.name, column.cast(pa.int64()))
+        elif pa.types.is_string(field.type) and field.name != "group_id":
+            cut = pc.utf8_slice_codeunits(column, 0, MOST_TEXT)
+            rows = rows.set_column(at, field.name, cut)
+    return in_millis(rows)
 
 
 def _rows(root: Path, cluster: str, spec: TableSpec) -> pa.Table | ds.Dataset:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lakehouse.tables import sql_text
+from schemas.columns import in_millis
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
@@ -18,6 +23,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakehouse.tables import Lakehouse
+
+Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.Table]]"
+"""Answers queries over the tables by name; `:name` in them stands for a value, or for several.
+
+The queries are SQL that Spark and DuckDB both know, with functions by Spark's names. Times of the
+answers are epoch milliseconds, and texts are cut behind `MOST_TEXT` characters.
+"""
+
+MOST_TEXT = 4_000
+"""Characters of a text in an answer: what members send may be large. Ids of groups are whole."""
 
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
 _VALUE = re.compile(r":([a-z]+)\b")
@@ -45,6 +60,46 @@ def answers(
         return [_plain(rows) for rows in found]
 
 
+def by_spark(lakehouse: Lakehouse) -> Ask:
+    """Return what has Spark answer queries of few rows each, all in one job.
+
+    Its stages run side by side.
+    """
+
+    def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
+        show(lakehouse, tables_of(*queries.values()), {})
+        sql = {
+            name: with_values(on_views(query, view_of), values) for name, query in queries.items()
+        }
+        parts = [_tagged(name, lakehouse.spark.sql(query)) for name, query in sql.items()]
+        one = reduce(lambda held, part: held.unionByName(part, allowMissingColumns=True), parts)
+        found = one.toArrow()
+        return {
+            name: in_millis(_rows(found.filter(pc.equal(found["question"], name))[name]))
+            for name in queries
+        }
+
+    return answers
+
+
+def _tagged(name: str, rows: DataFrame) -> DataFrame:
+    """Return rows as structs, which are null beside the rows of another question."""
+    kind = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema])
+    row = F.expr(f"struct({', '.join(map(_cut, kind))})").cast(kind)
+    return rows.select(F.lit(name).alias("question"), row.alias(name))
+
+
+def _cut(field: T.StructField) -> str:
+    if isinstance(field.dataType, T.StringType) and field.name != "group_id":
+        return f"substring(`{field.name}`, 1, {MOST_TEXT}) AS `{field.name}`"
+    return f"`{field.name}`"
+
+
+def _rows(structs: pa.ChunkedArray) -> pa.Table:
+    held = structs.combine_chunks()
+    return pa.Table.from_arrays(held.flatten(), names=[field.name for field in held.type])
+
+
 def show(lakehouse: Lakehouse, names: Iterable[str], given: Mapping[str, DataFrame]) -> None:
     """Make temporary views of tables, or of given rows of them, by the names of `view_of`."""
     for name in sorted(names):
@@ -62,9 +117,18 @@ def on_views(sql: str, view: Callable[[str], str]) -> str:
     return _TABLE.sub(lambda name: view(name.group()), sql)
 
 
-def values_of(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some values that some SQL names, as `:name`."""
-    return {name: values[name] for name in _VALUE.findall(sql)}
+def bound(sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return some SQL with DuckDB's parameters for values that it names as `:name`, and these."""
+    used: dict[str, Any] = {}
+
+    def parameters(name: re.Match[str]) -> str:
+        value = values[name[1]]
+        held = dict(enumerate(value)) if isinstance(value, list) else {"": value}
+        own = {f"{name[1]}{at}": one for at, one in held.items()}
+        used.update(own)
+        return ", ".join(f"${each}" for each in own) or "NULL"
+
+    return _VALUE.sub(parameters, sql), used
 
 
 def with_values(sql: str, values: Mapping[str, Any]) -> str:
@@ -72,7 +136,9 @@ def with_values(sql: str, values: Mapping[str, Any]) -> str:
     return _VALUE.sub(lambda name: _literal(values[name[1]]), sql)
 
 
-def _literal(value: str | int | dt.datetime) -> str:
+def _literal(value: str | int | dt.datetime | list[str]) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_literal, value)) or "NULL"
     if isinstance(value, dt.datetime):
         return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
     return sql_text(value) if isinstance(value, str) else str(value)

@@ -132,17 +132,17 @@ def day_of(stays: Iterable[Row], since: int) -> str:
     blank if none is known. Then, behind all of these, which ninths of the part it rebalanced.
 
     Args:
-        stays: `state`, `begin`, `end` and the `ms` in it, of intervals within the day; those that
+        stays: `state`, `began`, `ended` and the `ms` in it, of intervals within the day; those that
             lie within one part may be one.
         since: when the day begins.
     """
     step = DAY_MS // DAY_PARTS
     spent: list[Counter[str]] = [Counter() for _ in range(DAY_PARTS)]
     for stay in stays:
-        first, last = (stay["begin"] - since) // step, (stay["end"] - 1 - since) // step
+        first, last = (stay["began"] - since) // step, (stay["ended"] - 1 - since) // step
         for part in range(max(0, first), min(last, DAY_PARTS - 1) + 1):
             start = since + part * step
-            within = min(stay["end"], start + step) - max(stay["begin"], start)
+            within = min(stay["ended"], start + step) - max(stay["began"], start)
             spent[part][stay["state"]] += stay["ms"] if first == last else within
     at_rest = [Counter({s: ms for s, ms in p.items() if s in _AT_REST}) for p in spent]
     states = [_AT_REST[p.most_common(1)[0][0]] if p else " " for p in at_rest]

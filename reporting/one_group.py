@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from reporting.model import Log
 from schemas.tables import INCIDENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pyarrow as pa
-
+    from lakehouse.queries import Ask
     from reporting.model import Row
-
-Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.Table]]"
-"""Answers queries over the tables by name; `:name` in them stands for a value."""
 
 _LOG = {
     "states": "SELECT min(started_at), max(record_timestamp) FROM gold.group_states",
@@ -58,7 +52,7 @@ def rows_of_group(
         its_named += " AND coalesce(topic, topic_id) = :topic AND topic_partition = :number"
     queries = {
         "incidents": (
-            f"SELECT {_OF_INCIDENT} FROM gold.incidents"  # noqa: S608
+            f"SELECT {_OF_INCIDENT} FROM gold.incidents"
             f" WHERE array_contains(groups, :group) AND {_touches('started_at', 'ended_at')}"
         ),
         "states": _touching("gold.group_states", "started_at", "ended_at"),
@@ -67,13 +61,13 @@ def rows_of_group(
         "members": _touching("gold.member_sessions", "joined_at", "left_at"),
         # An hour may have nothing but deletions, which are no commits.
         "offsets": (
-            f"SELECT * FROM gold.offset_progress WHERE {its}"  # noqa: S608
+            f"SELECT * FROM gold.offset_progress WHERE {its}"
             " AND coalesce(first_commit_at, record_timestamp) < :until"
             " AND greatest(last_commit_at, record_timestamp) >= :since"
         ),
         "anomalies": _touching("gold.anomalies", "started_at", "ended_at"),
         "lag": (
-            "SELECT sampled_at, group_status, CAST(sum(lag) AS BIGINT) AS lag,"  # noqa: S608
+            "SELECT sampled_at, group_status, sum(lag) AS lag,"
             " count(lag) AS partitions, bool_or(lag_is_bound) AS is_bound"
             f" FROM gold.lag WHERE {its} AND sampled_at BETWEEN :since AND :until"
             " GROUP BY sampled_at, group_status"
@@ -94,7 +88,7 @@ def rows_of_group(
 
 
 def _touching(table: str, start: str, end: str, its: str = _ITS) -> str:
-    return f"SELECT * FROM {table} WHERE {its} AND {_touches(start, end)}"  # noqa: S608
+    return f"SELECT * FROM {table} WHERE {its} AND {_touches(start, end)}"
 
 
 def _touches(start: str, end: str) -> str:

@@ -1,21 +1,20 @@
-"""Reads from the tables the rows that the report shows, a bounded number of each."""
+"""Reads from the tables the rows that the report shows, a bounded number of each.
+
+The questions are SQL that Spark and DuckDB both know, see `lakehouse.queries.Ask`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import reduce
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from lakehouse.queries import on_views, show, tables_of, view_of, with_values
+from lakehouse.queries import MOST_TEXT
 from reporting.model import (
     DAY_MS,
     DAY_PARTS,
@@ -40,77 +39,53 @@ from reporting.model import (
     day_of,
 )
 from reporting.remedies import remedies
-from schemas.columns import in_millis
+from schemas.columns import Primitive
 from schemas.gold import INFO, SEVERITIES, STATUSES
 from schemas.ledger import Detail, Stage
 from schemas.tables import (
-    ANOMALIES,
-    COVERAGE,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
     HOLE_REASONS,
-    INCIDENTS,
     LAG,
     MEMBER_SESSIONS,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
-    QUARANTINE,
-    RESULTS,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import Column
-    from pyspark.sql.window import WindowSpec
-
-    from lakehouse.tables import Lakehouse
+    from lakehouse.queries import Ask
+    from lakehouse.runs import Runs
     from reporting.model import Row
-    from reporting.one_group import Ask
     from schemas.tables import TableSpec
 
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
+_NEWEST_ANOMALIES = 500
 _NAMED_MEMBERS = 8
 _MEASURED = {"causes", "lag_seconds", "partition_lag"}
-_MOST_TEXT = 4_000
-"""Characters of a text: what members send may be large, and the page has many rows."""
 
 
-def read_facts(
-    lakehouse: Lakehouse,
-    made_at: int,
-    chosen: Selection = EVERYTHING,
-    readers: For = For.PAGE,
-    kinds: tuple[str, ...] = (),
-) -> Facts:
-    """Read what the readers tell, each table once; `kinds` are in the order of importance.
+def read_facts(facts: Facts, ask: Ask, runs: Runs, readers: For = For.PAGE) -> Facts:
+    """Read what the readers tell, and add it to facts that have their selection and kinds.
 
     How many rows that is does not grow with the number of groups, unless metrics have all of them.
     """
-    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen, kinds=kinds)
-    last = lakehouse.runs.last(Stage.ANOMALIES)
+    last = runs.last(Stage.ANOMALIES)
     as_of = None if last is None else last.details[Detail.AS_OF]
     late_from = None if as_of is None else as_of - DAY_MS
 
-    def of_late() -> dict[str, DataFrame]:
+    def of_late() -> dict[str, str]:
         late, others = Selection(since=late_from), readers & ~For.PAGE
-        return {"anomalies": _anomalies(lakehouse, facts, late, late_from, others)}
+        return {"anomalies": _anomalies(facts, late, late_from, others)}
 
     is_page = For.PAGE in readers
     most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
-    every_group = worst_groups(lakehouse, None if For.METRICS in readers else most, chosen)
-    questions = {"groups": every_group, **({} if is_page else of_late())}
-    if readers & (For.PAGE | For.SUMMARY):
-        questions |= _quality_asked(lakehouse, is_page=is_page)
-    if is_page:
-        questions["findings"] = _failed(lakehouse, made_at - WINDOW_MS)
-    questions |= _incidents(lakehouse, chosen, as_of, is_page=is_page)
-    if For.METRICS in readers and late_from is not None:
-        questions |= _measured(lakehouse, late_from, by_partition=For.PARTITIONS in readers)
-    found = ask(questions)
+    questions = _asked_first(facts, runs, readers, as_of) | ({} if is_page else of_late())
+    found = ask(questions, values_of(facts.chosen))
     incidents = found.get("incidents")
     facts.incidents = [] if incidents is None else _counted(incidents)[0].to_pylist()
     groups, facts.group_count = _counted(found["groups"])
@@ -121,12 +96,28 @@ def read_facts(
         facts.every_group = groups.to_pylist()
         _tell_measured(facts, found)
     if readers & (For.PAGE | For.SUMMARY):
-        facts.quality = _quality(lakehouse, found)
+        facts.quality = _quality(runs, found)
     if is_page and facts.group_count:
-        _read_window(lakehouse, facts, late_from, readers)
+        _read_window(facts, ask, late_from, readers)
     elif readers != For.PAGE:
-        _tell_anomalies(facts, (ask(of_late()) if is_page else found)["anomalies"])
+        _tell_anomalies(facts, (ask(of_late(), {}) if is_page else found)["anomalies"])
     return facts
+
+
+def _asked_first(facts: Facts, runs: Runs, readers: For, as_of: int | None) -> dict[str, str]:
+    """Return the questions whose answers say what else to ask, and those that need none before."""
+    is_page, chosen = For.PAGE in readers, facts.chosen
+    most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
+    questions = {"groups": worst_groups(None if For.METRICS in readers else most, chosen)}
+    if readers & (For.PAGE | For.SUMMARY):
+        questions |= _quality_asked(runs, is_page=is_page)
+    if is_page:
+        questions["findings"] = _failed(facts.made_at - WINDOW_MS)
+    if as_of is not None:
+        questions["incidents"] = _incidents(chosen, as_of, is_page=is_page)
+        if For.METRICS in readers:
+            questions |= measured(as_of - DAY_MS, by_partition=For.PARTITIONS in readers)
+    return questions
 
 
 def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
@@ -141,7 +132,7 @@ def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
     )
 
 
-def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, readers: For) -> None:
+def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) -> None:
     names = facts.groups["group_id"][:SHOWN_GROUPS].to_pylist()
     facts.shown = [Group(name) for name in names]
     if facts.chosen.since is None:
@@ -150,11 +141,12 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
     chosen = facts.chosen
     found = ask(
         {
-            "anomalies": _anomalies(lakehouse, facts, chosen, late_from, readers),
-            "rebalances": _rebalances(lakehouse, names, chosen),
-            "days": _days(lakehouse, facts, end := chosen.until or facts.as_of or 0),
-            **{panel: _panel(lakehouse, panel, names, chosen) for panel in PANELS},
-        }
+            "anomalies": _anomalies(facts, chosen, late_from, readers),
+            "rebalances": _rebalances(chosen),
+            "days": _days(facts, end := chosen.until or facts.as_of or 0),
+            **{panel: _panel(panel, chosen) for panel in PANELS},
+        },
+        values_of(chosen) | {"names": names, "listed": facts.groups["group_id"].to_pylist()},
     )
     _tell_anomalies(facts, found["anomalies"])
     _tell_days(facts, found["days"], end - DAY_MS)
@@ -165,7 +157,7 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
         facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
     groups = {group.group_id: group for group in facts.shown}
     for panel in PANELS:
-        rows = found[panel]
+        rows = _with_names(found[panel]) if panel == "generations" else found[panel]
         rows = rows.sort_by([("group_id", "ascending"), ("rank", "descending")])
         is_held = pc.less_equal(rows["rank"], PANELS[panel].most)
         steps = ("group_id", "rank", "row_count", "older_at")
@@ -176,7 +168,7 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
                 behind = old["row_count"] + 1 if behind is None else behind
                 older.append((old["older_at"], behind - old["rank"]))
                 behind = old["rank"]
-        rows = rows.filter(is_held).drop_columns(["older_at"])
+        rows = rows.filter(is_held).drop_columns(["older_at", "is_next"])
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
@@ -185,6 +177,22 @@ def _read_window(lakehouse: Lakehouse, facts: Facts, late_from: int | None, read
             start += held
     for group in facts.shown:
         _count_remedies(group)
+
+
+def _with_names(generations: pa.Table) -> pa.Table:
+    """Return generations with the first names of the members that came, went and were replaced."""
+    for what in ("joined", "left", "replaced"):
+        names = [_names(members) for members in generations[f"first_{what}"].to_pylist()]
+        generations = generations.append_column(what, pa.array(names, pa.string()))
+        generations = generations.drop_columns([f"first_{what}"])
+    return generations
+
+
+def _names(members: Sequence[Row] | None) -> str | None:
+    if members is None:
+        return None
+    names = (m["group_instance_id"] or m["client_id"] or m["member_id"] for m in members)
+    return ", ".join(name for name in names if name is not None)[:MOST_TEXT]
 
 
 def _tell_days(facts: Facts, stays: pa.Table, since: int) -> None:
@@ -227,49 +235,9 @@ def _tell_anomalies(facts: Facts, rows: pa.Table) -> None:
 # -- asking ----------------------------------------------------------------------------------------
 
 
-def ask(questions: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Have Spark answer questions of few rows each in one job, whose stages run side by side.
-
-    Times become epoch milliseconds; texts that are longer than the page can show are cut.
-    """
-    parts = [
-        rows.select(F.lit(name).alias("question"), _row(rows).alias(name))
-        for name, rows in questions.items()
-    ]
-    one = reduce(lambda held, part: held.unionByName(part, allowMissingColumns=True), parts)
-    answers = one.toArrow()
-    return {
-        name: in_millis(_rows(answers.filter(pc.equal(answers["question"], name))[name]))
-        for name in questions
-    }
-
-
-def by_spark(lakehouse: Lakehouse) -> Ask:
-    """Return what has Spark answer queries over the tables."""
-
-    def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
-        show(lakehouse, tables_of(*queries.values()), {})
-        sql = {n: with_values(on_views(query, view_of), values) for n, query in queries.items()}
-        return ask({name: lakehouse.spark.sql(query) for name, query in sql.items()})
-
-    return answers
-
-
-def _row(rows: DataFrame) -> Column:
-    """Return a row as a struct, which is null beside the rows of another question."""
-
-    def cut(field: T.StructField) -> str:
-        if isinstance(field.dataType, T.StringType) and field.name != "group_id":
-            return f"substring(`{field.name}`, 1, {_MOST_TEXT}) AS `{field.name}`"
-        return f"`{field.name}`"
-
-    kind = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema])
-    return F.expr(f"struct({', '.join(map(cut, kind))})").cast(kind)
-
-
-def _rows(structs: pa.ChunkedArray) -> pa.Table:
-    held = structs.combine_chunks()
-    return pa.Table.from_arrays(held.flatten(), names=[field.name for field in held.type])
+def values_of(chosen: Selection) -> dict[str, Any]:
+    """Return what queries of a selection need."""
+    return {"pattern": chosen.pattern}
 
 
 def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
@@ -278,105 +246,111 @@ def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
     return rows.sort_by("rank").drop_columns(["rank", "row_count"]), count
 
 
-def _first(rows: DataFrame, order: Sequence[Column], most: int | None) -> DataFrame:
+def _first(rows: str, order: Sequence[str], most: int | None) -> str:
     """Take the first rows in an order, or all; `row_count` tells how many there are of all."""
-    placed = _placed(rows, Window.orderBy(*order))
-    return placed if most is None else placed.where(F.col("rank") <= most)
+    placed = (
+        f"SELECT *, row_number() OVER (ORDER BY {', '.join(order)}) AS rank,"
+        f" count(*) OVER () AS row_count FROM ({rows})"
+    )
+    return placed if most is None else f"SELECT * FROM ({placed}) WHERE rank <= {most}"
 
 
-def _placed(rows: DataFrame, window: WindowSpec) -> DataFrame:
-    return rows.withColumns(
-        {"rank": F.row_number().over(window), "row_count": F.count("*").over(_whole(window))}
+def _index_among(column: str, values: Sequence[str]) -> str:
+    """Return the index of a text in some, from 1; 0 if it is none of them."""
+    return f"CASE {column}{_cases(values, range(1, len(values) + 1))} ELSE 0 END"
+
+
+def _cases(keys: Iterable[object], values: Iterable[object]) -> str:
+    return "".join(
+        f" WHEN {_word(key)} THEN {_word(value)}" for key, value in zip(keys, values, strict=True)
     )
 
 
-def _whole(window: WindowSpec) -> WindowSpec:
-    """Return a window over all rows of a partition: in the order of another, it costs no sort."""
-    return window.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+def _word(value: object) -> str:
+    """Return a number, or a word of ours, in SQL."""
+    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-def _index_among(column: str, values: Sequence[str]) -> Column:
-    """Return the index of a text in some, from 1; 0 if it is none of them."""
-    index = F.array_position(F.array(*map(F.lit, values)), F.col(column))
-    return F.coalesce(index, F.lit(0))
-
-
-def time_at(millis: int) -> Column:
+def time_at(millis: int) -> str:
     """Return a time in epoch milliseconds as a timestamp."""
-    return F.timestamp_millis(F.lit(millis))
+    return f"timestamp_millis({millis})"
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _of(chosen: Selection) -> list[str]:
+    """Return the conditions of rows of the groups of a selection."""
+    return [] if chosen.pattern is None else ["regexp_like(group_id, :pattern)"]
+
+
+def touching(begin: str, end: str, chosen: Selection) -> list[str]:
+    """Return the conditions of rows whose time, between columns or open, is of a selection."""
+    found = []
+    if chosen.since is not None:
+        found.append(f"({end} IS NULL OR {end} >= {time_at(chosen.since)})")
+    if chosen.until is not None:
+        found.append(f"({begin} IS NULL OR {begin} < {time_at(chosen.until)})")
+    return found
 
 
 # -- the log, and what was expected of it ----------------------------------------------------------
 
+_LOG = (
+    "SELECT sum(offsets) AS offsets, sum(records) AS records,"
+    " count_if(records > 0) AS partitions, max(observed_at) AS last_ingest_at"
+    " FROM (SELECT max(next_offset) AS offsets, sum(record_count) AS records,"
+    " max(observed_at) AS observed_at FROM bronze.coverage GROUP BY topic, record_partition)"
+)
+_HOLES = (
+    "SELECT reason, sum(offsets) AS offsets FROM (SELECT hole.reason AS reason,"
+    " hole.end_offset - hole.start_offset + 1 AS offsets"
+    " FROM (SELECT explode(holes) AS hole FROM bronze.coverage)) GROUP BY reason"
+)
+_REFUSED = (
+    "SELECT error, records, sum(records) OVER () AS quarantined"
+    " FROM (SELECT error, count(*) AS records FROM silver.quarantine GROUP BY error)"
+    f" ORDER BY records DESC, error LIMIT {_QUARANTINE_REASONS}"
+)
 
-def _quality_asked(lakehouse: Lakehouse, *, is_page: bool) -> dict[str, DataFrame]:
+
+def _quality_asked(runs: Runs, *, is_page: bool) -> dict[str, str]:
     """Return the questions that `_quality` has to have answered, but for what the ledger notes."""
-    decode = lakehouse.runs.last(Stage.DECODE)
+    decode = runs.last(Stage.DECODE)
     is_whole = decode is not None and not decode.details[Detail.IN_QUARANTINE]
-    questions = {} if is_whole else {"quarantine": _refused(lakehouse)}
-    if is_page or _state(lakehouse) is None:
-        questions["log"] = _log(lakehouse)
+    questions = {} if is_whole else {"quarantine": _REFUSED}
+    if is_page or _state(runs) is None:
+        questions |= {"log": _LOG, "holes": _HOLES}
     return questions
 
 
-def _state(lakehouse: Lakehouse) -> dict[str, Any] | None:
+def _state(runs: Runs) -> dict[str, Any] | None:
     """Return how far the log was read, as the ledger has it; None if it does not say."""
-    read = lakehouse.runs.last(Stage.INGEST)
+    read = runs.last(Stage.INGEST)
     return None if read is None else read.details.get(Detail.STATE)
 
 
-def _log(lakehouse: Lakehouse) -> DataFrame:
-    missing = {
-        reason: F.expr(
-            f"aggregate(filter(holes, hole -> hole.reason = '{reason}'), 0L,"
-            " (sum, hole) -> sum + hole.end_offset - hole.start_offset + 1)"
-        )
-        for reason in HOLE_REASONS
-    }
-    ends = (
-        lakehouse.read(COVERAGE)
-        .groupBy("topic", "record_partition")
-        .agg(
-            F.max("next_offset").alias("offsets"),
-            F.sum("record_count").alias("records"),
-            F.max("observed_at").alias("observed_at"),
-            *(F.sum(offsets).alias(reason) for reason, offsets in missing.items()),
-        )
-    )
-    return ends.agg(
-        F.sum("offsets").alias("offsets"),
-        F.sum("records").alias("records"),
-        F.count_if(F.col("records") > 0).alias("partitions"),
-        F.max("observed_at").alias("last_ingest_at"),
-        *(F.sum(reason).alias(reason) for reason in missing),
-    )
-
-
-def _refused(lakehouse: Lakehouse) -> DataFrame:
-    refused = lakehouse.read(QUARANTINE).groupBy("error").agg(F.count("*").alias("records"))
-    all_refused = refused.withColumn("quarantined", F.sum("records").over(Window.partitionBy()))
-    often = (F.desc("records"), F.asc("error"))
-    return all_refused.orderBy(*often).limit(_QUARANTINE_REASONS)
-
-
-def _quality(lakehouse: Lakehouse, found: Mapping[str, pa.Table]) -> Quality:
+def _quality(runs: Runs, found: Mapping[str, pa.Table]) -> Quality:
     """Return what the data cover, and what validate found."""
-    validated, state = lakehouse.runs.last(Stage.VALIDATE), _state(lakehouse)
+    validated, state = runs.last(Stage.VALIDATE), _state(runs)
+    holes: dict[str, int] = {}
     if "log" in found or state is None:
         (log,) = found["log"].to_pylist()
+        holes = {row["reason"]: row["offsets"] for row in found["holes"].to_pylist()}
     else:  # for a summary, which tells of no more
-        log = dict.fromkeys((*HOLE_REASONS, "last_ingest_at")) | {"partitions": 0}
-        log |= {"offsets": sum(state["positions"].values()), "records": state["records"]}
+        log = {"last_ingest_at": None, "partitions": 0, "records": state["records"]}
+        log["offsets"] = sum(state["positions"].values())
     refused = []
     if "quarantine" in found:
         order = [("records", "descending"), ("error", "ascending")]
         refused = found["quarantine"].sort_by(order).to_pylist()
-    failed = found["findings"].drop_columns(["rank"]).to_pylist() if "findings" in found else []
+    failed = _counted(found["findings"])[0].to_pylist() if "findings" in found else []
     return Quality(
         records=log["records"] or 0,
         offsets=log["offsets"] or 0,
         partitions=log["partitions"],
-        holes={reason: log[reason] for reason in HOLE_REASONS if log[reason]},
+        holes={reason: holes[reason] for reason in HOLE_REASONS if reason in holes},
         quarantined=refused[0]["quarantined"] if refused else 0,
         quarantine={row["error"]: row["records"] for row in refused},
         last_ingest_at=log["last_ingest_at"],
@@ -385,78 +359,80 @@ def _quality(lakehouse: Lakehouse, found: Mapping[str, pa.Table]) -> Quality:
     )
 
 
-def _failed(lakehouse: Lakehouse, since: int) -> DataFrame:
+def _failed(since: int) -> str:
     """Ask for the expectations that did not hold, each as it failed last; the worst first."""
-    expectation = ("table_name", "expectation")
-    columns = (*expectation, "meaning", "severity", "rows_unexpected", "at", "validation_run")
-    is_failed = ~F.col("success") & (F.col("at") >= time_at(since))
-    failed = lakehouse.read(RESULTS).where(is_failed).select(*columns)
-    last = Window.partitionBy(*expectation).orderBy(F.desc("validation_run"))
-    newest = failed.withColumn("rank", F.row_number().over(last)).where("rank = 1")
-    worst = (F.desc(_index_among("severity", SEVERITIES)), F.desc("at"), *map(F.asc, expectation))
-    return _first(newest.drop("rank"), worst, LISTED_FINDINGS).drop("row_count")
+    columns = "table_name, expectation, meaning, severity, rows_unexpected, validation_run"
+    newest = (
+        f"SELECT {columns}, failed_at FROM (SELECT {columns}, results.at AS failed_at, row_number()"
+        " OVER (PARTITION BY table_name, expectation ORDER BY validation_run DESC) AS age"
+        f" FROM dq.results AS results WHERE NOT success AND results.at >= {time_at(since)})"
+        " WHERE age = 1"
+    )
+    severity = _index_among("severity", SEVERITIES)
+    order = (f"{severity} DESC", "failed_at DESC", "table_name", "expectation")
+    return _first(newest, order, LISTED_FINDINGS)
 
 
 # -- the front page --------------------------------------------------------------------------------
 
 
-def worst_groups(
-    lakehouse: Lakehouse, most: int | None, chosen: Selection = EVERYTHING
-) -> DataFrame:
+def worst_groups(most: int | None, chosen: Selection = EVERYTHING) -> str:
     """Ask how groups are; `rank` is the order, the worst first, `row_count` how many there are."""
-    columns = [column.name for column in GROUP_HEALTH.of_cluster]
-    worst = (F.desc(_index_among("health", SEVERITIES)), F.desc("rebalances_24h"))
-    order = (*worst, F.desc("rebalances_7d"), F.asc("group_id"))
-    return _first(_of(lakehouse, GROUP_HEALTH, chosen).select(*columns), order, most)
+    columns = ", ".join(column.name for column in GROUP_HEALTH.of_cluster)
+    health, often = (
+        _index_among("health", SEVERITIES),
+        ("rebalances_24h DESC", "rebalances_7d DESC"),
+    )
+    rows = f"SELECT {columns} FROM gold.group_health{_where(_of(chosen))}"
+    return _first(rows, (f"{health} DESC", *often, "group_id"), most)
 
 
-def _measured(lakehouse: Lakehouse, since: int, *, by_partition: bool) -> dict[str, DataFrame]:
+def measured(since: int, *, by_partition: bool) -> dict[str, str]:
     """Ask of each group for its rebalances by cause, and the age of what it reads next.
 
     And for the lag of each of its partitions, if that is asked for: certain, at the last sample.
     """
-    began = lakehouse.read(GROUP_GENERATIONS).where("join_started_at IS NOT NULL")
-    by_cause = (
-        F.count_if(F.col("join_started_at") >= time_at(since)).alias("rebalances"),
-        F.count("*").alias("every_rebalance"),
-        F.sum("cost_member_ms").alias("cost_member_ms"),
-    )
-    cause = F.coalesce("cause", F.lit("unknown")).alias("cause")
-    samples = lakehouse.read(LAG).where(F.col("sampled_at") >= time_at(since))
-    worst = samples.groupBy("group_id", "sampled_at").agg(F.max("lag_seconds").alias("seconds"))
-    last = F.max_by("seconds", "sampled_at").alias("lag_seconds")
-    partitions = {}
-    if by_partition:
-        exact = F.when(~F.col("lag_is_bound"), F.col("lag"))
-        partition = samples.groupBy("group_id", "topic", "topic_partition")
-        newest = partition.agg(F.max_by(exact, "sampled_at").alias("lag"))
-        partitions["partition_lag"] = newest.where("lag IS NOT NULL")
+    late = time_at(since)
+    partitions = {
+        "partition_lag": (
+            "SELECT group_id, topic, topic_partition, lag FROM (SELECT group_id, topic,"
+            " topic_partition, CASE WHEN NOT lag_is_bound THEN lag END AS lag, row_number() OVER"
+            " (PARTITION BY group_id, topic, topic_partition ORDER BY sampled_at DESC) AS age"
+            f" FROM gold.lag WHERE sampled_at >= {late}) WHERE age = 1 AND lag IS NOT NULL"
+        )
+    }
     return {
-        **partitions,
-        "causes": began.groupBy("group_id", cause).agg(*by_cause),
-        "lag_seconds": worst.groupBy("group_id").agg(last).where("lag_seconds IS NOT NULL"),
+        **(partitions if by_partition else {}),
+        "causes": (
+            "SELECT group_id, coalesce(cause, 'unknown') AS cause,"
+            f" count_if(join_started_at >= {late}) AS rebalances, count(*) AS every_rebalance,"
+            " sum(cost_member_ms) AS cost_member_ms FROM gold.group_generations"
+            " WHERE join_started_at IS NOT NULL GROUP BY group_id, coalesce(cause, 'unknown')"
+        ),
+        "lag_seconds": (
+            "SELECT group_id, lag_seconds FROM (SELECT group_id, lag_seconds, row_number() OVER"
+            " (PARTITION BY group_id ORDER BY sampled_at DESC) AS age"
+            " FROM (SELECT group_id, sampled_at, max(lag_seconds) AS lag_seconds FROM gold.lag"
+            f" WHERE sampled_at >= {late} GROUP BY group_id, sampled_at))"
+            " WHERE age = 1 AND lag_seconds IS NOT NULL"
+        ),
     }
 
 
-def _of(lakehouse: Lakehouse, spec: TableSpec, chosen: Selection) -> DataFrame:
-    rows, pattern = lakehouse.read(spec), chosen.pattern
-    return rows if pattern is None else rows.where(F.col("group_id").rlike(pattern))
+_END = "(CASE WHEN NOT is_open THEN ended_at END)"  # one that is open has none
 
 
-def touching(rows: DataFrame, begin: str, end: Column, chosen: Selection) -> DataFrame:
-    """Return the rows whose time, from a column to another or an open end, is of a selection."""
-    if chosen.since is not None:
-        rows = rows.where(end.isNull() | (end >= time_at(chosen.since)))
-    if chosen.until is not None:
-        start = F.col(begin)
-        rows = rows.where(start.isNull() | (start < time_at(chosen.until)))
-    return rows
+def newest_anomalies(chosen: Selection) -> str:
+    """Ask for the newest anomalies of a selection, for a terminal, and how many there are."""
+    return (
+        "SELECT kind, severity, group_id, started_at, summary, count(*) OVER () AS row_count"
+        f" FROM gold.anomalies{_anomalous(chosen)}"
+        f" ORDER BY started_at DESC, group_id, kind LIMIT {_NEWEST_ANOMALIES}"
+    )
 
 
-def anomalies_of(lakehouse: Lakehouse, chosen: Selection) -> DataFrame:
-    """Return the anomalies that touch the time of a selection; one that is open has no end."""
-    end = F.when(~F.col("is_open"), F.col("ended_at"))
-    return touching(_of(lakehouse, ANOMALIES, chosen), "started_at", end, chosen)
+def _anomalous(chosen: Selection) -> str:
+    return _where([*_of(chosen), *touching("started_at", _END, chosen)])
 
 
 _ANOMALY = [
@@ -469,135 +445,129 @@ _INCIDENT = [
     *("incident_id", "cause", "severity", "subject", "started_at", "ended_at", "is_open"),
     *("group_count", "anomaly_ids", "anomaly_count", "summary"),
 ]
-# What anomalies are counted by.
-_CELL = ("named", "kind", "severity", "is_open", "is_late")
+# What proves an anomaly is shown with its group.
+_PROOF = ("evidence", "thresholds")
 
 
-def _anomalies(
-    lakehouse: Lakehouse,
-    facts: Facts,
-    chosen: Selection,
-    late_from: int | None,
-    readers: For,
-) -> DataFrame:
+def _anomalies(facts: Facts, chosen: Selection, late_from: int | None, readers: For) -> str:
     """Ask for the anomalies to list, for those of late, and how many there are, all in one pass."""
-    is_late = F.lit(False)  # noqa: FBT003 - a column's value
+    is_late = "false"
     if late_from is not None:
-        is_late = F.col("is_open") | (F.col("ended_at") >= time_at(late_from))
-    names = [group.group_id for group in facts.shown]
-    named = F.when(F.col("group_id").isin(*names), F.col("group_id"))
-    found = anomalies_of(lakehouse, chosen).select(
-        *_ANOMALY, named.alias("named"), is_late.alias("is_late")
-    )
-    severity = F.desc(_index_among("severity", SEVERITIES))
-    kind = F.asc(_index_among("kind", facts.kinds)) if facts.kinds else F.asc("kind")
-    by = (F.desc("is_open"), severity, kind, F.desc("started_at"), F.asc("anomaly_id"))
-    of_kind = Window.partitionBy("group_id", "kind").orderBy(*by)
-    of_group = Window.partitionBy("group_id").orderBy(*by)
-    is_first = F.col("kind_rank") == 1
-    newest = Window.partitionBy("severity", "is_late").orderBy(
-        F.desc(F.col("group_rank") == 1), F.desc("ended_at"), "anomaly_id"
-    )
-    is_told_of = F.col("is_late") & (F.col("severity") != INFO)
+        is_late = f"(is_open OR ended_at >= {time_at(late_from)})"
+    named = "CASE WHEN group_id IN (:names) THEN group_id END" if facts.shown else _NO_TEXT
+    severity = f"{_index_among('severity', SEVERITIES)} DESC"
+    kind = _index_among("kind", facts.kinds) if facts.kinds else "kind"
+    by = f"is_open DESC, {severity}, {kind}, started_at DESC, anomaly_id"
+    of_kind, of_group = "PARTITION BY group_id, kind", "PARTITION BY group_id"
     # A row whose `place` is 1 stands for all that are counted with it.
-    cell = Window.partitionBy(*_CELL).orderBy("anomaly_id")
-    # The windows are of different rows: in a single partition none has them exchanged again.
-    placed = (
-        found.repartition(1)
-        .withColumns(
-            {
-                "kind_rank": F.row_number().over(of_kind),
-                "kind_count": F.count("*").over(_whole(of_kind)),
-                "kind_open": F.count_if("is_open").over(_whole(of_kind)),
-                "group_rank": F.row_number().over(of_group),
-                "group_late": F.count_if(is_told_of).over(_whole(of_group)),
-                "place": F.row_number().over(cell),
-                "in_cell": F.count("*").over(_whole(cell)),
-            }
-        )
-        .withColumns(
-            {
-                "late_rank": F.row_number().over(newest),
-                "folds": F.count_if(is_first).over(_whole(cell)),
-                # The first of each group and kind stand before all others.
-                "rank": F.row_number().over(Window.orderBy(F.desc(is_first), *by)),
-            }
-        )
+    cell = "PARTITION BY named, kind, severity, is_open, is_late"
+    newest = "group_rank = 1 DESC, ended_at DESC, anomaly_id"
+    is_few = f"is_late AND severity <> '{INFO}' AND late_rank <= {LATE_ANOMALIES}"
+    is_told = is_few if readers != For.PAGE else "false"
+    is_in_detail = f"named IS NOT NULL AND group_rank <= {GROUP_ANOMALIES}"
+    is_row = f"kind_rank = 1 AND rank <= {LISTED_ANOMALIES}"
+    is_listed = f"({is_in_detail} OR {is_row})" if For.PAGE in readers else "false"
+    columns = ", ".join(_ANOMALY)
+    proven = ", ".join(
+        f"CASE WHEN named IS NOT NULL THEN {name} END AS {name}" if name in _PROOF else name
+        for name in _ANOMALY
     )
-    is_few = (F.col("severity") != INFO) & (F.col("late_rank") <= LATE_ANOMALIES)
-    is_told = F.col("is_late") & is_few & F.lit(readers != For.PAGE)
-    is_named = F.col("named").isNotNull()
-    is_in_detail = is_named & (F.col("group_rank") <= GROUP_ANOMALIES)
-    is_row = is_first & (F.col("rank") <= LISTED_ANOMALIES)
-    is_listed = (is_in_detail | is_row) & F.lit(For.PAGE in readers)
-    told = placed.withColumns({"is_told": is_told, "is_listed": is_listed})
-    # What proves an anomaly is shown with its group.
-    proof = {name: F.when(is_named, F.col(name)) for name in ("evidence", "thresholds")}
-    return told.where(is_listed | is_told | (F.col("place") == 1)).withColumns(proof)
+    # The windows are of different rows: in a single partition none has them exchanged again.
+    return f"""
+WITH found AS (
+    SELECT /*+ REPARTITION(1) */ {columns}, {named} AS named, {is_late} AS is_late
+    FROM gold.anomalies{_anomalous(chosen)}
+), ranked AS (
+    SELECT *,
+        row_number() OVER ({of_kind} ORDER BY {by}) AS kind_rank,
+        {_over("count(*)", of_kind, by)} AS kind_count,
+        {_over("count_if(is_open)", of_kind, by)} AS kind_open,
+        row_number() OVER ({of_group} ORDER BY {by}) AS group_rank,
+        {_over(f"count_if(is_late AND severity <> '{INFO}')", of_group, by)} AS group_late,
+        row_number() OVER ({cell} ORDER BY anomaly_id) AS place,
+        {_over("count(*)", cell, "anomaly_id")} AS in_cell
+    FROM found
+), placed AS (
+    SELECT *,
+        row_number() OVER (PARTITION BY severity, is_late ORDER BY {newest}) AS late_rank,
+        {_over("count_if(kind_rank = 1)", cell, "anomaly_id")} AS folds,
+        row_number() OVER (ORDER BY kind_rank = 1 DESC, {by}) AS rank
+    FROM ranked
+), told AS (SELECT *, {is_told} AS is_told, {is_listed} AS is_listed FROM placed)
+SELECT {proven}, named, is_late, kind_rank, kind_count, kind_open, group_rank, group_late, place,
+    in_cell, late_rank, folds, rank, is_told, is_listed
+FROM told WHERE is_listed OR is_told OR place = 1"""
 
 
-def _incidents(
-    lakehouse: Lakehouse, chosen: Selection, as_of: int | None, *, is_page: bool
-) -> dict[str, DataFrame]:
+_NO_TEXT = "CAST(NULL AS STRING)"
+
+
+def _over(what: str, partition: str, order: str) -> str:
+    """Return a figure of all rows of a partition: in the order of another, it costs no sort."""
+    return (
+        f"{what} OVER ({partition} ORDER BY {order}"
+        " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+    )
+
+
+def _incidents(chosen: Selection, as_of: int, *, is_page: bool) -> str:
     """Ask for the worst incidents of the page's time, or of late, of any of the chosen groups."""
-    if as_of is None or not lakehouse.exists(INCIDENTS):
-        return {}
-    since, end = as_of - DAY_MS, F.when(~F.col("is_open"), F.col("ended_at"))
+    since = as_of - DAY_MS
     if is_page:
         since = chosen.since or (chosen.until or as_of) - WINDOW_MS
-    of_time = replace(chosen, since=since)
-    found = touching(lakehouse.read(INCIDENTS), "started_at", end, of_time)
-    if (pattern := chosen.pattern) is not None:
-        found = found.where(F.exists("groups", lambda group: group.rlike(pattern)))
-    severity = F.desc(_index_among("severity", SEVERITIES))
-    worst = (F.desc("is_open"), severity, F.desc("started_at"), F.asc("incident_id"))
-    return {"incidents": _first(found.select(*_INCIDENT), worst, LISTED_INCIDENTS)}
-
-
-def _rebalances(lakehouse: Lakehouse, names: Sequence[str], chosen: Selection) -> DataFrame:
-    """Ask how many rebalances began in each step of time; all steps are of one length."""
-    begun = F.col("join_started_at")
-    # The others are one group without a name.
-    named = F.when(F.col("group_id").isin(*names), F.col("group_id")).alias("group_id")
-    at = F.unix_millis(begun).alias("at")
-    held = _of(lakehouse, GROUP_GENERATIONS, chosen).where(begun.isNotNull())
-    found = touching(held, "join_started_at", begun, chosen).select(named, at)
-    seconds = found.groupBy("group_id", F.expr("at div 1000").alias("second")).agg(
-        F.count("*").alias("count"), F.min("at").alias("first"), F.max("at").alias("last")
-    )
-    span = F.max("last").over(Window.partitionBy()) - F.min("first").over(Window.partitionBy())
-    fits = [F.when(span <= step * 1000 * _BARS, step * 1000) for step in _STEPS_MS]
-    stepped = seconds.withColumn("step_ms", F.coalesce(*fits, F.lit(DAY_MS)))
-    bar = F.expr("second * 1000 div step_ms * step_ms").alias("at")
-    return stepped.groupBy("group_id", bar, "step_ms").agg(F.sum("count").alias("count"))
-
-
-def _days(lakehouse: Lakehouse, facts: Facts, end: int) -> DataFrame:
-    """Ask how groups were in a day: intervals within one part of it that have one state are one."""
-    since = end - DAY_MS
-    day = Selection(since=since, until=end)
-    held = _of(lakehouse, GROUP_STATES, facts.chosen)
-    if facts.group_count > LISTED_GROUPS:
-        held = held.where(F.col("group_id").isin(*facts.groups["group_id"].to_pylist()))
-    rows = touching(held, "started_at", F.col("ended_at"), day)
-    begin, last = F.unix_millis("started_at"), F.unix_millis("ended_at")
-    of_day = rows.select(
-        "group_id",
-        "state",
-        F.greatest(F.coalesce(begin, F.lit(since)), F.lit(since)).alias("begin"),
-        F.least(F.coalesce(last, F.lit(end)), F.lit(end)).alias("end"),
-    ).where("begin < end")
-    step = DAY_MS // DAY_PARTS
-    parts = [F.expr(f"({at} - {since}L) div {step}") for at in ("begin", "(end - 1)")]
-    return (
-        of_day.groupBy("group_id", "state", *parts)
-        .agg(
-            F.min("begin").alias("begin"),
-            F.max("end").alias("end"),
-            F.expr("sum(end - begin)").alias("ms"),
+    conditions = touching("started_at", _END, replace(chosen, since=since))
+    if chosen.pattern is not None:
+        conditions.append(
+            "incident_id IN (SELECT incident_id FROM (SELECT incident_id, explode(groups) AS one"
+            " FROM gold.incidents) WHERE regexp_like(one, :pattern))"
         )
-        .select("group_id", "state", "begin", "end", "ms")
-    )
+    rows = f"SELECT {', '.join(_INCIDENT)} FROM gold.incidents{_where(conditions)}"
+    severity = _index_among("severity", SEVERITIES)
+    worst = ("is_open DESC", f"{severity} DESC", "started_at DESC", "incident_id")
+    return _first(rows, worst, LISTED_INCIDENTS)
+
+
+def _rebalances(chosen: Selection) -> str:
+    """Ask how many rebalances began in each step of time; all steps are of one length."""
+    begun = "join_started_at"
+    conditions = [f"{begun} IS NOT NULL", *_of(chosen), *touching(begun, begun, chosen)]
+    steps = "".join(f" WHEN span <= {s * 1000 * _BARS} THEN {s * 1000}" for s in _STEPS_MS)
+    # The groups that are not shown are one without a name.
+    return f"""
+WITH found AS (
+    SELECT CASE WHEN group_id IN (:names) THEN group_id END AS group_id,
+        unix_millis({begun}) AS began
+    FROM gold.group_generations{_where(conditions)}
+), seconds AS (
+    SELECT group_id, began - began % 1000 AS second, count(*) AS number,
+        min(began) AS earliest, max(began) AS latest
+    FROM found GROUP BY group_id, began - began % 1000
+), spanned AS (
+    SELECT *, max(latest) OVER () - min(earliest) OVER () AS span FROM seconds
+), stepped AS (
+    SELECT *, CASE{steps} ELSE {DAY_MS} END AS step_ms FROM spanned
+)
+SELECT group_id, second - second % step_ms AS at, step_ms, sum(number) AS count
+FROM stepped GROUP BY group_id, second - second % step_ms, step_ms"""
+
+
+def _days(facts: Facts, end: int) -> str:
+    """Ask how groups were in a day: intervals within one part of it that have one state are one."""
+    since, step = end - DAY_MS, DAY_MS // DAY_PARTS
+    conditions = _of(facts.chosen)
+    if facts.group_count > LISTED_GROUPS:
+        conditions.append("group_id IN (:listed)")
+    conditions += touching("started_at", "ended_at", Selection(since=since, until=end))
+    first = f"greatest(coalesce(unix_millis(started_at), {since}), {since})"
+    last = f"least(coalesce(unix_millis(ended_at), {end}), {end})"
+    parts = [f"({at}) - ({at} - {since}) % {step}" for at in ("began", "ended - 1")]
+    return f"""
+SELECT group_id, state, min(began) AS began, max(ended) AS ended, sum(ended - began) AS ms
+FROM (
+    SELECT group_id, state, {first} AS began, {last} AS ended
+    FROM gold.group_states{_where(conditions)}
+) WHERE began < ended
+GROUP BY group_id, state, {", ".join(parts)}"""
 
 
 # -- the charts of the groups ----------------------------------------------------------------------
@@ -611,21 +581,20 @@ _SOURCES: dict[str, tuple[TableSpec, str, str]] = {
     "offsets": (OFFSET_PROGRESS, "hour", "last_commit_at"),
     "lag": (LAG, "sampled_at", "sampled_at"),
 }
-_NAME = "member -> coalesce(member.group_instance_id, member.client_id, member.member_id)"
-# Columns that are not there by their names.
-_MADE_OF = {
-    "owners": {
-        "topic": "coalesce(topic, topic_id)",
-        "client_id": "coalesce(client_id, member_id)",
-    },
-    "generations": {
-        what: f"array_join(transform(slice(members_{what}, 1, {_NAMED_MEMBERS}), {_NAME}), ', ')"
-        for what in ("joined", "left", "replaced")
-    },
-}
 # What remedies are counted from, beside what the page shows: of a rebalance in which more members
 # changed, who they were is not read, so that it is not counted.
 _CHANGED_MEMBERS = 50
+_CHANGES = ("joined", "left", "replaced")
+# Columns that are not there by their names.
+_MADE_OF = {
+    "owners": {
+        "topic": "coalesce(topic, topic_id) AS topic",
+        "client_id": "coalesce(client_id, member_id) AS client_id",
+    },
+    "generations": {
+        what: f"slice(members_{what}, 1, {_NAMED_MEMBERS}) AS first_{what}" for what in _CHANGES
+    },
+}
 _COUNTED = {
     "generations": (
         *("group_type", "protocol_type", "rebalance_protocol", "previous_generation", "join_ms"),
@@ -634,47 +603,47 @@ _COUNTED = {
         *(
             f"CASE WHEN size(members_{what}) <= {_CHANGED_MEMBERS} THEN members_{what} END"
             f" AS members_{what}"
-            for what in ("joined", "left", "replaced")
+            for what in _CHANGES
         ),
     )
 }
 
 
-def _panel(lakehouse: Lakehouse, panel: str, names: Sequence[str], chosen: Selection) -> DataFrame:
+def _panel(panel: str, chosen: Selection) -> str:
     """Ask for the newest rows of groups, and how many there are of each group."""
     spec, begin, end = _SOURCES[panel]
-    of_groups = lakehouse.read(spec).where(F.col("group_id").isin(*names))
-    held = touching(of_groups, begin, F.col(end), chosen)
+    held = spec.name + _where(["group_id IN (:names)", *touching(begin, end, chosen)])
     if panel == "lag":
-        held = _samples(held)
+        held = f"({_samples(held)})"
     made_of = _MADE_OF.get(panel, {})
-    columns = [f"{made_of.get(name, name)} AS {name}" for name in PANELS[panel].columns]
-    rows = held.selectExpr("group_id", *columns, *_COUNTED.get(panel, ()))
+    columns = [made_of.get(name, name) for name in PANELS[panel].columns]
+    columns += _COUNTED.get(panel, ())
     # Rows that began at once are ordered by all else.
-    by_time = sorted(rows.schema, key=lambda f: f.dataType != T.TimestampType())
-    at = F.coalesce(F.unix_millis(begin), F.lit(-1))
-    order = (F.desc(at), *(F.desc_nulls_first(field.name) for field in by_time))
-    newest_first = Window.partitionBy("group_id").orderBy(*order)
-    since = chosen.since or 0
-    step = F.lit(max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS))
-    started = F.floor((F.unix_millis(begin) - since) / step) * step + since
+    times = {column.name for column in spec.columns if column.type == Primitive("timestamp")}
+    names = sorted((c.rpartition(" ")[2] for c in columns), key=lambda name: name not in times)
+    by = (f"coalesce(unix_millis({begin}), -1) DESC", *(f"{n} DESC NULLS FIRST" for n in names))
+    order = ", ".join(by)
+    newest, since = f"PARTITION BY group_id ORDER BY {order}", chosen.since or 0
+    step = max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS)
+    started = f"CAST(floor((unix_millis({begin}) - {since}) / {step}) AS BIGINT) * {step} + {since}"
     # A row stands for all that is left out and began in its step of time.
-    placed = _placed(rows.withColumn("older_at", started), newest_first).withColumn(
-        "is_next", ~F.col("older_at").eqNullSafe(F.lag("older_at").over(newest_first))
-    )
-    most = PANELS[panel].most
-    kept = placed.where((F.col("rank") <= most + 1) | F.col("is_next"))
-    return kept.drop("is_next")
+    return f"""
+WITH held AS (SELECT group_id, {", ".join(columns)}, {started} AS older_at FROM {held}),
+placed AS (
+    SELECT *, row_number() OVER ({newest}) AS rank,
+        {_over("count(*)", "PARTITION BY group_id", order)} AS row_count,
+        older_at IS DISTINCT FROM lag(older_at) OVER ({newest}) AS is_next
+    FROM held
+)
+SELECT * FROM placed WHERE rank <= {PANELS[panel].most + 1} OR is_next"""
 
 
-def _samples(lag: DataFrame) -> DataFrame:
+def _samples(lag: str) -> str:
     """Sum the lag of each group's partitions up, by sample."""
-    statuses = F.array(*map(F.lit, STATUSES))
-    worst = F.max(F.array_position(statuses, F.col("status")))
-    return lag.groupBy("group_id", "sampled_at").agg(
-        F.sum("lag").alias("lag"),
-        F.bool_or("lag_is_bound").alias("is_bound"),
-        F.max("lag_seconds").alias("lag_seconds"),
-        F.get(statuses, (worst - 1).cast("int")).alias("status"),
-        F.count("*").alias("partitions"),
+    worst = f"max({_index_among('status', STATUSES)})"
+    return (
+        "SELECT group_id, sampled_at, sum(lag) AS lag, bool_or(lag_is_bound) AS is_bound,"
+        " max(lag_seconds) AS lag_seconds, count(*) AS partitions,"
+        f" CASE {worst}{_cases(range(1, len(STATUSES) + 1), STATUSES)} END AS status"
+        f" FROM {lag} GROUP BY group_id, sampled_at"
     )

@@ -805,7 +805,7 @@
       ["Records in quarantine, that could not be decoded", number(q.quarantined)],
       ...Object.entries(q.quarantine).map(([error, n]) => [`Quarantine: ${printable(error)}`, number(n)]),
       ["Last validation", q.last_validation_at === null ? "never" : zoned(q.last_validation_at)],
-      ...q.findings.map((f) => [unexpected(f), [many(f.rows_unexpected, "row"), ", ", time(f.at)]]),
+      ...q.findings.map((f) => [unexpected(f), [many(f.rows_unexpected, "row"), ", ", time(f.failed_at)]]),
     ];
     const sources =
       "bronze.coverage has each hole, silver.quarantine each record, " +

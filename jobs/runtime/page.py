@@ -18,8 +18,9 @@ from jobs.runtime.paths import write_whole
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from lakehouse import files
+from lakehouse.local import quickest
 from reporting.charts import MADE_OF, javascript
-from reporting.model import For
+from reporting.model import EVERYTHING, Facts, For
 from reporting.page import ingredients, page
 from reporting.read import read_facts
 from schemas.errors import GroupledgerError, UsageError
@@ -27,7 +28,7 @@ from schemas.errors import GroupledgerError, UsageError
 if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.tables import Lakehouse
-    from reporting.model import Facts, Selection
+    from reporting.model import Selection
 
 
 class ReportError(GroupledgerError):
@@ -56,12 +57,20 @@ def write_page(
         with ThreadPoolExecutor(1) as pool:
             parts = pool.submit(lambda: ingredients(libraries(_cache())))
             with configured(run.spark, "report", state_of(lakehouse).records):
-                facts = read_facts(lakehouse, int(time.time() * 1000), chosen, readers, KINDS)
+                facts = facts_of(lakehouse, int(time.time() * 1000), chosen, readers)
             if chosen.groups is not None and not facts.group_count:
                 raise UsageError(f"--group {chosen.groups}: no group has such an id")
             text = page(facts, parts.result(), made_of)
         _write(run, target, text)
     return facts
+
+
+def facts_of(
+    lakehouse: Lakehouse, made_at: int, chosen: Selection = EVERYTHING, readers: For = For.PAGE
+) -> Facts:
+    """Read what readers tell of a selection."""
+    facts = Facts(lakehouse.cluster, lakehouse.root, made_at, chosen, kinds=KINDS)
+    return read_facts(facts, quickest(lakehouse), lakehouse.runs, readers)
 
 
 def print_page(run: Run) -> None:

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
 from jobs.runtime.times import zone
 from lakehouse.catalog import register
+from lakehouse.local import quickest
 from lakehouse.tables import Lakehouse
 from reporting.model import Selection, quoted
 from reporting.one_group import log_of
-from reporting.read import by_spark
 from reporting.story import near_names
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
@@ -83,7 +83,7 @@ def known_log(lakehouse: Lakehouse) -> Log:
     Raises:
         UsageError: it has none.
     """
-    log = log_of(by_spark(lakehouse))
+    log = log_of(quickest(lakehouse))
     if not log.groups:
         raise UsageError(f"cluster {lakehouse.cluster} has no group yet; run the pipeline")
     return log

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
 from detectors.sentences import KINDS
+from jobs.runtime.page import facts_of
 from jobs.runtime.times import zone
+from lakehouse.local import quickest
 from reporting import screen
 from reporting.model import For, Selection
-from reporting.read import anomalies_of, ask, read_facts, worst_groups
+from reporting.read import newest_anomalies, values_of, worst_groups
 from reporting.screen import titled
 from reporting.text import short_name
 from schemas.errors import UsageError
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from jobs.runtime.run import Run
     from reporting.model import Facts
-
-_MOST_ANOMALIES = 500
 
 
 def show_summary(run: Run, facts: Facts) -> None:
@@ -41,17 +38,12 @@ def show_summary(run: Run, facts: Facts) -> None:
 def show_anomalies(run: Run) -> None:
     """Print how the groups are, the worst first, or the anomalies that were asked for."""
     if not run.options.is_narrowed:
-        screen.show_groups(
-            run.out, read_facts(run.lakehouse, 0, readers=For.HEALTH, kinds=KINDS), KINDS
-        )
+        screen.show_groups(run.out, facts_of(run.lakehouse, 0, readers=For.HEALTH), KINDS)
         return
     chosen = Selection(run.options.group, *run.options.span)
-    rows = anomalies_of(run.lakehouse, chosen).select(
-        *("kind", "severity", "group_id", "started_at", "summary"),
-        F.count("*").over(Window.partitionBy()).alias("row_count"),
-    )
-    newest = rows.orderBy(F.desc("started_at"), "group_id", "kind").limit(_MOST_ANOMALIES)
-    answers = ask({"anomalies": newest, "groups": worst_groups(run.lakehouse, 1, chosen)})
+    ask = quickest(run.lakehouse)
+    questions = {"anomalies": newest_anomalies(chosen), "groups": worst_groups(1, chosen)}
+    answers = ask(questions, values_of(chosen))
     if chosen.groups is not None and not answers["groups"].num_rows:
         raise UsageError(f"--group {short_name(chosen.groups)}: no group has such an id")
     found = answers["anomalies"].to_pylist()

@@ -35,7 +35,7 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
             f"--unused-since {time}: the lakehouse knows groups until {to_second(until)} UTC"
         )
     register(lakehouse, "unused_groups", clusters=[lakehouse.cluster])
-    found = run.spark.table("gold.unused_groups").where(F.col("unused_since") <= time_at(since))
+    found = run.spark.table("gold.unused_groups").where(f"unused_since <= {time_at(since)}")
     if run.options.group is not None:
         found = found.where(F.col("group_id").rlike(named(run.options.group, log)))
     with run.step("looking for groups that nobody uses"):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from lakehouse.queries import by_spark
 from lakehouse.tables import Lakehouse, spark_schema
-from reporting.read import _measured, ask
+from reporting.read import measured
 from schemas.tables import LAG
 from sources import kafka
 from tests.support.jobs import asked, query, run
@@ -95,8 +96,7 @@ def test_lag_of_partitions_only_on_request(spark: SparkSession, lakehouse_path: 
     made = spark.createDataFrame(complete, schema)
     made.write.format("delta").mode("append").save(lakehouse.path(LAG))
     for by_partition in (True, False):
-        asked = _measured(lakehouse, 0, by_partition=by_partition)
-        found = ask(asked)
+        found = by_spark(lakehouse)(measured(0, by_partition=by_partition), {})
         assert ("partition_lag" in found) == by_partition
         if by_partition:
             assert found["partition_lag"].to_pylist() == [

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+from detectors.sentences import KINDS
 from jobs.report import report
-from jobs.runtime.page import ReportError
+from jobs.runtime.page import ReportError, facts_of
+from lakehouse.local import asked_here, quickest
+from lakehouse.queries import by_spark, tables_of
 from lakehouse.runs import RunId
 from lakehouse.tables import Lakehouse
-from reporting.model import PANELS, Panel
-from reporting.read import read_facts
+from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
+from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
 from schemas.tables import (
     ANOMALIES,
+    COVERAGE,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
     GROUP_STATES,
@@ -30,11 +36,14 @@ from tests.support.jobs import asked, run, run_of, succeed
 from tests.support.report import column_of, data_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Mapping
 
-    from reporting.model import Facts
-    from schemas.tables import TableSpec
+    from pyspark.sql import SparkSession
 
+    from lakehouse.queries import Ask
+
+# Within the recording of the storm, which is of three minutes.
+FROM_MS = 1_795_244_460_000
 
 _ASKED = {"sql": ("--query", "SELECT 1")}
 
@@ -66,7 +75,7 @@ def test_of_many_rows_the_newest_are_shown_and_all_are_counted(
     lakehouse = Lakehouse(spark, storm, "one")
     monkeypatch.setitem(PANELS, "states", Panel(PANELS["states"].columns, 5))
     monkeypatch.setattr("reporting.read.LISTED_ANOMALIES", 3)
-    facts = read_facts(lakehouse, 0)
+    facts = facts_of(lakehouse, 0)
     held = lakehouse.read(GROUP_STATES).selectExpr("group_id", "unix_millis(started_at)")
     begun: dict[str, list[int]] = defaultdict(list)
     for group_id, started_at in held.collect():
@@ -109,29 +118,25 @@ def test_a_run_asks_each_table_once(
     storm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: Counter[str] = Counter()
-    read, read_of_any = Lakehouse.read, read_facts
 
-    def counted(lakehouse: Lakehouse, spec: TableSpec) -> DataFrame:
-        asked[spec.name] += 1
-        return read(lakehouse, spec)
+    def counting(lakehouse: Lakehouse) -> Ask:
+        def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
+            asked.update(name for query in queries.values() for name in tables_of(query))
+            return ask(queries, values)
 
-    def counting(*given: Any, **named: Any) -> Facts:  # noqa: ANN401 - as it is called
-        with monkeypatch.context() as patch:
-            patch.setattr(Lakehouse, "read", counted)
-            return read_of_any(*given, **named)
+        ask = quickest(lakehouse)
+        return answers
 
-    for caller in ("page", "summary"):
-        monkeypatch.setattr(f"jobs.runtime.{caller}.read_facts", counting)
-    monkeypatch.setattr("jobs.pipeline.read_facts", counting)
+    monkeypatch.setattr("jobs.runtime.page.quickest", counting)
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
     line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "report"]
     first = run(*line, "--output", page, "--metrics", metrics)
     # A panel has rebalances and states of the groups that are shown, the front page those of
     # all; metrics have their causes, and the age of the lag, of all groups. That nothing is in
-    # quarantine stands in the ledger.
+    # quarantine stands in the ledger. What is missing of the log is another question than the rest.
     assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (3, 2)
-    assert asked.pop(GROUP_STATES.name) == 2
-    assert len(asked) == 8
+    assert (asked.pop(GROUP_STATES.name), asked.pop(COVERAGE.name)) == (2, 2)
+    assert len(asked) == 7
     assert set(asked.values()) == {1}
     # The page is left as it is: what it alone tells is not asked for, and the rest is the same. So
     # is how much was read, which stands in the ledger.
@@ -145,6 +150,35 @@ def test_a_run_asks_each_table_once(
     assert set(asked.values()) == {1}
     assert told[0] == told[1]
     assert first.out.splitlines()[:-1] == again.out.splitlines()[:-1]
+
+
+def test_spark_reads_the_same(spark: SparkSession, storm: str) -> None:
+    lakehouse = Lakehouse(spark, storm, "one")
+    every = For.PAGE | For.SUMMARY | For.METRICS | For.PARTITIONS
+    some = Selection("crash.*|orders-storm|steady-.*", FROM_MS, FROM_MS + 90_000)
+
+    def read(ask: Ask, chosen: Selection, readers: For) -> object:
+        facts = Facts("one", storm, FROM_MS, chosen, kinds=KINDS)
+        return plain(dataclasses.asdict(read_facts(facts, ask, lakehouse.runs, readers)))
+
+    for chosen, readers in ((EVERYTHING, every), (some, For.PAGE), (EVERYTHING, For.HEALTH)):
+        asks = by_spark(lakehouse), asked_here(Path(storm), "one")
+        by_one, by_other = (read(ask, chosen, readers) for ask in asks)
+        assert by_one == by_other
+        assert by_one["groups"]
+    questions = {"anomalies": newest_anomalies(some), "groups": worst_groups(1, some)}
+    told = [plain(ask(questions, values_of(some))) for ask in asks]
+    assert told[0] == told[1]
+    assert told[0]["anomalies"]
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON
+    """Return facts without the types of tables."""
+    if isinstance(value, pa.Table):
+        return sorted(value.to_pylist(), key=repr)
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return [*map(plain, value)] if isinstance(value, list) else value
 
 
 def test_a_page_of_some_groups(storm: str, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _finding(name: str) -> dict[str, object]:
         "meaning": f"the leader is a member {name}",
         "severity": "warning",
         "rows_unexpected": 2,
-        "at": AS_OF,
+        "failed_at": AS_OF,
     }
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from lakehouse.local import NeedsSparkError, answers_here
+from lakehouse.local import NeedsSparkError, asked_here
+from lakehouse.queries import MOST_TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ def test_rows_are_those_of_the_cluster_as_any_release_wrote_them(tmp_path: Path)
     write(tmp_path, CLUSTER, observed_at=AT, source="kafka")
     write(tmp_path, CLUSTER, observed_at=AT + dt.timedelta(seconds=1), source="later")
     write(tmp_path, "other", observed_at=AT, source="other")
-    rows = answers_here(tmp_path, CLUSTER, READ, {"at": AT, "unused": 1})["rows"]
+    rows = asked_here(tmp_path, CLUSTER)(READ, {"at": AT, "unused": 1})["rows"]
     assert sorted(rows.to_pylist(), key=str) == [
         {"observed_at": AT_MS, "source": "kafka"},
         {"observed_at": AT_MS, "source": None},
@@ -40,12 +41,13 @@ def test_rows_are_those_of_the_cluster_as_any_release_wrote_them(tmp_path: Path)
 
 def test_a_column_that_no_release_wrote_yet_is_null(tmp_path: Path) -> None:
     write(tmp_path, CLUSTER, observed_at=AT)
-    rows = answers_here(tmp_path, CLUSTER, READ, {"at": AT})["rows"]
+    rows = asked_here(tmp_path, CLUSTER)(READ, {"at": AT})["rows"]
     assert rows.to_pylist() == [{"observed_at": AT_MS, "source": None}]
 
 
 def test_a_table_that_nobody_made_has_no_rows(tmp_path: Path) -> None:
-    assert answers_here(tmp_path, CLUSTER, READ, {"at": AT})["rows"].num_rows == 0
+    (tmp_path / "bronze").mkdir()
+    assert asked_here(tmp_path, CLUSTER)(READ, {"at": AT})["rows"].num_rows == 0
 
 
 def test_what_is_damaged_is_left_to_spark(tmp_path: Path) -> None:
@@ -53,7 +55,19 @@ def test_what_is_damaged_is_left_to_spark(tmp_path: Path) -> None:
     (data,) = tmp_path.glob("bronze/coverage/cluster=*/*.parquet")
     data.write_bytes(b"PAR1 and no more")
     with pytest.raises(NeedsSparkError):
-        answers_here(tmp_path, CLUSTER, READ, {"at": AT})
+        asked_here(tmp_path, CLUSTER)(READ, {"at": AT})
     (tmp_path / "bronze/coverage/_delta_log/00000000000000000000.json").write_text("{")
     with pytest.raises(NeedsSparkError):
-        answers_here(tmp_path, CLUSTER, READ, {"at": AT})
+        asked_here(tmp_path, CLUSTER)(READ, {"at": AT})
+
+
+def test_what_is_not_on_this_machine_is_left_to_spark(tmp_path: Path) -> None:
+    with pytest.raises(NeedsSparkError):
+        asked_here(tmp_path, CLUSTER)(READ, {"at": AT})
+
+
+def test_long_texts_are_cut_and_ids_of_groups_are_not(tmp_path: Path) -> None:
+    (tmp_path / "bronze").mkdir()
+    query = {"long": "SELECT :long AS group_id, :long AS summary, sum(CAST(1 AS BIGINT)) AS n"}
+    (row,) = asked_here(tmp_path, CLUSTER)(query, {"long": "é" * 5_000})["long"].to_pylist()
+    assert row == {"group_id": "é" * 5_000, "summary": "é" * MOST_TEXT, "n": 1}

@@ -227,7 +227,7 @@ def test_a_part_of_a_day_has_its_longest_state_and_how_much_of_it_was_rebalancin
     step, since = DAY_MS // DAY_PARTS, 1_000_000
 
     def stay(state: str, begin: int, end: int, ms: int | None = None) -> dict[str, object]:
-        ends = {"begin": since + begin, "end": since + end}
+        ends = {"began": since + begin, "ended": since + end}
         return {"state": state, **ends, "ms": end - begin if ms is None else ms}
 
     third = step // 3
