@@ -28,11 +28,8 @@ Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.
 """Answers queries over the tables by name; `:name` in them stands for a value, or for several.
 
 The queries are SQL that Spark and DuckDB both know, with functions by Spark's names. Times of the
-answers are epoch milliseconds, and texts are cut behind `MOST_TEXT` characters.
+answers are epoch milliseconds.
 """
-
-MOST_TEXT = 4_000
-"""Characters of a text in an answer: what members send may be large. Ids of groups are whole."""
 
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
 _VALUE = re.compile(r":([a-z]+)\b")
@@ -85,14 +82,7 @@ def by_spark(lakehouse: Lakehouse) -> Ask:
 def _tagged(name: str, rows: DataFrame) -> DataFrame:
     """Return rows as structs, which are null beside the rows of another question."""
     kind = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema])
-    row = F.expr(f"struct({', '.join(map(_cut, kind))})").cast(kind)
-    return rows.select(F.lit(name).alias("question"), row.alias(name))
-
-
-def _cut(field: T.StructField) -> str:
-    if isinstance(field.dataType, T.StringType) and field.name != "group_id":
-        return f"substring(`{field.name}`, 1, {MOST_TEXT}) AS `{field.name}`"
-    return f"`{field.name}`"
+    return rows.select(F.lit(name).alias("question"), F.struct("*").cast(kind).alias(name))
 
 
 def _rows(structs: pa.ChunkedArray) -> pa.Table:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.queries import MOST_TEXT
 from reporting.model import (
     DAY_MS,
     DAY_PARTS,
@@ -67,6 +66,8 @@ _QUARANTINE_REASONS = 5
 _NEWEST_ANOMALIES = 500
 _NAMED_MEMBERS = 8
 _MEASURED = {"causes", "lag_seconds", "partition_lag"}
+_MOST_TEXT = 4_000
+"""Characters of a text: what members send may be large, and the page has many rows."""
 
 
 def read_facts(facts: Facts, ask: Ask, runs: Runs, readers: For = For.PAGE) -> Facts:
@@ -85,7 +86,7 @@ def read_facts(facts: Facts, ask: Ask, runs: Runs, readers: For = For.PAGE) -> F
     is_page = For.PAGE in readers
     most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
     questions = _asked_first(facts, runs, readers, as_of) | ({} if is_page else of_late())
-    found = ask(questions, values_of(facts.chosen))
+    found = _cut(ask(questions, values_of(facts.chosen)))
     incidents = found.get("incidents")
     facts.incidents = [] if incidents is None else _counted(incidents)[0].to_pylist()
     groups, facts.group_count = _counted(found["groups"])
@@ -100,7 +101,7 @@ def read_facts(facts: Facts, ask: Ask, runs: Runs, readers: For = For.PAGE) -> F
     if is_page and facts.group_count:
         _read_window(facts, ask, late_from, readers)
     elif readers != For.PAGE:
-        _tell_anomalies(facts, (ask(of_late(), {}) if is_page else found)["anomalies"])
+        _tell_anomalies(facts, (_cut(ask(of_late(), {})) if is_page else found)["anomalies"])
     return facts
 
 
@@ -139,7 +140,7 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
         until = facts.as_of if facts.chosen.until is None else facts.chosen.until
         facts.chosen = replace(facts.chosen, since=(until or 0) - WINDOW_MS)
     chosen = facts.chosen
-    found = ask(
+    answers = ask(
         {
             "anomalies": _anomalies(facts, chosen, late_from, readers),
             "rebalances": _rebalances(chosen),
@@ -148,6 +149,7 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
         },
         values_of(chosen) | {"names": names, "listed": facts.groups["group_id"].to_pylist()},
     )
+    found = _cut(answers)
     _tell_anomalies(facts, found["anomalies"])
     _tell_days(facts, found["days"], end - DAY_MS)
     bars = found["rebalances"]
@@ -192,7 +194,7 @@ def _names(members: Sequence[Row] | None) -> str | None:
     if members is None:
         return None
     names = (m["group_instance_id"] or m["client_id"] or m["member_id"] for m in members)
-    return ", ".join(name for name in names if name is not None)[:MOST_TEXT]
+    return ", ".join(name for name in names if name is not None)[:_MOST_TEXT]
 
 
 def _tell_days(facts: Facts, stays: pa.Table, since: int) -> None:
@@ -238,6 +240,17 @@ def _tell_anomalies(facts: Facts, rows: pa.Table) -> None:
 def values_of(chosen: Selection) -> dict[str, Any]:
     """Return what queries of a selection need."""
     return {"pattern": chosen.pattern}
+
+
+def _cut(answers: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Return answers whose texts are not too long; ids of groups are whole."""
+    cut = dict(answers)
+    for name, rows in answers.items():
+        for at, field in enumerate(rows.schema):
+            if pa.types.is_string(field.type) and field.name != "group_id":
+                texts = pc.utf8_slice_codeunits(rows[field.name], 0, _MOST_TEXT)
+                cut[name] = cut[name].set_column(at, field.name, texts)
+    return cut
 
 
 def _counted(rows: pa.Table) -> tuple[pa.Table, int]:
