@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.runtime.options import local_path
-from jobs.runtime.page import print_page, write_page
+from jobs.runtime.page import of_folder, page_here, print_page, write_here, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
-from lakehouse.local import NeedsSparkError, asked_here
+from lakehouse.local import NeedsSparkError
 from lakehouse.queries import by_spark
 from reporting.model import Selection, quoted
 from reporting.one_group import log_of, rows_of_group
@@ -35,11 +35,9 @@ def explain(run: Run) -> None:
         story = _read(run, ask, known_log(run.lakehouse))
     _show(run, story)
     if run.options.html is not None:
-        only = Selection(quoted(story.group), story.since, story.until, story.group)
-        run.summary["report"] = path = str(Path(run.options.html).absolute())
-        write_page(run, run.lakehouse, path, only)
-        if not run.options.json:
-            print_page(run)
+        path = _page(run)
+        write_page(run, run.lakehouse, path, _only(story))
+        _show_page(run)
 
 
 def explain_here(told: Told) -> bool:
@@ -48,20 +46,36 @@ def explain_here(told: Told) -> bool:
     root = local_path(chosen.lakehouse)
     if root is None:
         return False
-    ask = asked_here(Path(root), chosen.cluster)
+    tables = of_folder(Path(root).absolute(), chosen.cluster)
     try:
-        log = log_of(ask)
+        log = log_of(tables.ask)
         if not log.groups:
             return False
-        if chosen.html is not None:
-            _window(chosen, log)
-            return False
         with told.step("reading the history"):
-            story = _read(told, ask, log)
+            story = _read(told, tables.ask, log)
+        text = "" if chosen.html is None else page_here(tables, _only(story))
     except NeedsSparkError:
         return False
     _show(told, story)
+    if chosen.html is not None:
+        write_here(_page(told), text)
+        _show_page(told)
     return True
+
+
+def _only(story: Story) -> Selection:
+    """Return what the page of a group tells of."""
+    return Selection(quoted(story.group), story.since, story.until, story.group)
+
+
+def _page(told: Told) -> str:
+    told.summary["report"] = path = str(Path(told.options.html or "").absolute())
+    return path
+
+
+def _show_page(told: Told) -> None:
+    if not told.options.json:
+        print_page(told)
 
 
 def _show(told: Told, story: Story) -> None:

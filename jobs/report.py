@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.runtime.options import local_path, report_path
-from jobs.runtime.page import digest, print_page, write_page
+from jobs.runtime.page import digest, of_folder, page_here, print_page, write_here, write_page
 from jobs.runtime.runner import run_job
 from lakehouse import files
+from lakehouse.local import NeedsSparkError
 from reporting.charts import MADE_OF
 from reporting.model import EVERYTHING, For, Selection
 from schemas.ledger import Stage
 
 if TYPE_CHECKING:
-    from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
+    from jobs.runtime.run import Run, Told
+    from lakehouse.runs import LastRuns
     from reporting.model import Facts
 
 # What a page tells of.
@@ -37,6 +38,28 @@ def report(run: Run) -> None:
     bring_up(run, For.PAGE)
 
 
+def report_here(told: Told) -> bool:
+    """Do the same without Spark, of a lakehouse on this machine; false if it takes Spark."""
+    chosen = told.options
+    root, target = local_path(chosen.lakehouse), local_path(report_path(chosen))
+    if root is None or target is None:
+        return False
+    tables = of_folder(Path(root).absolute(), chosen.cluster)
+    selection = Selection(chosen.group, *chosen.span)
+    told.summary["report"] = path = str(Path(target).absolute())
+    try:
+        if tables.runs.last(Stage.INGEST) is None:
+            return False
+        made_of = _made_of(tables.root, tables.cluster, tables.runs)
+        with told.step("writing the report"):
+            text = page_here(tables, selection, made_of if selection == EVERYTHING else "")
+            write_here(path, text)
+    except NeedsSparkError:
+        return False
+    print_page(told)
+    return True
+
+
 def bring_up(run: Run, readers: For) -> Facts | None:
     """Write the page, and give its facts; None if a pipeline leaves it as it is.
 
@@ -48,7 +71,9 @@ def bring_up(run: Run, readers: For) -> Facts | None:
     run.summary["report"] = target
     chosen = Selection(run.options.group, *run.options.span)
     # Before the tables are read: what comes meanwhile is on the next page.
-    made_of = _made_of(run.lakehouse) if chosen == EVERYTHING else ""
+    tables = run.lakehouse
+    is_whole = chosen == EVERYTHING
+    made_of = _made_of(tables.root, tables.cluster, tables.runs) if is_whole else ""
     if run.options.job != "report" and _is_made_of(run, target, made_of):
         run.say("report: left as it is, no run has brought anything new since")
         return None
@@ -58,15 +83,15 @@ def bring_up(run: Run, readers: For) -> Facts | None:
     return facts
 
 
-def _made_of(lakehouse: Lakehouse) -> str:
+def _made_of(root: str | Path, cluster: str, runs: LastRuns) -> str:
     """Return a mark that a page has in common with no page of other runs, or by other code."""
-    runs = [lakehouse.runs.last_number(stage) for stage in _STAGES]
+    numbers = [runs.last_number(stage) for stage in _STAGES]
     code = sorted(
         digest(file.read_text("utf-8"))
         for file in resources.files("reporting").iterdir()
         if file.is_file()
     )
-    return digest(repr((lakehouse.root, lakehouse.cluster, runs, code, MADE_OF)))
+    return digest(repr((str(root), cluster, numbers, code, MADE_OF)))
 
 
 def _is_made_of(run: Run, target: str, made_of: str) -> bool:
@@ -80,4 +105,4 @@ def _is_made_of(run: Run, target: str, made_of: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(report, ["report", *sys.argv[1:]]))
+    sys.exit(run_job(report, ["report", *sys.argv[1:]], report_here))

@@ -23,13 +23,21 @@ from schemas.ledger import Detail
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, Row
 
     from lakehouse.tables import Lakehouse
 
 PLANNED, DONE = "planned", "done"
+NEWEST = """
+SELECT * FROM (
+  SELECT *, max(format_version) OVER () AS newest_format,
+    row_number() OVER (PARTITION BY stage, state ORDER BY run DESC, runs.at DESC) AS age
+  FROM bronze.runs AS runs
+) WHERE age = 1"""
+"""SQL for the newest row of each stage and state, in words that both Spark and DuckDB know."""
+_VIEW = "ledger"
 _BLANK: dict[str, object] = {
     "is_refresh": False,
     "seconds": None,
@@ -112,13 +120,16 @@ class StageRun:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Runs:
-    """The ledger of one cluster's runs."""
+class LastRuns:
+    """The last runs of one cluster, by stage.
 
-    def __init__(self, lakehouse: Lakehouse) -> None:
-        self._lakehouse = lakehouse
+    Args:
+        read: gives the rows that the ledger has of them, see `NEWEST`.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[LedgerRow]]) -> None:
+        self._read = read
         self._last: dict[tuple[str, str], LedgerRow] | None = None
-        self._unwritten: list[dict[str, object]] = []
 
     def last(self, stage: str, state: str = DONE) -> LedgerRow | None:
         """Return the last run of a stage that is done, or planned; None without any.
@@ -127,14 +138,22 @@ class Runs:
             LakehouseError: another release wrote the ledger, in a form that this one does not know.
         """
         if self._last is None:
-            known = [*self._newest(), *map(_ledger_row, self._unwritten)]
-            self._last = {(row.stage, row.state): row for row in known}
+            self._last = {(row.stage, row.state): row for row in self._read()}
         return self._last.get((stage, state))
 
     def last_number(self, stage: str) -> int:
         """Return the number of the last run of a stage that is done; -1 without any."""
         last = self.last(stage)
         return -1 if last is None else last.run
+
+
+class Runs(LastRuns):
+    """The ledger of one cluster's runs."""
+
+    def __init__(self, lakehouse: Lakehouse) -> None:
+        super().__init__(lambda: [*self._newest(), *map(_ledger_row, self._unwritten)])
+        self._lakehouse = lakehouse
+        self._unwritten: list[dict[str, object]] = []
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
         """Return the completed runs of a stage with ``after < run <= to``."""
@@ -291,23 +310,25 @@ class Runs:
     def _newest(self) -> Iterable[LedgerRow]:
         if not self._lakehouse.exists(RUNS):
             return []
-        newest = (
-            self._rows()
-            .groupBy("stage", "state")
-            .agg(
-                F.max_by(F.struct("*"), F.struct("run", "at")).alias("row"),
-                F.max("format_version").alias("format_version"),
-            )
+        self._rows().createOrReplaceTempView(_VIEW)
+        found = self._lakehouse.spark.sql(NEWEST.replace(RUNS.name, _VIEW)).collect()
+        return known_rows(self._lakehouse.root, found)
+
+
+def known_rows(root: str, found: Iterable[Row | Mapping[str, Any]]) -> list[LedgerRow]:
+    """Return the rows that `NEWEST` gives, or some of them.
+
+    Raises:
+        LakehouseError: another release wrote them, in a form that this one does not know.
+    """
+    rows = list(found)
+    version = max((row["newest_format"] for row in rows), default=FORMAT_VERSION)
+    if version > FORMAT_VERSION:
+        raise LakehouseError(
+            f"{root} has lakehouse format {version}, this release of groupledger knows format "
+            f"{FORMAT_VERSION}: use the release that wrote it, or another --lakehouse"
         )
-        found = newest.collect()
-        version = max((row["format_version"] for row in found), default=FORMAT_VERSION)
-        if version > FORMAT_VERSION:
-            raise LakehouseError(
-                f"{self._lakehouse.root} has lakehouse format {version}, this release of "
-                f"groupledger knows format {FORMAT_VERSION}: use the release that wrote it, or "
-                "another --lakehouse"
-            )
-        return [_ledger_row(row["row"]) for row in found]
+    return [_ledger_row(row) for row in rows]
 
 
 def formats(lakehouse: Lakehouse) -> tuple[int | None, list[str]]:

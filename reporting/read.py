@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakehouse.queries import Ask
-    from lakehouse.runs import Runs
+    from lakehouse.runs import LastRuns
     from reporting.model import Row
     from schemas.tables import TableSpec
 
@@ -70,7 +70,7 @@ _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
 
-def read_facts(facts: Facts, ask: Ask, runs: Runs, readers: For = For.PAGE) -> Facts:
+def read_facts(facts: Facts, ask: Ask, runs: LastRuns, readers: For = For.PAGE) -> Facts:
     """Read what the readers tell, and add it to facts that have their selection and kinds.
 
     How many rows that is does not grow with the number of groups, unless metrics have all of them.
@@ -105,7 +105,7 @@ def read_facts(facts: Facts, ask: Ask, runs: Runs, readers: For = For.PAGE) -> F
     return facts
 
 
-def _asked_first(facts: Facts, runs: Runs, readers: For, as_of: int | None) -> dict[str, str]:
+def _asked_first(facts: Facts, runs: LastRuns, readers: For, as_of: int | None) -> dict[str, str]:
     """Return the questions whose answers say what else to ask, and those that need none before."""
     is_page, chosen = For.PAGE in readers, facts.chosen
     most = LISTED_GROUPS if is_page else SUMMED_UP_GROUPS
@@ -328,7 +328,7 @@ _REFUSED = (
 )
 
 
-def _quality_asked(runs: Runs, *, is_page: bool) -> dict[str, str]:
+def _quality_asked(runs: LastRuns, *, is_page: bool) -> dict[str, str]:
     """Return the questions that `_quality` has to have answered, but for what the ledger notes."""
     decode = runs.last(Stage.DECODE)
     is_whole = decode is not None and not decode.details[Detail.IN_QUARANTINE]
@@ -338,13 +338,13 @@ def _quality_asked(runs: Runs, *, is_page: bool) -> dict[str, str]:
     return questions
 
 
-def _state(runs: Runs) -> dict[str, Any] | None:
+def _state(runs: LastRuns) -> dict[str, Any] | None:
     """Return how far the log was read, as the ledger has it; None if it does not say."""
     read = runs.last(Stage.INGEST)
     return None if read is None else read.details.get(Detail.STATE)
 
 
-def _quality(runs: Runs, found: Mapping[str, pa.Table]) -> Quality:
+def _quality(runs: LastRuns, found: Mapping[str, pa.Table]) -> Quality:
     """Return what the data cover, and what validate found."""
     validated, state = runs.last(Stage.VALIDATE), _state(runs)
     holes: dict[str, int] = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
@@ -18,7 +19,8 @@ from jobs.runtime.paths import write_whole
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from lakehouse import files
-from lakehouse.local import quickest
+from lakehouse.local import asked_here, quickest
+from lakehouse.runs import NEWEST, LastRuns, known_rows
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Facts, For
 from reporting.page import ingredients, page
@@ -26,7 +28,13 @@ from reporting.read import read_facts
 from schemas.errors import GroupledgerError, UsageError
 
 if TYPE_CHECKING:
-    from jobs.runtime.run import Run
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from jobs.runtime.run import Run, Told
+    from lakehouse.queries import Ask
+    from lakehouse.runs import LedgerRow
     from lakehouse.tables import Lakehouse
     from reporting.model import Selection
 
@@ -52,17 +60,73 @@ def write_page(
     Raises:
         ReportError: The file cannot be written.
     """
+
+    def read() -> Facts:
+        with configured(run.spark, "report", state_of(lakehouse).records):
+            return facts_of(lakehouse, _now(), chosen, readers)
+
     with run.step("writing the report"):
-        # Where they are not kept, they take seconds; Spark is busy meanwhile.
-        with ThreadPoolExecutor(1) as pool:
-            parts = pool.submit(lambda: ingredients(libraries(_cache())))
-            with configured(run.spark, "report", state_of(lakehouse).records):
-                facts = facts_of(lakehouse, int(time.time() * 1000), chosen, readers)
-            if chosen.groups is not None and not facts.group_count:
-                raise UsageError(f"--group {chosen.groups}: no group has such an id")
-            text = page(facts, parts.result(), made_of)
-        _write(run, target, text)
+        facts, text = _page(read, made_of)
+        _write(run.spark, target, text)
     return facts
+
+
+class Here(NamedTuple):
+    """The tables of a cluster in a lakehouse of this machine, without Spark."""
+
+    root: Path
+    cluster: str
+    ask: Ask
+    runs: LastRuns
+
+
+def of_folder(root: Path, cluster: str) -> Here:
+    """Return the tables of a cluster in a folder; what is asked may raise a `NeedsSparkError`."""
+    ask = asked_here(root, cluster)
+
+    def last() -> list[LedgerRow]:
+        rows = ask({"runs": NEWEST}, {})["runs"].to_pylist()
+        times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
+        return known_rows(str(root), [r | {"at": at} for r, at in zip(rows, times, strict=True)])
+
+    return Here(root, cluster, ask, LastRuns(last))
+
+
+def page_here(tables: Here, chosen: Selection, made_of: str = "") -> str:
+    """Make the page of a selection without Spark.
+
+    Raises:
+        NeedsSparkError: that takes Spark.
+    """
+
+    def read() -> Facts:
+        facts = Facts(tables.cluster, str(tables.root), _now(), chosen, kinds=KINDS)
+        return read_facts(facts, tables.ask, tables.runs)
+
+    return _page(read, made_of)[1]
+
+
+def write_here(target: str, text: str) -> None:
+    """Write a page to a path.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    _write(None, target, text)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _page(read: Callable[[], Facts], made_of: str) -> tuple[Facts, str]:
+    # Where they are not kept, they take seconds; the tables are read meanwhile.
+    with ThreadPoolExecutor(1) as pool:
+        parts = pool.submit(lambda: ingredients(libraries(_cache())))
+        facts = read()
+        if facts.chosen.groups is not None and not facts.group_count:
+            raise UsageError(f"--group {facts.chosen.groups}: no group has such an id")
+        return facts, page(facts, parts.result(), made_of)
 
 
 def facts_of(
@@ -73,10 +137,10 @@ def facts_of(
     return read_facts(facts, quickest(lakehouse), lakehouse.runs, readers)
 
 
-def print_page(run: Run) -> None:
+def print_page(told: Told) -> None:
     """Print where the page is."""
-    text = f"The report is {run.summary['report']}"
-    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
+    text = f"The report is {told.summary['report']}"
+    told.out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _cache() -> Path | None:
@@ -107,12 +171,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write(run: Run, target: str, text: str) -> None:
+def _write(spark: SparkSession | None, target: str, text: str) -> None:
     try:
-        if local_path(target) is None:
-            files.write(run.spark, target, text)
-        else:
+        if spark is None or local_path(target) is not None:
             write_whole(Path(target), text)
+        else:
+            files.write(spark, target, text)
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage() or error.java_exception.getClass().getName()
         raise ReportError(

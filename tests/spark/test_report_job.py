@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,6 +173,21 @@ def test_spark_reads_the_same(spark: SparkSession, storm: str) -> None:
     told = [plain(ask(questions, values_of(some))) for ask in asks]
     assert told[0] == told[1]
     assert told[0]["anomalies"]
+
+
+def test_a_page_needs_no_java(storm: str, tmp_path: Path) -> None:
+    at, page = ("--lakehouse", storm, "--cluster", "one"), tmp_path / "report.html"
+    bare = os.environ | {"PATH": "", "JAVA_HOME": "/nowhere"}
+    command = [sys.executable, "-m", "jobs.report", *at, "--output", str(page)]
+    done = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"The report is {page}\n")
+    # A run takes it for what it would make itself.
+    again = run("pipeline", *at, "--only", "report", "--output", page)
+    assert "left as it is" in again.err
+    by_spark = tmp_path / "by-spark.html"
+    assert run("report by Spark", *at, "--output", by_spark).status == 0
+    told = [data_of(path) | {"made_at": None} for path in (page, by_spark)]
+    assert told[0] == told[1]
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON

@@ -26,7 +26,7 @@ from jobs.ingest import ingest
 from jobs.lag import lag
 from jobs.maintain import maintain
 from jobs.pipeline import pipeline
-from jobs.report import report
+from jobs.report import report, report_here
 from jobs.runtime.command_line import parse
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
@@ -76,7 +76,8 @@ _JOBS = {
     "history": ("history", history),
     "anomalies": ("anomalies", find_and_tell),
     "lag": ("lag", lag),
-    "report": ("report", report),
+    "report": ("report", report, report_here),
+    "report by Spark": ("report", report),
     "explain": ("explain", explain, explain_here),
     "explain by Spark": ("explain", explain),
     "sql": ("sql", sql),
