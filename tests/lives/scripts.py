@@ -800,6 +800,8 @@ def _hang_beside(s: Script) -> None:
 @kind(CLASSIC, label="two owners", fits=("unread_partition",), hours=(1.5, 4))
 def _two_owners(s: Script) -> None:
     """The assignor of a new release gives one partition to two members."""
+    # Static members that come back within their session are assigned nothing anew.
+    s.style["static"] = False
     s.app(2, 4)
     s.rolling(s.trouble(30 * MINUTE), gives_twice=1)
 
