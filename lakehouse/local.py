@@ -61,7 +61,7 @@ def asked_here(root: Path, cluster: str) -> Ask:
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
         # Where the default file system is another one, paths without a scheme are there.
         if not (root / "bronze").is_dir():
-            raise NeedsSparkError(f"{root} has no tables on this machine")
+            raise NeedsSparkError(str(root))
         try:
             with duckdb.connect(config=_FRUGAL) as connection:
                 connection.execute(_AS_SPARK)
