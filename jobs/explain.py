@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.runtime.options import local_path
-from jobs.runtime.page import of_folder, page_here, print_page, write_here, write_page
+from jobs.runtime.page import here, page_here, print_page, write_here, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
@@ -32,7 +31,7 @@ def explain(run: Run) -> None:
     """Print what a group did in a window of time, in its order, each with its record."""
     ask = by_spark(run.lakehouse)
     with run.step("reading the history"):
-        story = _read(run, ask, known_log(run.lakehouse))
+        story = _read(run, ask, known_log(run.lakehouse, ask))
     _show(run, story)
     if run.options.html is not None:
         path = _page(run)
@@ -42,22 +41,28 @@ def explain(run: Run) -> None:
 
 def explain_here(told: Told) -> bool:
     """Do the same without Spark, of a lakehouse on this machine; false if it takes Spark."""
-    chosen = told.options
-    root = local_path(chosen.lakehouse)
-    if root is None:
+    tables = here(told.options)
+    if tables is None:
         return False
-    tables = of_folder(Path(root).absolute(), chosen.cluster)
+    text, problem = "", None
     try:
         log = log_of(tables.ask)
         if not log.groups:
             return False
         with told.step("reading the history"):
             story = _read(told, tables.ask, log)
-        text = "" if chosen.html is None else page_here(tables, _only(story))
+        if told.options.html is not None:
+            with told.step("writing the report"):
+                try:
+                    text = page_here(tables, _only(story))
+                except UsageError as error:  # what the group did is told all the same
+                    problem = error
     except NeedsSparkError:
         return False
     _show(told, story)
-    if chosen.html is not None:
+    if problem is not None:
+        raise problem
+    if told.options.html is not None:
         write_here(_page(told), text)
         _show_page(told)
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.runtime.options import local_path, report_path
-from jobs.runtime.page import digest, of_folder, page_here, print_page, write_here, write_page
+from jobs.runtime.page import digest, here, page_here, print_page, write_here, write_page
 from jobs.runtime.runner import run_job
 from lakehouse import files
 from lakehouse.local import NeedsSparkError
@@ -41,10 +41,9 @@ def report(run: Run) -> None:
 def report_here(told: Told) -> bool:
     """Do the same without Spark, of a lakehouse on this machine; false if it takes Spark."""
     chosen = told.options
-    root, target = local_path(chosen.lakehouse), local_path(report_path(chosen))
-    if root is None or target is None:
+    tables, target = here(chosen), local_path(report_path(chosen))
+    if tables is None or target is None:
         return False
-    tables = of_folder(Path(root).absolute(), chosen.cluster)
     selection = Selection(chosen.group, *chosen.span)
     told.summary["report"] = path = str(Path(target).absolute())
     try:
@@ -73,7 +72,9 @@ def bring_up(run: Run, readers: For) -> Facts | None:
     # Before the tables are read: what comes meanwhile is on the next page.
     tables = run.lakehouse
     is_whole = chosen == EVERYTHING
-    made_of = _made_of(tables.root, tables.cluster, tables.runs) if is_whole else ""
+    made_of = (
+        _made_of(tables.folder or tables.root, tables.cluster, tables.runs) if is_whole else ""
+    )
     if run.options.job != "report" and _is_made_of(run, target, made_of):
         run.say("report: left as it is, no run has brought anything new since")
         return None

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def is_here(spark: SparkSession, folder: str) -> bool:
+    """Return whether a folder is on this machine; without a scheme Hadoop's settings say so."""
+    system, _ = _opened(spark, folder)
+    return bool(system.getUri().getScheme() == "file")
+
+
 def is_empty(spark: SparkSession, folder: str) -> bool:
     """Return whether a folder is not there, or has nothing in it.
 

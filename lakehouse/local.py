@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -11,14 +14,14 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lakehouse.queries import bound, by_spark, on_views, tables_of, view_of
+from lakehouse import files
+from lakehouse.queries import WHOLE, bound, by_spark, on_views, tables_of, view_of
 from schemas.columns import arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import pyarrow.dataset as ds
 
@@ -28,10 +31,11 @@ if TYPE_CHECKING:
 
 
 # What needs more goes to a folder for temporary files.
-_FRUGAL: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "2GB",
-    "temp_directory": tempfile.gettempdir(),
-}
+_MOST_MEMORY = "2GB"
+# What regular expressions of Java mean, and RE2, which DuckDB has, takes for something else: flags,
+# sets within sets, and what Java has other letters and spaces for. What else RE2 lacks it refuses.
+_OF_JAVA_ALONE = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:)|\\[bBsS]|[^\x00-\x7f]")
+_QUOTED = re.compile(r"\\Q.*?\\E", re.DOTALL)
 
 
 class NeedsSparkError(GroupledgerError):
@@ -46,7 +50,7 @@ CREATE MACRO explode(list) AS unnest(list);
 CREATE MACRO regexp_like(string, pattern) AS regexp_matches(string, pattern);
 CREATE MACRO size(list) AS len(list);
 CREATE MACRO slice(list, start, count) AS array_slice(list, start, start + count - 1);
-CREATE MACRO timestamp_millis(millis) AS make_timestamptz(millis * 1000);
+CREATE MACRO timestamp_millis(millis) AS make_timestamptz(millis::BIGINT * 1000);
 CREATE MACRO unix_millis(moment) AS epoch_ms(moment);
 """
 
@@ -55,15 +59,23 @@ def asked_here(root: Path, cluster: str) -> Ask:
     """Return what has DuckDB answer queries over a cluster's rows in a lakehouse of this machine.
 
     The answers raise a `NeedsSparkError` if a table has a feature that is not known here, as
-    deletion vectors, or is damaged, or if a regular expression is one that Java alone knows.
+    deletion vectors, or is damaged, or if the value `pattern`, a regular expression, is one that
+    Java alone knows.
     """
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
         # Where the default file system is another one, paths without a scheme are there.
         if not (root / "bronze").is_dir():
             raise NeedsSparkError(str(root))
+        pattern = (values.get("pattern") or "").removeprefix(WHOLE)
+        if _OF_JAVA_ALONE.search(_QUOTED.sub("", pattern)):
+            raise NeedsSparkError(pattern)
+        # Two processes would write to the same files of one folder; DuckDB removes it at the end.
+        spilled = Path(tempfile.gettempdir(), f"groupledger-{uuid.uuid4().hex}")
         try:
-            with duckdb.connect(config=_FRUGAL) as connection:
+            with duckdb.connect() as connection:
+                connection.execute(f"SET memory_limit = '{_MOST_MEMORY}'")
+                connection.execute("SET temp_directory = ?", [str(spilled)])
                 connection.execute(_AS_SPARK)
                 for name in tables_of(*queries.values()):
                     connection.register(view_of(name), _rows(root, cluster, all_tables()[name]))
@@ -76,22 +88,28 @@ def asked_here(root: Path, cluster: str) -> Ask:
             raise  # the query is wrong
         except (DeltaError, duckdb.Error, pa.ArrowException, OSError) as error:
             raise NeedsSparkError(str(error)) from error
+        except RuntimeError as error:  # DuckDB's word for Ctrl-C, and for texts that are none
+            if "interrupted" in str(error):
+                raise KeyboardInterrupt from error
+            raise NeedsSparkError(str(error)) from error
 
     return answers
 
 
 def quickest(lakehouse: Lakehouse) -> Ask:
     """Return what answers queries without Spark where that can be, and by it where it cannot."""
-    spark = by_spark(lakehouse)
-    if (root := lakehouse.folder) is None:
+    spark, root = by_spark(lakehouse), lakehouse.folder
+    if root is None or not files.is_here(lakehouse.spark, lakehouse.root):
         return spark
-    here = asked_here(root, lakehouse.cluster)
+    here, refusals = asked_here(root, lakehouse.cluster), list[NeedsSparkError]()
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
-        try:
-            return here(queries, values)
-        except NeedsSparkError:
-            return spark(queries, values)
+        if not refusals:  # what is asked behind one would be refused, too
+            try:
+                return here(queries, values)
+            except NeedsSparkError as error:
+                refusals.append(error)
+        return spark(queries, values)
 
     return answers
 

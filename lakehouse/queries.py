@@ -28,8 +28,11 @@ Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.
 """Answers queries over the tables by name; `:name` in them stands for a value, or for several.
 
 The queries are SQL that Spark and DuckDB both know, with functions by Spark's names. Times of the
-answers are epoch milliseconds.
+answers are epoch milliseconds. The value `pattern` is a regular expression, as Java has them.
 """
+
+WHOLE = "(?s)"
+"""What a pattern begins with in which a dot is any character."""
 
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
 _VALUE = re.compile(r":([a-z]+)\b")

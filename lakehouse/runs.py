@@ -37,7 +37,6 @@ SELECT * FROM (
   FROM bronze.runs AS runs
 ) WHERE age = 1"""
 """SQL for the newest row of each stage and state, in words that both Spark and DuckDB know."""
-_VIEW = "ledger"
 _BLANK: dict[str, object] = {
     "is_refresh": False,
     "seconds": None,
@@ -310,8 +309,8 @@ class Runs(LastRuns):
     def _newest(self) -> Iterable[LedgerRow]:
         if not self._lakehouse.exists(RUNS):
             return []
-        self._rows().createOrReplaceTempView(_VIEW)
-        found = self._lakehouse.spark.sql(NEWEST.replace(RUNS.name, _VIEW)).collect()
+        asked = NEWEST.replace(RUNS.name, "{runs}")
+        found = self._lakehouse.spark.sql(asked, runs=self._rows()).collect()
         return known_rows(self._lakehouse.root, found)
 
 

@@ -214,7 +214,7 @@ class Selection:
     @property
     def pattern(self) -> str | None:
         """The regular expression of whole ids."""
-        return None if self.groups is None else f"(?s)^(?:{self.groups})$"
+        return None if self.groups is None else rf"(?s)\A(?:{self.groups})\z"
 
 
 EVERYTHING = Selection()

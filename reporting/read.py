@@ -193,7 +193,8 @@ def _with_names(generations: pa.Table) -> pa.Table:
 def _names(members: Sequence[Row] | None) -> str | None:
     if members is None:
         return None
-    names = (m["group_instance_id"] or m["client_id"] or m["member_id"] for m in members)
+    known = ("group_instance_id", "client_id", "member_id")
+    names = (next((m[name] for name in known if m[name] is not None), None) for m in members)
     return ", ".join(name for name in names if name is not None)[:_MOST_TEXT]
 
 
@@ -231,7 +232,9 @@ def _tell_anomalies(facts: Facts, rows: pa.Table) -> None:
     facts.late.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), row["late_rank"]))
     if facts.shown:
         listed = rows.filter(rows["is_listed"]).sort_by("rank")
-        facts.anomalies = listed.select([*_ANOMALY, "kind_rank", "kind_count", "kind_open"])
+        facts.anomalies = listed.select(
+            [*_ANOMALY, *_PROOF, "kind_rank", "kind_count", "kind_open"]
+        )
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -450,7 +453,7 @@ def _anomalous(chosen: Selection) -> str:
 
 _ANOMALY = [
     *("anomaly_id", "kind", "severity", "group_id", "subject", "started_at", "ended_at"),
-    *("is_open", "label", "summary", "evidence", "thresholds"),
+    *("is_open", "label", "summary"),
     *("first_record_partition", "first_record_offset"),
     *("last_record_partition", "last_record_offset"),
 ]
@@ -481,14 +484,16 @@ def _anomalies(facts: Facts, chosen: Selection, late_from: int | None, readers: 
     is_row = f"kind_rank = 1 AND rank <= {LISTED_ANOMALIES}"
     is_listed = f"({is_in_detail} OR {is_row})" if For.PAGE in readers else "false"
     columns = ", ".join(_ANOMALY)
-    proven = ", ".join(
-        f"CASE WHEN named IS NOT NULL THEN {name} END AS {name}" if name in _PROOF else name
-        for name in _ANOMALY
+    proof = ", ".join(
+        f"CASE WHEN group_id IN (:names) THEN {name} END AS {name}"
+        if facts.shown
+        else f"{_NO_TEXT} AS {name}"
+        for name in _PROOF
     )
     # The windows are of different rows: in a single partition none has them exchanged again.
     return f"""
 WITH found AS (
-    SELECT /*+ REPARTITION(1) */ {columns}, {named} AS named, {is_late} AS is_late
+    SELECT /*+ REPARTITION(1) */ {columns}, {proof}, {named} AS named, {is_late} AS is_late
     FROM gold.anomalies{_anomalous(chosen)}
 ), ranked AS (
     SELECT *,
@@ -507,9 +512,7 @@ WITH found AS (
         row_number() OVER (ORDER BY kind_rank = 1 DESC, {by}) AS rank
     FROM ranked
 ), told AS (SELECT *, {is_told} AS is_told, {is_listed} AS is_listed FROM placed)
-SELECT {proven}, named, is_late, kind_rank, kind_count, kind_open, group_rank, group_late, place,
-    in_cell, late_rank, folds, rank, is_told, is_listed
-FROM told WHERE is_listed OR is_told OR place = 1"""
+SELECT * FROM told WHERE is_listed OR is_told OR place = 1"""
 
 
 _NO_TEXT = "CAST(NULL AS STRING)"

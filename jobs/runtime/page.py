@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from jobs.runtime.options import Options
     from jobs.runtime.run import Run, Told
     from lakehouse.queries import Ask
     from lakehouse.runs import LedgerRow
@@ -80,16 +82,26 @@ class Here(NamedTuple):
     runs: LastRuns
 
 
-def of_folder(root: Path, cluster: str) -> Here:
-    """Return the tables of a cluster in a folder; what is asked may raise a `NeedsSparkError`."""
-    ask = asked_here(root, cluster)
+def here(chosen: Options) -> Here | None:
+    """Return the tables if they are on this machine; what is asked may raise a `NeedsSparkError`.
+
+    None if they are elsewhere, or if only Spark knows where.
+    """
+    path = local_path(chosen.lakehouse)
+    # Hadoop's settings may name another file system for paths without a scheme.
+    names_one = any("fs.defaultFS" in text for text in chosen.conf)
+    is_open = names_one or "HADOOP_CONF_DIR" in os.environ
+    if path is None or (is_open and path == chosen.lakehouse):
+        return None
+    root = Path(path).absolute()
+    ask = asked_here(root, chosen.cluster)
 
     def last() -> list[LedgerRow]:
         rows = ask({"runs": NEWEST}, {})["runs"].to_pylist()
         times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
         return known_rows(str(root), [r | {"at": at} for r, at in zip(rows, times, strict=True)])
 
-    return Here(root, cluster, ask, LastRuns(last))
+    return Here(root, chosen.cluster, ask, LastRuns(last))
 
 
 def page_here(tables: Here, chosen: Selection, made_of: str = "") -> str:

@@ -21,6 +21,7 @@ from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
 
 if TYPE_CHECKING:
     from jobs.runtime.run import Run
+    from lakehouse.queries import Ask
     from reporting.model import Log
 
 
@@ -77,13 +78,13 @@ def of_one_cluster(run: Run) -> Lakehouse:
     return Lakehouse(run.spark, run.lakehouse.root, name)
 
 
-def known_log(lakehouse: Lakehouse) -> Log:
+def known_log(lakehouse: Lakehouse, ask: Ask | None = None) -> Log:
     """Return which groups the log has, and of which time.
 
     Raises:
         UsageError: it has none.
     """
-    log = log_of(quickest(lakehouse))
+    log = log_of(ask or quickest(lakehouse))
     if not log.groups:
         raise UsageError(f"cluster {lakehouse.cluster} has no group yet; run the pipeline")
     return log

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -165,6 +166,17 @@ def test_the_answer_needs_no_java(storm: str, question: str) -> None:
     assert (done.returncode, told(done.stdout)) == (by_spark.status, told(by_spark.out))
     if by_spark.status:
         assert done.stderr == by_spark.complaint + "\n"
+
+
+def test_what_a_group_did_is_told_if_its_page_cannot_be_made(
+    storm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, shown = tmp_path / "lakehouse", list[str]()
+    monkeypatch.setattr("jobs.explain._show", lambda _, story: shown.append(story.group))
+    shutil.copytree(storm, root, ignore=shutil.ignore_patterns("group_health"))
+    outcome = explain(str(root), "--group", "crash-loop", "--html", str(tmp_path / "x.html"))
+    assert (outcome.status, "no group has such an id" in outcome.complaint) == (2, True)
+    assert shown == ["crash-loop"]
 
 
 def told(out: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehouse.local import NeedsSparkError, asked_here
+from reporting.model import Selection, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,3 +71,50 @@ def test_a_sum_is_a_whole_number(tmp_path: Path) -> None:
     (tmp_path / "bronze").mkdir()
     query = {"sum": "SELECT sum(CAST(1 AS BIGINT)) AS n, count_if(true) AS m"}
     assert asked_here(tmp_path, CLUSTER)(query, {})["sum"].to_pylist() == [{"n": 1, "m": 1}]
+
+
+def asked(tmp_path: Path, query: str, **values: object) -> list[object]:
+    (tmp_path / "bronze").mkdir(exist_ok=True)
+    rows = asked_here(tmp_path, CLUSTER)({"of": f"SELECT {query} AS x"}, values)["of"]
+    return [row["x"] for row in rows.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("groups", "name", "is_it"),
+    [
+        ("orders-.*", "orders-1\n", True),
+        ("x", "x\n", False),
+        (r"(?:a|\d+)[^/.]", "12-", True),
+        (quoted("a.b[c\\E(?i)é"), "a.b[c\\E(?i)é", True),
+    ],
+)
+def test_a_pattern_is_of_whole_ids(tmp_path: Path, groups: str, name: str, *, is_it: bool) -> None:
+    pattern = Selection(groups).pattern
+    assert asked(tmp_path, "regexp_like(:name, :pattern)", name=name, pattern=pattern) == [is_it]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    ["[a-z&&[^b]]+", "[a[bc]]+", "(?i)a", "[[:alpha:]]+", r"a\sb", r"\bé", "é", r"(a)\1", "a(?=b)"],
+)
+def test_a_pattern_that_may_mean_something_else_to_duckdb_is_left_to_spark(
+    tmp_path: Path, groups: str
+) -> None:
+    with pytest.raises(NeedsSparkError):
+        asked(tmp_path, "regexp_like('a', :pattern)", pattern=Selection(groups).pattern)
+
+
+def test_a_time_long_ago_is_a_time(tmp_path: Path) -> None:
+    assert asked(tmp_path, "timestamp_millis(-5000000)") == [-5_000_000]
+
+
+def test_two_at_once_write_to_different_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, other = (asked(tmp_path, "current_setting('temp_directory')") for _ in range(2))
+    assert one != other
+    monkeypatch.setattr("lakehouse.local._MOST_MEMORY", "64MB")
+    many = "(SELECT sum(i) FROM (SELECT range AS i FROM range(8000000) ORDER BY hash(range)))"
+    assert asked(tmp_path, many) == [8_000_000 * 7_999_999 // 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["bronze"]
