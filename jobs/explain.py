@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.runtime.page import here, page_here, print_page, write_here, write_page
+from jobs.runtime.page import here, page_here, print_page, put, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
@@ -63,7 +63,7 @@ def explain_here(told: Told) -> bool:
     if problem is not None:
         raise problem
     if told.options.html is not None:
-        write_here(_page(told), text)
+        put(_page(told), text)
         _show_page(told)
     return True
 

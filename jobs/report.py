@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.runtime.options import local_path, report_path
-from jobs.runtime.page import digest, here, page_here, print_page, write_here, write_page
+from jobs.runtime.page import digest, here, page_here, print_page, put, write_page
 from jobs.runtime.runner import run_job
 from lakehouse import files
 from lakehouse.local import NeedsSparkError
@@ -49,10 +49,9 @@ def report_here(told: Told) -> bool:
     try:
         if tables.runs.last(Stage.INGEST) is None:
             return False
-        made_of = _made_of(tables.root, tables.cluster, tables.runs)
+        made_of = _made_of(selection, tables.root, tables.cluster, tables.runs)
         with told.step("writing the report"):
-            text = page_here(tables, selection, made_of if selection == EVERYTHING else "")
-            write_here(path, text)
+            put(path, page_here(tables, selection, made_of))
     except NeedsSparkError:
         return False
     print_page(told)
@@ -71,10 +70,8 @@ def bring_up(run: Run, readers: For) -> Facts | None:
     chosen = Selection(run.options.group, *run.options.span)
     # Before the tables are read: what comes meanwhile is on the next page.
     tables = run.lakehouse
-    is_whole = chosen == EVERYTHING
-    made_of = (
-        _made_of(tables.folder or tables.root, tables.cluster, tables.runs) if is_whole else ""
-    )
+    root = local_path(tables.root) or tables.root
+    made_of = _made_of(chosen, Path(root), tables.cluster, tables.runs)
     if run.options.job != "report" and _is_made_of(run, target, made_of):
         run.say("report: left as it is, no run has brought anything new since")
         return None
@@ -84,8 +81,13 @@ def bring_up(run: Run, readers: For) -> Facts | None:
     return facts
 
 
-def _made_of(root: str | Path, cluster: str, runs: LastRuns) -> str:
-    """Return a mark that a page has in common with no page of other runs, or by other code."""
+def _made_of(chosen: Selection, root: Path, cluster: str, runs: LastRuns) -> str:
+    """Return a mark that a page has in common with no page of other runs, or by other code.
+
+    A page of a selection has none: no run makes it.
+    """
+    if chosen != EVERYTHING:
+        return ""
     numbers = [runs.last_number(stage) for stage in _STAGES]
     code = sorted(
         digest(file.read_text("utf-8"))

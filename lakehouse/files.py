@@ -6,6 +6,7 @@ given name, and other libraries do not know the settings and credentials of the 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def is_here(spark: SparkSession, folder: str) -> bool:
-    """Return whether a folder is on this machine; without a scheme Hadoop's settings say so."""
-    system, _ = _opened(spark, folder)
-    return bool(system.getUri().getScheme() == "file")
+def folder_here(spark: SparkSession, folder: str) -> Path | None:
+    """Return the path of a folder if it is on this machine, which Hadoop's settings may say."""
+    system, path = _opened(spark, folder)
+    return Path(path.toUri().getPath()) if system.getUri().getScheme() == "file" else None
 
 
 def is_empty(spark: SparkSession, folder: str) -> bool:

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakehouse import files
-from lakehouse.queries import WHOLE, bound, by_spark, on_views, tables_of, view_of
+from lakehouse.queries import bound, by_spark, on_views, tables_of, view_of
 from schemas.columns import arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import all_tables
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MOST_MEMORY = "2GB"
 # What regular expressions of Java mean, and RE2, which DuckDB has, takes for something else: flags,
 # sets within sets, and what Java has other letters and spaces for. What else RE2 lacks it refuses.
-_OF_JAVA_ALONE = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:)|\\[bBsS]|[^\x00-\x7f]")
+_OF_JAVA_ALONE = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:|s\))|\\[bBsS]|[^\x00-\x7f]")
 _QUOTED = re.compile(r"\\Q.*?\\E", re.DOTALL)
 
 
@@ -67,7 +67,7 @@ def asked_here(root: Path, cluster: str) -> Ask:
         # Where the default file system is another one, paths without a scheme are there.
         if not (root / "bronze").is_dir():
             raise NeedsSparkError(str(root))
-        pattern = (values.get("pattern") or "").removeprefix(WHOLE)
+        pattern = values.get("pattern") or ""
         if _OF_JAVA_ALONE.search(_QUOTED.sub("", pattern)):
             raise NeedsSparkError(pattern)
         # Two processes would write to the same files of one folder; DuckDB removes it at the end.
@@ -98,8 +98,8 @@ def asked_here(root: Path, cluster: str) -> Ask:
 
 def quickest(lakehouse: Lakehouse) -> Ask:
     """Return what answers queries without Spark where that can be, and by it where it cannot."""
-    spark, root = by_spark(lakehouse), lakehouse.folder
-    if root is None or not files.is_here(lakehouse.spark, lakehouse.root):
+    spark = by_spark(lakehouse)
+    if (root := files.folder_here(lakehouse.spark, lakehouse.root)) is None:
         return spark
     here, refusals = asked_here(root, lakehouse.cluster), list[NeedsSparkError]()
 

@@ -31,9 +31,6 @@ The queries are SQL that Spark and DuckDB both know, with functions by Spark's n
 answers are epoch milliseconds. The value `pattern` is a regular expression, as Java has them.
 """
 
-WHOLE = "(?s)"
-"""What a pattern begins with in which a dot is any character."""
-
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
 _VALUE = re.compile(r":([a-z]+)\b")
 _VIEW = "queried_"

@@ -106,19 +106,13 @@ class Lakehouse:
     """The tables of one lakehouse, as one cluster's jobs see them.
 
     Reads give the rows of this cluster only, and every row written is this cluster's.
-
-    Attributes:
-        root: where they are, a path or a URI.
-        folder: the same as a path of this machine; None if they are elsewhere.
     """
 
     def __init__(self, spark: SparkSession, root: str, cluster: str) -> None:
         self.spark = spark
-        is_local = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root) is None
         # Delta takes a relative path for a column's name.
+        is_local = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root) is None
         self.root = str(Path(root).absolute()) if is_local else root.rstrip("/")
-        is_here = is_local or root.startswith("file:")
-        self.folder = Path(self.root.removeprefix("file:")) if is_here else None
         self.cluster = cluster
         self._known: set[str] = set()
         self._made: set[str] = set()  # tables that have what made them, and nothing else

@@ -183,7 +183,7 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
 
 def _with_names(generations: pa.Table) -> pa.Table:
     """Return generations with the first names of the members that came, went and were replaced."""
-    for what in ("joined", "left", "replaced"):
+    for what in _CHANGES:
         names = [_names(members) for members in generations[f"first_{what}"].to_pylist()]
         generations = generations.append_column(what, pa.array(names, pa.string()))
         generations = generations.drop_columns([f"first_{what}"])
@@ -395,12 +395,10 @@ def _failed(since: int) -> str:
 def worst_groups(most: int | None, chosen: Selection = EVERYTHING) -> str:
     """Ask how groups are; `rank` is the order, the worst first, `row_count` how many there are."""
     columns = ", ".join(column.name for column in GROUP_HEALTH.of_cluster)
-    health, often = (
-        _index_among("health", SEVERITIES),
-        ("rebalances_24h DESC", "rebalances_7d DESC"),
-    )
     rows = f"SELECT {columns} FROM gold.group_health{_where(_of(chosen))}"
-    return _first(rows, (f"{health} DESC", *often, "group_id"), most)
+    health = _index_among("health", SEVERITIES)
+    order = (f"{health} DESC", "rebalances_24h DESC", "rebalances_7d DESC", "group_id")
+    return _first(rows, order, most)
 
 
 def measured(since: int, *, by_partition: bool) -> dict[str, str]:
@@ -470,7 +468,7 @@ def _anomalies(facts: Facts, chosen: Selection, late_from: int | None, readers: 
     is_late = "false"
     if late_from is not None:
         is_late = f"(is_open OR ended_at >= {time_at(late_from)})"
-    named = "CASE WHEN group_id IN (:names) THEN group_id END" if facts.shown else _NO_TEXT
+    is_shown = "group_id IN (:names)" if facts.shown else "false"
     severity = f"{_index_among('severity', SEVERITIES)} DESC"
     kind = _index_among("kind", facts.kinds) if facts.kinds else "kind"
     by = f"is_open DESC, {severity}, {kind}, started_at DESC, anomaly_id"
@@ -484,16 +482,12 @@ def _anomalies(facts: Facts, chosen: Selection, late_from: int | None, readers: 
     is_row = f"kind_rank = 1 AND rank <= {LISTED_ANOMALIES}"
     is_listed = f"({is_in_detail} OR {is_row})" if For.PAGE in readers else "false"
     columns = ", ".join(_ANOMALY)
-    proof = ", ".join(
-        f"CASE WHEN group_id IN (:names) THEN {name} END AS {name}"
-        if facts.shown
-        else f"{_NO_TEXT} AS {name}"
-        for name in _PROOF
-    )
+    own = {"group_id": "named"} | {name: name for name in _PROOF}
+    of_shown = ", ".join(f"CASE WHEN {is_shown} THEN {n} END AS {as_}" for n, as_ in own.items())
     # The windows are of different rows: in a single partition none has them exchanged again.
     return f"""
 WITH found AS (
-    SELECT /*+ REPARTITION(1) */ {columns}, {proof}, {named} AS named, {is_late} AS is_late
+    SELECT /*+ REPARTITION(1) */ {columns}, {of_shown}, {is_late} AS is_late
     FROM gold.anomalies{_anomalous(chosen)}
 ), ranked AS (
     SELECT *,
@@ -513,9 +507,6 @@ WITH found AS (
     FROM ranked
 ), told AS (SELECT *, {is_told} AS is_told, {is_listed} AS is_listed FROM placed)
 SELECT * FROM told WHERE is_listed OR is_told OR place = 1"""
-
-
-_NO_TEXT = "CAST(NULL AS STRING)"
 
 
 def _over(what: str, partition: str, order: str) -> str:

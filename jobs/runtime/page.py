@@ -69,7 +69,7 @@ def write_page(
 
     with run.step("writing the report"):
         facts, text = _page(read, made_of)
-        _write(run.spark, target, text)
+        put(target, text, run.spark)
     return facts
 
 
@@ -116,15 +116,6 @@ def page_here(tables: Here, chosen: Selection, made_of: str = "") -> str:
         return read_facts(facts, tables.ask, tables.runs)
 
     return _page(read, made_of)[1]
-
-
-def write_here(target: str, text: str) -> None:
-    """Write a page to a path.
-
-    Raises:
-        ReportError: The file cannot be written.
-    """
-    _write(None, target, text)
 
 
 def _now() -> int:
@@ -183,7 +174,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write(spark: SparkSession | None, target: str, text: str) -> None:
+def put(target: str, text: str, spark: SparkSession | None = None) -> None:
+    """Write a page to a path, or to a URI, which takes Spark.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
     try:
         if spark is None or local_path(target) is not None:
             write_whole(Path(target), text)
