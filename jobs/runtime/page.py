@@ -26,6 +26,7 @@ from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Facts, For
 from reporting.page import ingredients, page
 from reporting.read import read_facts
+from reporting.text import to_second
 from schemas.errors import GroupledgerError, UsageError
 
 if TYPE_CHECKING:
@@ -129,6 +130,12 @@ def _page(read: Callable[[], Facts], made_of: str) -> tuple[Facts, str]:
         facts = read()
         if facts.chosen.groups is not None and not facts.group_count:
             raise UsageError(f"--group {facts.chosen.groups}: no group has such an id")
+        since, newest = facts.chosen.since, facts.as_of
+        if since is not None and newest is not None and since > newest:
+            raise UsageError(
+                f"--since {to_second(since)} is not before the newest record, {to_second(newest)}"
+                " (UTC)"
+            )
         return facts, page(facts, parts.result(), made_of)
 
 

@@ -212,6 +212,15 @@ def test_a_page_of_some_groups(storm: str, tmp_path: Path) -> None:
     assert data["cluster"] == "one"
 
 
+def test_a_page_of_a_time_behind_all_records_is_refused(storm: str, tmp_path: Path) -> None:
+    path = tmp_path / "late.html"
+    line = ("report", "--lakehouse", storm, "--cluster", "one", "--output", path)
+    late = run(*line, "--since", "2026-12-24 00:00")
+    assert late.status == 2
+    assert "--since 2026-12-24 00:00:00 is not before the newest record, 2026-11-2" in late.err
+    assert not path.exists()
+
+
 def test_the_list_of_anomalies_of_a_group(storm: str) -> None:
     line = ("anomalies", "--lakehouse", storm, "--cluster", "one", "--group", "orders-storm")
     listed = run(*line, "--since", "2026-11-21 07:00").out
