@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, TypeAlias
 
 import altair as alt
+import pandas as pd  # noqa: F401 - altair takes it for whole while another thread imports it
 import vl_convert
 
 Spec: TypeAlias = dict[str, Any]

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -26,6 +28,16 @@ from tests.support.report import AS_OF, ATTACKS, facts
 @pytest.fixture(scope="module")
 def parts() -> Ingredients:
     return ingredients()
+
+
+def test_charts_are_made_while_another_thread_imports_pandas() -> None:
+    program = """
+import threading
+from reporting.charts import charts
+threading.Thread(target=__import__, args=("pandas",)).start()
+charts()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 class Elements(HTMLParser):
