@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -23,15 +22,16 @@ from schemas.tables import all_tables
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow.dataset as ds
-
     from lakehouse.queries import Ask
     from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec
 
 
+# The version of Delta's protocol for readers that knows data files alone: no deletion vectors, and
+# no other names of columns.
+_READER_VERSION = 1
 # What needs more goes to a folder for temporary files.
-_MOST_MEMORY = "2GB"
+_MOST_MEMORY = "500MB"
 # What regular expressions of Java mean, and RE2, which DuckDB has, takes for something else: flags,
 # sets within sets, and what Java has other letters and spaces for. What else RE2 lacks it refuses.
 _OF_JAVA_ALONE = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:|s\))|\\[bBsS]|[^\x00-\x7f]")
@@ -78,7 +78,7 @@ def asked_here(root: Path, cluster: str) -> Ask:
                 connection.execute("SET temp_directory = ?", [str(spilled)])
                 connection.execute(_AS_SPARK)
                 for name in tables_of(*queries.values()):
-                    connection.register(view_of(name), _rows(root, cluster, all_tables()[name]))
+                    _show(connection, root, cluster, all_tables()[name])
                 asked = {n: bound(on_views(sql, view_of), values) for n, sql in queries.items()}
                 return {
                     name: _told(connection.execute(*query).to_arrow_table())
@@ -122,10 +122,32 @@ def _told(rows: pa.Table) -> pa.Table:
     return in_millis(rows)
 
 
-def _rows(root: Path, cluster: str, spec: TableSpec) -> pa.Table | ds.Dataset:
-    schema, folder = arrow_schema(spec.columns), str(root / spec.name.replace(".", "/"))
-    if not DeltaTable.is_deltatable(folder):
-        return schema.empty_table()
-    rows = DeltaTable(folder).to_pyarrow_dataset()
-    # A column that an older release did not write is null.
-    return rows.replace_schema(schema).filter(pc.field("cluster") == cluster)
+def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec: TableSpec) -> None:
+    """Make a view of a cluster's rows; a column that an older release did not write is null."""
+    name, folder = view_of(spec.name), str(root / spec.name.replace(".", "/"))
+    connection.register(f"{name}_declared", arrow_schema(spec.columns).empty_table())
+    rows = f"FROM {name}_declared"
+    if DeltaTable.is_deltatable(folder):
+        table = DeltaTable(folder)
+        if table.protocol().min_reader_version > _READER_VERSION:
+            raise NeedsSparkError(f"{folder} has features that are not known here")
+        # Arrow would read far ahead of what a question has come to, and take the memory.
+        uris = table.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])
+        of_folders = table.metadata().partition_columns
+        # The path of the table is a URI's in them, that below it as it is.
+        paths = [str(Path(folder, *Path(uri).parts[-len(of_folders) - 1 :])) for uri in uris]
+        kinds = (f"{c.name}: {c.type.sql()}" for c in spec.columns if c.name in of_folders)
+        if paths:
+            rows += (
+                f" UNION ALL BY NAME FROM read_parquet([{', '.join(map(_quoted, paths))}],"
+                f" union_by_name = true, hive_types = {{{', '.join(kinds)}}})"
+            )
+    try:
+        connection.execute(f"CREATE VIEW {name} AS {rows}")
+    except duckdb.Error as error:  # of types that do not go together
+        raise NeedsSparkError(str(error)) from error
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"

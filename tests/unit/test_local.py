@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,34 @@ def test_a_column_that_no_release_wrote_yet_is_null(tmp_path: Path) -> None:
     write(tmp_path, CLUSTER, observed_at=AT)
     rows = asked_here(tmp_path, CLUSTER)(READ, {"at": AT})["rows"]
     assert rows.to_pylist() == [{"observed_at": AT_MS, "source": None}]
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    root = tmp_path / "o'brien's \"50%\""
+    write(root, CLUSTER, observed_at=AT)
+    assert asked_here(root, CLUSTER)(READ, {"at": AT})["rows"].num_rows == 1
+
+
+def test_what_folders_say_has_the_type_of_its_column(tmp_path: Path) -> None:
+    rows = pa.table({"cluster": ["007"] * 2, "group_id": ["a", "b"], "is_settled": [True, False]})
+    path, by = str(tmp_path / "gold/group_states"), ["cluster", "is_settled"]
+    write_deltalake(path, rows, partition_by=by)
+    (tmp_path / "bronze").mkdir()
+    query = {"rows": "SELECT cluster, group_id FROM gold.group_states WHERE is_settled"}
+    found = asked_here(tmp_path, "007")(query, {})["rows"]
+    assert found.to_pylist() == [{"cluster": "007", "group_id": "a"}]
+
+
+def test_deleted_rows_are_left_to_spark(tmp_path: Path) -> None:
+    write(tmp_path, CLUSTER, observed_at=AT)
+    log = tmp_path / "bronze/coverage/_delta_log/00000000000000000000.json"
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    protocol |= {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    actions = [{"protocol": protocol} if "protocol" in line else line for line in lines]
+    log.write_text("\n".join(map(json.dumps, actions)), "utf-8")
+    with pytest.raises(NeedsSparkError, match="features"):
+        asked_here(tmp_path, CLUSTER)(READ, {"at": AT})
 
 
 def test_a_table_that_nobody_made_has_no_rows(tmp_path: Path) -> None:
