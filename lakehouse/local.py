@@ -130,7 +130,7 @@ def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec:
     if DeltaTable.is_deltatable(folder):
         table = DeltaTable(folder)
         if table.protocol().min_reader_version > _READER_VERSION:
-            raise NeedsSparkError(f"{folder} has features that are not known here")
+            raise NeedsSparkError(folder)
         # Arrow would read far ahead of what a question has come to, and take the memory.
         uris = table.file_uris(file_pruning_predicate=[("cluster", "=", cluster)])
         of_folders = table.metadata().partition_columns
