@@ -1,8 +1,11 @@
-"""Runs the pipeline on a Spark standalone cluster of one worker, then of two.
+"""Runs the pipeline on a Spark standalone cluster of one worker, then of two, and without one.
 
 Master and workers are processes of this machine, each worker with one core, as many executors as
 workers. So this shows that the work divides; what a network costs it does not show. The driver's
-own work has no core of its own where there are two workers on two cores.
+own work has no core of its own where there are two workers on two cores. Beside them, `local[1]`
+and `local[2]` show what the processes of a cluster cost. The table ends with where the time goes,
+by Spark's event log: seconds without any task, in which the driver plans and commits, and those
+of all tasks together.
 
 Run it by ``benchmarks/run.sh scale_out --records 1000000 --work /data/scale-out``.
 """
@@ -21,6 +24,8 @@ from benchmarks.shapes import pipeline
 from tests.support.cluster import FEW_TASKS, HOST, standalone
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from benchmarks.shapes import Measured
 
 
@@ -42,20 +47,27 @@ def main(argv: list[str]) -> None:
     # Ended by a signal, Python would leave master and workers behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     measured = {}
-    for workers in (1, 2):
-        with standalone(workers, work) as cluster:
+    for cores in (1, 2):
+        measured[f"local[{cores}]"] = pipeline(topic, work, ["--master", f"local[{cores}]"])
+        with standalone(cores, work) as cluster:
             argv = ["--master", cluster.master, "--conf", FEW_TASKS]
-            measured[workers] = pipeline(topic, work, argv)
-    _print(options.records, measured[1], measured[2])
+            measured[f"{cores} worker{'s' if cores > 1 else ''}"] = pipeline(topic, work, argv)
+        print(f"measured: {', '.join(measured)}", file=sys.stderr, flush=True)
+    print("\n".join(_table(options.records, measured)))
 
 
-def _print(records: int, one: Measured, two: Measured) -> None:
-    print(f"{records:,} records; one worker, two workers, of a core each")
-    rows = [("the process as a whole", one.seconds, two.seconds)]
-    second = two.summary["seconds"]
-    rows += [(step, spent, second[step]) for step, spent in one.summary["seconds"].items()]
-    for step, slow, fast in rows:
-        print(f"{step:34}{slow:>8.1f}s{fast:>8.1f}s{slow / fast:>8.2f}")
+def _table(records: int, measured: Mapping[str, Measured]) -> list[str]:
+    every = list(measured.values())
+    rows = {"the process as a whole": [one.seconds for one in every]}
+    for step in every[0].summary["seconds"]:
+        rows[step] = [one.summary["seconds"][step] for one in every]
+    rows["no task runs"] = [one.idle_seconds for one in every]
+    rows["all tasks together"] = [one.task_seconds for one in every]
+    return [
+        f"{records:,} records, seconds by",
+        f"{'':34}{''.join(f'{name:>12}' for name in measured)}",
+        *(f"{n:34}{''.join(f'{value:>12.1f}' for value in row)}" for n, row in rows.items()),
+    ]
 
 
 if __name__ == "__main__":

@@ -49,6 +49,9 @@ SHAPES = {
 }
 
 
+_TASK_END = '"Event":"SparkListenerTaskEnd"'
+
+
 class Stage(NamedTuple):
     """The tasks of a stage: how many, and seconds of the median and of the longest."""
 
@@ -64,12 +67,19 @@ class Stage(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a run of the pipeline took, and said."""
+    """What a run of the pipeline took, and said.
+
+    Attributes:
+        task_seconds: Of all of Spark's tasks together.
+        idle_seconds: In which no task ran, from the first one to the last.
+    """
 
     seconds: float
     peak_gib: float
     summary: dict[str, Any]
     stages: list[Stage]
+    task_seconds: float
+    idle_seconds: float
 
 
 def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Measured:
@@ -94,7 +104,19 @@ def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Measured:
         more += ["--conf", f"spark.eventLog.{key}={value}"]
     with memory.measured() as peak:
         took, summary = growth.pipeline(records, lakehouse, *more)
-    return Measured(took, peak.gib, summary, stages(next(events.iterdir())))
+    log = next(events.iterdir())
+    return Measured(took, peak.gib, summary, stages(log), *tasks(log))
+
+
+def tasks(log: Path) -> tuple[float, float]:
+    """Return the seconds of an event log's tasks together, and those in which none ran."""
+    with log.open() as lines:
+        ended = [json.loads(line)["Task Info"] for line in lines if _TASK_END in line]
+    spans = sorted((info["Launch Time"], info["Finish Time"]) for info in ended)
+    idle, until = 0, spans[0][0]
+    for start, end in spans:
+        idle, until = idle + max(0, start - until), max(until, end)
+    return sum(end - start for start, end in spans) / 1000, idle / 1000
 
 
 def stages(log: Path) -> list[Stage]:

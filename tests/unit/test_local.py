@@ -71,7 +71,7 @@ def test_deleted_rows_are_left_to_spark(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     actions = [{"protocol": protocol} if "protocol" in line else line for line in lines]
     log.write_text("\n".join(map(json.dumps, actions)), "utf-8")
-    with pytest.raises(NeedsSparkError, match="coverage$"):
+    with pytest.raises(NeedsSparkError, match=r"coverage$"):
         asked_here(tmp_path, CLUSTER)(READ, {"at": AT})
 
 
