@@ -16,14 +16,18 @@ import statistics
 import sys
 from collections import defaultdict
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from benchmarks import generate, growth, memory
 from benchmarks.generate import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+Span: TypeAlias = tuple[int, int]
+"""From when to when a task ran, in epoch milliseconds."""
 
 SHAPES = {
     "usual": Shape(records=5_000_000),
@@ -47,9 +51,6 @@ SHAPES = {
         records=2_000, groups=20, members=(3_500, 3_500), commits=0.5, group_metadata=0.45
     ),
 }
-
-
-_TASK_END = '"Event":"SparkListenerTaskEnd"'
 
 
 class Stage(NamedTuple):
@@ -104,25 +105,14 @@ def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Measured:
         more += ["--conf", f"spark.eventLog.{key}={value}"]
     with memory.measured() as peak:
         took, summary = growth.pipeline(records, lakehouse, *more)
-    log = next(events.iterdir())
-    return Measured(took, peak.gib, summary, stages(log), *tasks(log))
+    names, spans = tasks(next(events.iterdir()))
+    return Measured(took, peak.gib, summary, stages(names, spans), *load(spans.values()))
 
 
-def tasks(log: Path) -> tuple[float, float]:
-    """Return the seconds of an event log's tasks together, and those in which none ran."""
-    with log.open() as lines:
-        ended = [json.loads(line)["Task Info"] for line in lines if _TASK_END in line]
-    spans = sorted((info["Launch Time"], info["Finish Time"]) for info in ended)
-    idle, until = 0, spans[0][0]
-    for start, end in spans:
-        idle, until = idle + max(0, start - until), max(until, end)
-    return sum(end - start for start, end in spans) / 1000, idle / 1000
-
-
-def stages(log: Path) -> list[Stage]:
-    """Read the stages of an event log, those with several tasks."""
+def tasks(log: Path) -> tuple[dict[int, str], dict[int, list[Span]]]:
+    """Read the names of an event log's stages, and from when to when each of their tasks ran."""
     names: dict[int, str] = {}
-    seconds: dict[int, list[float]] = defaultdict(list)
+    spans: dict[int, list[Span]] = defaultdict(list)
     with log.open() as lines:
         for line in lines:
             event = json.loads(line)
@@ -130,13 +120,31 @@ def stages(log: Path) -> list[Stage]:
                 info = event["Stage Info"]
                 names[info["Stage ID"]] = info["Stage Name"]
             elif event["Event"] == "SparkListenerTaskEnd":
-                run = event["Task Info"]["Finish Time"] - event["Task Info"]["Launch Time"]
-                seconds[event["Stage ID"]].append(run / 1000)
+                info = event["Task Info"]
+                spans[event["Stage ID"]].append((info["Launch Time"], info["Finish Time"]))
+    return names, spans
+
+
+def stages(names: dict[int, str], spans: dict[int, list[Span]]) -> list[Stage]:
+    """Return the stages with several tasks."""
+    seconds = {
+        number: [(end - start) / 1000 for start, end in of_stage]
+        for number, of_stage in sorted(spans.items())
+    }
     return [
         Stage(names[number], len(taken), statistics.median(taken), max(taken))
-        for number, taken in sorted(seconds.items())
+        for number, taken in seconds.items()
         if len(taken) > 1
     ]
+
+
+def load(spans: Iterable[list[Span]]) -> tuple[float, float]:
+    """Return the seconds of all tasks together, and those between them in which none ran."""
+    every = sorted(chain.from_iterable(spans))
+    idle, until = 0, every[0][0]
+    for start, end in every:
+        idle, until = idle + max(0, start - until), max(until, end)
+    return sum(end - start for start, end in every) / 1000, idle / 1000
 
 
 def main(argv: list[str]) -> None:

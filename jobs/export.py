@@ -17,6 +17,7 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.serve import chosen_clusters
 from jobs.runtime.unused import unused_groups
 from lakehouse.catalog import description, duckdb_texts, register, view_texts
+from lakehouse.local import in_quotes
 from reporting.cleanup import by_pattern, script
 from reporting.reset import command, groups_of, plan
 from reporting.text import count
@@ -139,27 +140,22 @@ def _load(part: Path, schemas: dict[str, StructType]) -> None:
             database.register("rows_of_one", rows)
             database.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_one")  # noqa: S608
             database.unregister("rows_of_one")
-            database.execute(f"COMMENT ON TABLE {name} IS {_text(_about(name))}")
+            database.execute(f"COMMENT ON TABLE {name} IS {in_quotes(_about(name))}")
             for field in schema.fields:
                 comment = field.metadata.get("comment")
                 if comment:
                     column = f'{name}."{field.name}"'
-                    database.execute(f"COMMENT ON COLUMN {column} IS {_text(comment)}")
+                    database.execute(f"COMMENT ON COLUMN {column} IS {in_quotes(comment)}")
         for name, text in duckdb_texts().items():
             database.execute(text)
             kind = "MACRO TABLE" if "CREATE MACRO" in text else "VIEW"
-            database.execute(f"COMMENT ON {kind} {name} IS {_text(description(text))}")
+            database.execute(f"COMMENT ON {kind} {name} IS {in_quotes(description(text))}")
 
 
 def _about(name: str) -> str:
     """Return what one row of a table or view is."""
     table = all_tables().get(name)
     return description(view_texts()[name]) if table is None else table.grain
-
-
-def _text(text: str) -> str:
-    quoted = text.replace("'", "''")
-    return f"'{quoted}'"
 
 
 def _check(target: Path, names: set[str], *, is_file: bool) -> None:

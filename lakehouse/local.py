@@ -139,7 +139,7 @@ def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec:
         kinds = (f"{c.name}: {c.type.sql()}" for c in spec.columns if c.name in of_folders)
         if paths:
             rows += (
-                f" UNION ALL BY NAME FROM read_parquet([{', '.join(map(_quoted, paths))}],"
+                f" UNION ALL BY NAME FROM read_parquet([{', '.join(map(in_quotes, paths))}],"
                 f" union_by_name = true, hive_types = {{{', '.join(kinds)}}})"
             )
     try:
@@ -148,6 +148,7 @@ def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec:
         raise NeedsSparkError(str(error)) from error
 
 
-def _quoted(text: str) -> str:
+def in_quotes(text: str) -> str:
+    """Return any text in DuckDB's SQL."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"

@@ -47,6 +47,14 @@ def test_a_column_that_no_release_wrote_yet_is_null(tmp_path: Path) -> None:
     assert rows.to_pylist() == [{"observed_at": AT_MS, "source": None}]
 
 
+def test_what_is_nested_and_no_release_wrote_yet_is_null(tmp_path: Path) -> None:
+    write(tmp_path, CLUSTER, holes=[{"start_offset": 1}])
+    hole = "(SELECT explode(holes) AS hole FROM bronze.coverage)"
+    query = {"holes": f"SELECT hole.reason AS reason, hole.start_offset AS start FROM {hole}"}
+    found = asked_here(tmp_path, CLUSTER)(query, {})["holes"]
+    assert found.to_pylist() == [{"reason": None, "start": 1}]
+
+
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     root = tmp_path / "o'brien's \"50%\""
     write(root, CLUSTER, observed_at=AT)
