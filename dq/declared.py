@@ -22,6 +22,10 @@ WARNING, CRITICAL = "warning", "critical"
 EVERY_DECODED = "silver.*"
 """The table of suites about all tables that records decode into."""
 
+ROWS = "row_count"
+"""The column of `counted` that says how many rows a suite has."""
+
+_SAMPLES = 3
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 # The column that says which rows of a table are new, and the placeholder in SQL for them.
 _NEW = {
@@ -88,6 +92,24 @@ class Suite:
 def filled(sql: str, values: Mapping[str, str]) -> str:
     """Put the values of a run into the placeholders of some SQL."""
     return _PLACEHOLDER.sub(lambda placeholder: values[placeholder.group(1)], sql)
+
+
+def counted(suite: Suite, values: Mapping[str, str]) -> str:
+    """Return the SQL that counts a suite's rows, as `ROWS`, and those that break each check."""
+    broken = (
+        f"count(*) FILTER (WHERE NOT ({filled(check.condition, values)})) AS {check.name}"
+        for check in suite.checks
+    )
+    columns = ", ".join((f"count(*) AS {ROWS}", *broken))
+    return f"SELECT {columns} FROM (\n{filled(suite.rows, values)}\n)"  # noqa: S608
+
+
+def broken_keys(suite: Suite, check: Check, values: Mapping[str, str]) -> str:
+    """Return the SQL that gives the keys of a few rows that break an expectation."""
+    return (
+        f"SELECT {', '.join(suite.key)} FROM (\n{filled(suite.rows, values)}\n)"  # noqa: S608
+        f" WHERE NOT ({filled(check.condition, values)}) LIMIT {_SAMPLES}"
+    )
 
 
 def broken_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]) -> str:

@@ -1,7 +1,6 @@
 """The expectation of great-expectations that all of ours are: a condition holds of each row.
 
-How many rows break it is an aggregate, and great-expectations asks Spark for all aggregates of a
-batch at once: for a suite that is one pass over its rows.
+Its batch is what was counted of a suite, in one row: see `dq.declared.counted`.
 """
 
 from __future__ import annotations
@@ -9,40 +8,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
-from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
-from great_expectations.expectations.metrics.metric_provider import metric_partial
+from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from pyspark.sql import functions as F
+
+from dq.declared import ROWS
 
 if TYPE_CHECKING:
     from great_expectations.execution_engine.execution_engine import ExecutionEngine
-    from pyspark.sql import Column
 
-_ROWS, _BROKEN = "table.row_count", "table.rows_that_break"
-_CONDITION = "condition"
+_COUNTED = "table.rows_that_break"
 
 
 class RowsThatBreak(TableMetricProvider):
-    """How many rows a condition is false of."""
+    """How many rows there are, and how many a condition is false of."""
 
-    metric_name = _BROKEN
-    value_keys = (_CONDITION,)
+    metric_name = _COUNTED
+    value_keys = ("name",)
 
-    @metric_partial(
-        engine=SparkDFExecutionEngine,
-        partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
-        domain_type=MetricDomainTypes.TABLE,
-    )
-    def _spark(
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
         cls,  # noqa: N805 - it makes a class method of it
+        execution_engine: PandasExecutionEngine,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
         **_: object,
-    ) -> tuple[Column, dict[str, Any], dict[str, Any]]:
-        holds = F.expr(metric_value_kwargs[_CONDITION])
-        return F.count_if(~holds), metric_domain_kwargs, {}
+    ) -> tuple[int, int]:
+        counts = execution_engine.get_compute_domain(
+            metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE
+        )[0].iloc[0]
+        return int(counts[ROWS]), int(counts[metric_value_kwargs["name"]])
 
 
 class ExpectConditionToHold(BatchExpectation):
@@ -55,8 +51,8 @@ class ExpectConditionToHold(BatchExpectation):
     condition: str
     mostly: float = 1.0
 
-    metric_dependencies: ClassVar[tuple[str, ...]] = (_ROWS, _BROKEN)
-    success_keys: ClassVar[tuple[str, ...]] = ("name", _CONDITION, "mostly")
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_COUNTED,)
+    success_keys: ClassVar[tuple[str, ...]] = ("name", "condition", "mostly")
     domain_keys: ClassVar[tuple[str, ...]] = ("batch_id", "row_condition", "condition_parser")
 
     def _validate(
@@ -65,6 +61,6 @@ class ExpectConditionToHold(BatchExpectation):
         runtime_configuration: dict[str, Any] | None = None,  # noqa: ARG002
         execution_engine: ExecutionEngine[Any] | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
-        rows, broken = metrics[_ROWS], metrics[_BROKEN]
+        rows, broken = metrics[_COUNTED]
         result = {"observed_value": broken, "element_count": rows, "unexpected_count": broken}
         return {"success": rows - broken >= self.mostly * rows, "result": result}

@@ -1,35 +1,25 @@
-"""Has great-expectations evaluate the declared suites on Spark, and gives what it found."""
+"""Counts the rows that break the declared suites, and has great-expectations evaluate that."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dq.declared import ROWS, broken_keys, counted, filled
 from dq.pages import without_network
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
     from dq.declared import Check, Suite
+    from lakehouse.queries import Ask
 
 _SITE = "groupledger"
-_SAMPLES = 3
-# Where rows are few, most of the time is Spark's planning.
-_AT_ONCE = 3
-
-
-class Given(NamedTuple):
-    """A suite with the values of a run: its rows, and the conditions of its checks."""
-
-    suite: Suite
-    rows: DataFrame
-    conditions: list[str]
 
 
 class Found(NamedTuple):
@@ -43,12 +33,8 @@ class Found(NamedTuple):
     sample: list[str]
 
 
-class EvaluationError(Exception):
-    """An expectation could not be evaluated; the message is what was raised then."""
-
-
 def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
-    """Import it: that takes seconds, in which another thread may have Spark work."""
+    """Import it: that takes seconds, in which another thread may have the rows counted."""
     os.environ["GX_ANALYTICS_ENABLED"] = "False"
     import great_expectations as gx  # noqa: PLC0415
 
@@ -58,16 +44,48 @@ def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
     return gx
 
 
-def evaluate(given: Sequence[Given], docs: str | None = None) -> list[Found]:
+def evaluate(
+    suites: Sequence[Suite], values: Mapping[str, str], ask: Ask, docs: str | None = None
+) -> list[Found]:
     """Evaluate suites, each in one pass over its rows.
 
     Args:
-        given: the suites.
+        suites: the suites.
+        values: SQL for the placeholders in them.
+        ask: answers queries over the tables.
         docs: a folder to write Data Docs to, the pages of great-expectations; None for none.
-
-    Raises:
-        EvaluationError: the rows could not be read, or a condition names what they do not have.
     """
+    counts = _answers(ask, [counted(suite, values) for suite in suites])
+    succeeded = _succeeded(suites, values, counts, docs)
+    found = [
+        Found(suite, check, succeeded[suite.title, check.name], *_numbers(of_suite, check), [])
+        for suite, of_suite in zip(suites, counts, strict=True)
+        for check in suite.checks
+    ]
+    broken = [each for each in found if each.rows_unexpected]
+    samples = _answers(ask, [broken_keys(each.suite, each.check, values) for each in broken])
+    for each, keys in zip(broken, samples, strict=True):
+        each.sample.extend(json.dumps(key, ensure_ascii=False) for key in keys.to_pylist())
+    return found
+
+
+def _answers(ask: Ask, queries: Sequence[str]) -> list[pa.Table]:
+    asked = {f"query_{number}": query for number, query in enumerate(queries)}
+    answers = ask(asked, {}) if asked else {}
+    return [answers[name] for name in asked]
+
+
+def _numbers(counts: pa.Table, check: Check) -> tuple[int, int]:
+    return counts[ROWS][0].as_py(), counts[check.name][0].as_py()
+
+
+def _succeeded(
+    suites: Sequence[Suite],
+    values: Mapping[str, str],
+    counts: Sequence[pa.Table],
+    docs: str | None,
+) -> dict[tuple[str, str], bool]:
+    """Have great-expectations say which expectations hold, by suite and name."""
     gx = great_expectations()
     from great_expectations.data_context.types.base import ProgressBarsConfig  # noqa: PLC0415
 
@@ -75,64 +93,52 @@ def evaluate(given: Sequence[Given], docs: str | None = None) -> list[Found]:
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     if docs is not None:
         _add_site(context, docs)
-    titles = [each.suite.title for each in given]
+    titles = [suite.title for suite in suites]
     # Given one by one, great-expectations would write its configuration each time.
     batches = [{"name": t, "type": "dataframe", "batch_definitions": [{"name": t}]} for t in titles]
-    # It would keep the rows with all their columns otherwise.
-    source = context.data_sources.add_spark(_SITE, persist=False, assets=batches)
-    definitions = [_defined(gx, context, source, each) for each in given]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(_found, given, definitions))
+    source = context.data_sources.add_pandas(_SITE, assets=batches)
+    held = {}
+    for suite, of_suite in zip(suites, counts, strict=True):
+        given = {"dataframe": of_suite.to_pandas()}
+        validated = _defined(gx, context, source, suite, values).run(batch_parameters=given)
+        for result in validated.results:
+            held[suite.title, result.expectation_config.kwargs["name"]] = bool(result.success)
     if docs is not None:
         context.build_data_docs(site_names=[_SITE])
-        told = {
-            title: f"{sum(f.success for f in of_suite)} of {len(of_suite)} expectations hold"
-            for title, of_suite in zip(titles, found, strict=True)
-        }
+        told = {}
+        for suite in suites:
+            holding = sum(held[suite.title, check.name] for check in suite.checks)
+            told[suite.title] = f"{holding} of {len(suite.checks)} expectations hold"
         without_network(Path(docs), told)
-    return [f for of_suite in found for f in of_suite]
+    return held
 
 
-def _defined(gx: Any, context: Any, source: Any, given: Given) -> Any:  # noqa: ANN401
+def _defined(
+    gx: Any,  # noqa: ANN401
+    context: Any,  # noqa: ANN401
+    source: Any,  # noqa: ANN401
+    suite: Suite,
+    values: Mapping[str, str],
+) -> Any:  # noqa: ANN401
     """Make the suite known to great-expectations."""
     from great_expectations.expectations.metadata_types import FailureSeverity  # noqa: PLC0415
 
     from dq.expectations import ExpectConditionToHold  # noqa: PLC0415
 
-    title = given.suite.title
     expectations = [
         ExpectConditionToHold(
             name=check.name,
-            condition=condition,
+            condition=filled(check.condition, values),
             mostly=check.mostly,
             severity=FailureSeverity(check.severity),
             notes=check.meaning,
         )
-        for check, condition in zip(given.suite.checks, given.conditions, strict=True)
+        for check in suite.checks
     ]
-    batch = source.get_asset(title).get_batch_definition(title)
-    suite = context.suites.add(gx.ExpectationSuite(title, expectations=expectations))
-    definition = gx.ValidationDefinition(name=title, data=batch, suite=suite)
+    batch = source.get_asset(suite.title).get_batch_definition(suite.title)
+    own = context.suites.add(gx.ExpectationSuite(suite.title, expectations=expectations))
+    definition = gx.ValidationDefinition(name=suite.title, data=batch, suite=own)
     return context.validation_definitions.add(definition)
-
-
-def _found(given: Given, definition: Any) -> list[Found]:  # noqa: ANN401
-    validated = definition.run(batch_parameters={"dataframe": given.rows}, result_format="BASIC")
-    by_name = {result.expectation_config.kwargs["name"]: result for result in validated.results}
-    found = []
-    for check, condition in zip(given.suite.checks, given.conditions, strict=True):
-        of_check = by_name[check.name]
-        if not of_check.result:  # great-expectations raises nothing
-            raise EvaluationError(f"{given.suite.title} {check.name}: {of_check.exception_info}")
-        rows, broken = (int(of_check.result[of]) for of in ("element_count", "unexpected_count"))
-        sample = _sample(given, condition) if broken else []
-        found.append(Found(given.suite, check, bool(of_check.success), rows, broken, sample))
-    return found
-
-
-def _sample(given: Given, condition: str) -> list[str]:
-    broken = given.rows.where(f"NOT ({condition})").select(*given.suite.key).limit(_SAMPLES)
-    return [json.dumps(row.asDict(), default=str, ensure_ascii=False) for row in broken.collect()]
 
 
 def _add_site(context: Any, folder: str) -> None:  # noqa: ANN401

@@ -260,7 +260,6 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     rows = list(group_health(kept.groups, [known, *sums], limits, now))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
-    lakehouse.keep(GROUP_HEALTH, table)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     told, noted = tell_incidents(lakehouse, stage, kept.groups, kinds)
@@ -317,7 +316,6 @@ def _write(
     # Behind the anomalies, since the next run goes on from them.
     checkpoints = found.where("anomaly_id IS NULL")
     lakehouse.replace(ANOMALY_CHECKPOINTS, checkpoints, stage.id)
-    lakehouse.keep(ANOMALY_CHECKPOINTS, checkpoints)
 
 
 def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:

@@ -12,24 +12,23 @@ from pyspark.sql import functions as F
 from rich.markup import escape
 
 from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
-from dq.validation import Given, evaluate, great_expectations
+from dq.validation import evaluate, great_expectations
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.queries import on_views, show, tables_of, view_of
+from lakehouse.local import quickest
+from lakehouse.queries import tables_of
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
 from schemas.ledger import Detail, Stage
-from schemas.placement import KAFKA
+from schemas.placement import JAVA_HASH, KAFKA
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
-    COVERAGE,
     GROUP_HEALTH,
     INCIDENTS,
     LAG,
     LOG_OFFSETS,
     QUARANTINE,
-    RECORDS,
     RESULTS,
     RUNS,
     all_tables,
@@ -37,10 +36,6 @@ from schemas.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
-
     from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.run import Run
@@ -50,11 +45,8 @@ if TYPE_CHECKING:
 FAILED = 3
 """The exit status when a table is wrong. That a log is odd does not change it."""
 
-_DECODED = "queried_decoded_rows"
 # No time is earlier, in SQL.
 _EVER = "timestamp'0001-01-01'"
-# What fills suites that ask for rows of earlier runs, too.
-_LOOKING_BACK = {"begun_since"}
 # The stages whose tables it looks at, and how far each has got before its first run.
 _NOTHING = dict.fromkeys((Stage.DECODE, Stage.HISTORY, Stage.ANOMALIES, Stage.LAG), -1)
 # The other tables of gold are the history's, bronze and silver decode's, behind which ingest is.
@@ -108,11 +100,12 @@ def validate(run: Run) -> None:
             _finish(run, failing)
             return
         with run.step("validating the tables"), ThreadPoolExecutor(1) as pool:
-            pool.submit(great_expectations)  # beside Spark's first look at the tables
+            pool.submit(great_expectations)  # beside the counting of rows
             changes = _changes(lakehouse, stage)
+            asked = changes.values | {"java_hash": "java_hash(group_id)"}
             with configured(run.spark, Stage.VALIDATE, changes.records):
-                found = evaluate(_given(lakehouse, stage, changes), run.options.docs)
-            run.spark.catalog.dropTempView(_DECODED)
+                ask = quickest(lakehouse)
+                found = evaluate(_due(lakehouse, changes), asked, ask, run.options.docs)
             _write(lakehouse, stage, changes, found)
             failed = [f for f in found if not f.success]
             wrong = {_title(f) for f in failed if f.check.severity == CRITICAL}
@@ -166,6 +159,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         "first_hour": _earliest(stage, done[Stage.HISTORY], Detail.FIRST_HOUR),
         "anomalies_runs": between("anomalies_run", before[Stage.ANOMALIES], reach[Stage.ANOMALIES]),
         "lag_runs": between("lag_run", before[Stage.LAG], reach[Stage.LAG]),
+        "java_hash": JAVA_HASH.format("group_id"),
     }
     if done[Stage.DECODE]:
         history = lakehouse.runs.last(Stage.HISTORY)
@@ -212,63 +206,12 @@ def _earliest(stage: StageRun, runs: list[LedgerRow], what: str) -> str:
     return f"timestamp_millis({min(known, default=LAST_MS)})"
 
 
-def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> list[Given]:
+def _due(lakehouse: Lakehouse, changes: Changes) -> list[Suite]:
     """Return the suites with something new to check, as far as their tables have been made."""
-    chosen = {suite: filled(suite.rows, changes.values) for suite in suites() if changes.has(suite)}
-    named = {suite: tables_of(sql) for suite, sql in chosen.items()}
+    chosen = [suite for suite in suites() if changes.has(suite)]
+    named = {suite: tables_of(filled(suite.rows, changes.values)) for suite in chosen}
     made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
-    given = [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]
-    of_new = {} if stage.is_refresh else _kept(lakehouse, stage)
-    asked = {name for suite in given for name in named[suite]}
-    show(lakehouse, asked, of_new)
-    # What those that look back ask for is in the tables alone.
-    looking_back = {suite for suite in given if suite.placeholders & _LOOKING_BACK}
-    kept = {name for suite in looking_back for name in named[suite]} & of_new.keys()
-    for name in kept:
-        lakehouse.read(all_tables()[name]).createOrReplaceTempView(_whole(name))
-    here = changes.values | {"decoded": f"SELECT * FROM {_DECODED}"}  # noqa: S608
-    if any("decoded" in suite.placeholders for suite in given):
-        # More than one suite reads them, and they are of a dozen tables.
-        decoded = lakehouse.spark.sql(on_views(changes.values["decoded"], view_of))
-        decoded.localCheckpoint().createOrReplaceTempView(_DECODED)
-
-    def view(suite: Suite) -> Callable[[str], str]:
-        return lambda n: _whole(n) if n in kept and suite in looking_back else view_of(n)
-
-    return [
-        Given(
-            suite,
-            lakehouse.spark.sql(on_views(filled(suite.rows, here), view(suite))),
-            [filled(check.condition, here) for check in suite.checks],
-        )
-        for suite in given
-    ]
-
-
-def _whole(table: str) -> str:
-    return f"{view_of(table)}_whole"
-
-
-def _kept(lakehouse: Lakehouse, stage: StageRun) -> dict[str, DataFrame]:
-    """Return the rows that the stages of this process have made, of one new run each."""
-    before, reach = stage.former.get(Detail.REACH, _NOTHING), stage.plan[Detail.REACH]
-    runs = {stage: number for stage, number in reach.items() if before[stage] == number - 1}
-    took = lakehouse.runs.done(Stage.HISTORY, before[Stage.HISTORY], reach[Stage.HISTORY])
-    if any(
-        (run.after_run, run.to_run) != (before[Stage.DECODE], reach[Stage.DECODE]) for run in took
-    ):
-        runs.pop(Stage.DECODE, None)  # a suite holds the history against all that it took
-    if Stage.DECODE in runs:
-        (decode,) = lakehouse.runs.done(Stage.DECODE, before[Stage.DECODE], reach[Stage.DECODE])
-        if decode.after_run == decode.to_run - 1:
-            runs[Stage.INGEST] = decode.to_run
-    found = {}
-    for name, spec in all_tables().items():
-        number = runs.get(Stage.INGEST if spec in (RECORDS, COVERAGE) else _stage_of(name))
-        rows = None if number is None else lakehouse.kept(spec, number - 1, number)
-        if rows is not None:
-            found[name] = rows
-    return found
+    return [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]
 
 
 # -- printing --------------------------------------------------------------------------------------

@@ -46,11 +46,21 @@ class NeedsSparkError(GroupledgerError):
 _AS_SPARK = """
 SET TimeZone = 'UTC';
 SET default_null_order = 'nulls_first_on_asc_last_on_desc';
+CREATE MACRO collect_set(value) AS coalesce(
+  list(DISTINCT value) FILTER (WHERE value IS NOT NULL), []);
 CREATE MACRO explode(list) AS unnest(list);
+CREATE MACRO java_hash(text) AS list_reduce(
+  list_prepend(0::BIGINT, flatten([
+    CASE WHEN point < 65536 THEN [point]
+      ELSE [55296 + (point - 65536) // 1024, 56320 + (point - 65536) % 1024] END
+    FOR point IN [unicode(substring(text, i, 1))::BIGINT FOR i IN range(1, length(text) + 1)]
+  ])), lambda hash, unit: (hash * 31 + unit) & 4294967295);
 CREATE MACRO regexp_like(string, pattern) AS regexp_matches(string, pattern);
 CREATE MACRO size(list) AS len(list);
 CREATE MACRO slice(list, start, count) AS array_slice(list, start, start + count - 1);
+CREATE MACRO sort_array(list) AS list_sort(list);
 CREATE MACRO timestamp_millis(millis) AS make_timestamptz(millis::BIGINT * 1000);
+CREATE MACRO try_parse_json(text) AS try_cast(text AS JSON);
 CREATE MACRO unix_millis(moment) AS epoch_ms(moment);
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -15,20 +15,22 @@ from pyspark.sql import types as T
 
 from lakehouse.tables import sql_text
 from schemas.columns import in_millis
+from schemas.placement import JAVA_HASH
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakehouse.tables import Lakehouse
 
 Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.Table]]"
 """Answers queries over the tables by name; `:name` in them stands for a value, or for several.
 
-The queries are SQL that Spark and DuckDB both know, with functions by Spark's names. Times of the
-answers are epoch milliseconds. The value `pattern` is a regular expression, as Java has them.
+The queries are SQL that Spark and DuckDB both know, with functions by Spark's names, and
+`java_hash(text)`. Times of the answers are epoch milliseconds. The value `pattern` is a regular
+expression, as Java has them.
 """
 
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
@@ -58,25 +60,33 @@ def answers(
 
 
 def by_spark(lakehouse: Lakehouse) -> Ask:
-    """Return what has Spark answer queries of few rows each, all in one job.
-
-    Its stages run side by side.
-    """
+    """Return what has Spark answer queries of few rows each, all in a few jobs side by side."""
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
         show(lakehouse, tables_of(*queries.values()), {})
-        sql = {
-            name: with_values(on_views(query, view_of), values) for name, query in queries.items()
-        }
-        parts = [_tagged(name, lakehouse.spark.sql(query)) for name, query in sql.items()]
-        one = reduce(lambda held, part: held.unionByName(part, allowMissingColumns=True), parts)
-        found = one.toArrow()
-        return {
-            name: in_millis(_rows(found.filter(pc.equal(found["question"], name))[name]))
-            for name in queries
-        }
+        lakehouse.spark.sql(
+            "CREATE OR REPLACE TEMPORARY FUNCTION java_hash(text STRING) RETURNS BIGINT"
+            f" RETURN {JAVA_HASH.format('text')}"
+        )
+        sql = [
+            (name, with_values(on_views(query, view_of), values)) for name, query in queries.items()
+        ]
+        parts = [dict(sql[number::_AT_ONCE]) for number in range(min(_AT_ONCE, len(sql)))]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = pool.map(partial(_in_one_job, lakehouse.spark), parts)
+        return {name: rows for part in found for name, rows in part.items()}
 
     return answers
+
+
+def _in_one_job(spark: SparkSession, queries: Mapping[str, str]) -> dict[str, pa.Table]:
+    parts = [_tagged(name, spark.sql(query)) for name, query in queries.items()]
+    one = reduce(lambda held, part: held.unionByName(part, allowMissingColumns=True), parts)
+    found = one.toArrow()
+    return {
+        name: in_millis(_rows(found.filter(pc.equal(found["question"], name))[name]))
+        for name in queries
+    }
 
 
 def _tagged(name: str, rows: DataFrame) -> DataFrame:

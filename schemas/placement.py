@@ -15,6 +15,13 @@ HOME = "is_home"
 """Column that tells, where it is there, whether a record is where its group belongs."""
 KAFKA, REDPANDA = "kafka", "redpanda"
 """Who has placed the groups: each hashes their ids in its own way."""
+JAVA_HASH = """\
+if({0} = '', 0, aggregate(transform(
+  sequence(1, length(hex(encode({0}, 'UTF-16BE'))) - 3, 4),
+  i -> CAST(conv(substring(hex(encode({0}, 'UTF-16BE')), i, 4), 16, 10) AS BIGINT)
+), 0L, (h, unit) -> (h * 31 + unit) & 4294967295L))"""
+"""Java's String.hashCode of a text, over UTF-16 in 32 bits without a sign, in Spark's SQL."""
+
 _MOST_PARTITIONS = 1_000
 # What a topic has unless somebody set it.
 _DEFAULT_PARTITIONS = {KAFKA: 50, REDPANDA: 16}

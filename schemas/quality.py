@@ -17,6 +17,10 @@ RESULTS = (
     column("rows_unexpected", "bigint", "Rows that break it."),
     column("threshold", "double", "Share of the rows that may break it."),
     column("query", "string", "SQL that shows the rows that break it, for the job sql."),
-    Column("sample", ArrayOf(Primitive("string")), "Keys of up to three of them, as JSON."),
+    Column(
+        "sample",
+        ArrayOf(Primitive("string")),
+        "Keys of up to three of them, as JSON; times as milliseconds since 1970.",
+    ),
     column("at", "timestamp", "When the run began."),
 )

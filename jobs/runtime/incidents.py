@@ -61,7 +61,7 @@ def tell_incidents(
     is_same = mark == before.get(_MARK) and open_since is None
     is_few = sum(row["known"] for row in of_kinds) < rule.LEAST_GROUPS and not has_some
     if is_same or is_few:
-        return _as_before(lakehouse, {_MARK: mark, _OPEN_SINCE: None, _HAS_SOME: has_some})
+        return 0, {_MARK: mark, _OPEN_SINCE: None, _HAS_SOME: has_some}
     begun = [t for t in (*(row["since"] for row in of_kinds), open_since) if t is not None]
     since = min(begun) - rule.LOOKING_BACK_MS if before and begun else None
     asked = [_asked("gold.anomalies", _ANOMALY, f"{among('kind', rule.KINDS)}{_from(since)}")]
@@ -76,20 +76,13 @@ def tell_incidents(
     noted = {_MARK: mark, _OPEN_SINCE: _earliest(found), _HAS_SOME: has_some or bool(found)}
     told = [row for row in former if first is None or row["started_at"] >= first]
     if _by_id(found) == _by_id(told):
-        return _as_before(lakehouse, noted)
+        return 0, noted
     rows = [{**row, INCIDENTS.run_column: stage.id.number} for row in found]
     table = pa.Table.from_batches([batch_of(rows, INCIDENTS.of_cluster)])
     ids = among("incident_id", [row["incident_id"] for row in found])
     where = EVERY_ROW if first is None else f"started_at >= timestamp_millis({first}) OR {ids}"
     lakehouse.replace(INCIDENTS, table, stage.id, where)
-    lakehouse.keep(INCIDENTS, table, stage.id.number)
     return len(rows), noted
-
-
-def _as_before(lakehouse: Lakehouse, noted: Row) -> tuple[int, Row]:
-    if not noted[_HAS_SOME]:
-        lakehouse.keep(INCIDENTS, [])  # the page and the summary need not ask
-    return 0, noted
 
 
 def _asked(table: str, columns: Sequence[str], where: str) -> str:

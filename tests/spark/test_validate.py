@@ -10,31 +10,35 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
-from dq.declared import filled, suites
-from dq.validation import EvaluationError, Given, evaluate
+from dq.declared import broken_keys, counted, suites
+from dq.validation import evaluate
 from jobs import validate as job
-from lakehouse.queries import on_views
+from lakehouse.local import _AS_SPARK, quickest
+from lakehouse.queries import by_spark, on_views
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, spark_schema
 from schemas.columns import ArrayOf, StructOf, arrow_schema
-from schemas.placement import partition_for
+from schemas.placement import JAVA_HASH, java_hash, partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
 from tests.conftest import RECORDINGS
 from tests.factories import assignment, group_metadata, member, offset_commit, subscription
 from tests.support.jobs import held, noted, run, succeed, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     from dq.declared import Check, Suite
+    from schemas.tables import TableSpec
 
 
 class Broken(NamedTuple):
@@ -42,7 +46,7 @@ class Broken(NamedTuple):
 
     Attributes:
         table: the table that holds it.
-        change: columns and the SQL of their new values; None takes the row away.
+        change: columns and DuckDB's SQL of their new values; None takes the row away.
         where: which row; the first of those.
         copies: how many broken copies there are beside the row; 0 breaks the row itself.
         found: how many rows break the expectation then.
@@ -62,7 +66,7 @@ def states(change: dict[str, str] | None, where: str = "sequence = 1", found: in
 
 
 def static(members: str) -> str:
-    """Return SQL of members that share an instance id."""
+    """Return DuckDB's SQL of members that share an instance id."""
     (declared,) = (
         c.type for c in all_tables()["silver.group_metadata"].columns if c.name == "members"
     )
@@ -70,8 +74,8 @@ def static(members: str) -> str:
     assert isinstance(declared.element, StructOf)
     fields = {c.name: f"m.{c.name}" for c in declared.element.columns}
     fields["group_instance_id"] = "'static'"
-    pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
-    return f"transform({members}, m -> named_struct({pairs}))"
+    pairs = ", ".join(f"'{name}': {value}" for name, value in fields.items())
+    return f"[{{{pairs}}} FOR m IN {members}]"
 
 
 BEFORE = "timestamp'2000-01-01'"
@@ -92,7 +96,7 @@ BROKEN = {
     "bronze.records: time_type_is_known": Broken("bronze.records", {"timestamp_type": "'Then'"}),
     "bronze.coverage: ranges_run_forwards": Broken(
         "bronze.coverage",
-        {"next_offset": "from_offset - 1", "record_count": "-9", "holes": "array()"},
+        {"next_offset": "from_offset - 1", "record_count": "-9", "holes": "[]"},
     ),
     "bronze.coverage: no_offset_is_left_out": Broken(
         "bronze.coverage",
@@ -106,7 +110,7 @@ BROKEN = {
         "bronze.coverage",
         {
             "ingest_run": "1",
-            "holes": "array(struct(0L, 0L, 'truncated'))",
+            "holes": "[{'start_offset': 0, 'end_offset': 0, 'reason': 'truncated'}]",
         },
     ),
     "silver.quarantine by run: few_records_are_quarantined": Broken(
@@ -323,9 +327,8 @@ def clean(records: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str,
 class World:
     """The tables of a lakehouse in memory, to break one row of at a time."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self.spark = spark
-        lakehouse = Lakehouse(spark, root, "default")
+    def __init__(self, lakehouse: Lakehouse, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
         reach = dict.fromkeys(("decode", "history", "anomalies", "lag"), 0)
         stage = StageRun(
             RunId("validate", 9),
@@ -337,38 +340,28 @@ class World:
             former={},
         )
         self.values = job._changes(lakehouse, stage).values | {"ingest_runs": "true"}
+        self.asked = self.values | {"java_hash": "java_hash(group_id)"}
         for name, spec in all_tables().items():
-            rows = held(root, spec).select([c.name for c in spec.columns])
+            rows = held(lakehouse.root, spec).select([c.name for c in spec.columns])
             if not rows.num_rows and name in MADE_UP:
                 made = [{"cluster": "default", **MADE_UP[name]}]
                 rows = pa.Table.from_pylist(made, arrow_schema(spec.columns))
-            frame = spark.createDataFrame(rows, spark_schema(spec.columns)).coalesce(1)
-            frame.createOrReplaceTempView(view_of(name))
+            connection.register(view_of(name), rows.cast(arrow_schema(spec.columns)))
 
-    def broken(self, broken: Broken, view: str) -> None:
-        """Make a view of a table with the row that is broken."""
+    def ask(self, text: str) -> pa.Table:
+        return self.connection.execute(text).to_arrow_table()
+
+    def broken(self, broken: Broken) -> pa.Table:
+        """Return a table with the row that is broken."""
         spec, whole = all_tables()[broken.table], view_of(broken.table)
-        is_it = f"struct({', '.join(spec.key)}) = {first(broken)}"
-        text = f"SELECT * FROM {whole}" + ("" if broken.copies else f" WHERE NOT {is_it}")
+        is_it = f"{key_of(spec)} = {first(broken)}"
+        text = f"FROM {whole}" + ("" if broken.copies else f" WHERE NOT {is_it}")
         if broken.change is not None:
-            columns = ", ".join(
-                f"CAST({broken.change.get(c.name, c.name)} AS {c.type.sql()}) AS {c.name}"
-                for c in spec.columns
-            )
-            copies = f"LATERAL VIEW explode(sequence(1, {max(1, broken.copies)})) AS copy_number"
-            text += f" UNION ALL SELECT {columns} FROM {whole} {copies} WHERE {is_it}"
-        self.spark.sql(text).createOrReplaceTempView(view)
-
-    def given(self, number: int, suite: Suite, check: Check, broken: Broken) -> Given:
-        """Return one expectation of a suite, and the rows with one that is broken."""
-        view = f"broken_{number}"
-        self.broken(broken, view)
-        text = on_views(
-            filled(suite.rows, self.values),
-            lambda name: view if name == broken.table else view_of(name),
-        )
-        one = dataclasses.replace(suite, name=f"{suite.name} {number}", checks=(check,))
-        return Given(one, self.spark.sql(text), [filled(check.condition, self.values)])
+            new = ", ".join(f"{sql} AS {column}" for column, sql in broken.change.items())
+            columns = f"* REPLACE ({new})" if new else "*"
+            row = f"SELECT {columns} FROM {whole} WHERE {is_it}"
+            text += f" UNION ALL SELECT * FROM ({row})" * max(1, broken.copies)
+        return self.ask(text).cast(arrow_schema(spec.columns))
 
 
 def view_of(name: str) -> str:
@@ -376,8 +369,13 @@ def view_of(name: str) -> str:
 
 
 def first(broken: Broken) -> str:
-    key = f"struct({', '.join(all_tables()[broken.table].key)})"
+    key = key_of(all_tables()[broken.table])
     return f"(SELECT min({key}) FROM {view_of(broken.table)} WHERE {broken.where})"
+
+
+def key_of(spec: TableSpec) -> str:
+    """Return a row's key as DuckDB's struct."""
+    return "{" + ", ".join(f"'{name}': {name}" for name in spec.key) + "}"
 
 
 @pytest.fixture(scope="module")
@@ -398,43 +396,61 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 class Case(NamedTuple):
-    """What an expectation says of rows with one that is broken.
+    """An expectation, and rows of which one is broken.
 
     Attributes:
-        given: the expectation, and the rows.
-        rows: how many rows it looks at.
-        unexpected: the keys of those that break it, as JSON.
-        key: that of the broken row.
+        suite: a suite that expects that alone.
+        broken: the table with the row that is broken.
+        counts: what DuckDB counts: all rows, and those that break it.
+        unexpected: the keys of those, as JSON.
+        key: that of the broken row, if its table has the suite's.
     """
 
-    given: Given
-    rows: int
+    suite: Suite
+    broken: pa.Table
+    counts: tuple[int, int]
     unexpected: list[str]
     key: str
 
 
 @pytest.fixture(scope="module")
-def cases(quick: SparkSession, clean: tuple[str, dict[str, Any]]) -> dict[str, Case]:
-    """Break each expectation, by its name, and count as great-expectations does: see dq."""
-    world = World(quick, clean[0])
-    given, counted = {}, []
-    for suite in suites():
-        for check in suite.checks:
-            name = f"{suite.title}: {check.name}"
-            each = given[name] = world.given(len(given), suite, check, EVERY[name])
-            holds = F.expr(each.conditions[0])
-            keys = F.collect_list(F.when(~holds, F.to_json(F.struct(*suite.key))))
-            counted.append(each.rows.agg(F.lit(name).alias("name"), F.count("*"), keys))
-    rows = united(counted).collect()
-    wanted = [
-        quick.sql(f"SELECT inline(array({first(EVERY[name])}))").select(
-            F.lit(name).alias("name"), F.to_json(F.struct(*of_suite)).alias("key")
-        )
-        for name, each in given.items()
-        if {*(of_suite := each.suite.key)} <= {*all_tables()[EVERY[name].table].key}
-    ]
-    keys = dict(united(wanted).collect())
-    return {name: Case(given[name], *found, keys.get(name, "")) for name, *found in rows}
+def world(spark: SparkSession, clean: tuple[str, dict[str, Any]]) -> Iterator[World]:
+    with duckdb.connect() as connection:
+        connection.execute(_AS_SPARK)
+        yield World(Lakehouse(spark, clean[0], "default"), connection)
+
+
+@pytest.fixture(scope="module")
+def cases(world: World) -> dict[str, Case]:
+    """Break each expectation, by its name."""
+    return {
+        f"{suite.title}: {check.name}": case_of(world, suite, check)
+        for suite in suites()
+        for check in suite.checks
+    }
+
+
+def case_of(world: World, suite: Suite, check: Check) -> Case:
+    broken, alone = (
+        EVERY[f"{suite.title}: {check.name}"],
+        dataclasses.replace(suite, checks=(check,)),
+    )
+    table = world.broken(broken)
+    world.connection.register("broken", table)
+
+    def view(name: str) -> str:
+        return "broken" if name == broken.table else view_of(name)
+
+    rows, unexpected = (
+        world.ask(on_views(counted(alone, world.asked), view)).to_pylist()[0].values()
+    )
+    keys = broken_keys(alone, check, world.asked).replace("LIMIT 3", "")
+    found = [json.dumps(key, default=str) for key in world.ask(on_views(keys, view)).to_pylist()]
+    own = ""
+    if {*suite.key} <= {*all_tables()[broken.table].key}:
+        of_row = world.ask(f"SELECT {first(broken)} AS key")["key"][0].as_py()
+        own = json.dumps({name: of_row[name] for name in suite.key}, default=str)
+    return Case(alone, table, (rows, unexpected), found, own)
 
 
 def united(parts: list[DataFrame]) -> DataFrame:
@@ -461,58 +477,88 @@ def test_each_expectation_has_a_case() -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_each_expectation_finds_what_breaks_it(name: str, cases: dict[str, Case]) -> None:
     case = cases[name]
-    assert len(case.unexpected) == EVERY[name].found
-    if is_found_again(EVERY[name], case.given.suite):
+    assert case.counts[1] == len(case.unexpected) == EVERY[name].found
+    if is_found_again(EVERY[name], case.suite):
         assert case.key in case.unexpected
 
 
-def test_great_expectations_finds_what_is_counted(cases: dict[str, Case]) -> None:
+def test_spark_counts_the_same(quick: SparkSession, world: World, cases: dict[str, Case]) -> None:
+    for name, spec in all_tables().items():
+        rows = world.ask(f"FROM {view_of(name)}").cast(arrow_schema(spec.columns))
+        frame(quick, rows, spec).createOrReplaceTempView(view_of(name))
+    counts = []
+    for number, (name, case) in enumerate(cases.items()):
+        broken = EVERY[name].table
+        frame(quick, case.broken, all_tables()[broken]).createOrReplaceTempView(f"broken_{number}")
+        text = on_views(
+            counted(case.suite, world.values),
+            lambda table, b=broken, n=number: f"broken_{n}" if table == b else view_of(table),
+        )
+        counts.append(quick.sql(text).select(F.lit(name), "*").toDF("name", "rows", "broken"))
+    found = {name: tuple(numbers) for name, *numbers in united(counts).collect()}
+    assert found == {name: case.counts for name, case in cases.items()}
+
+
+def frame(spark: SparkSession, rows: pa.Table, spec: TableSpec) -> DataFrame:
+    # Spark takes no column without a chunk.
+    given = rows if rows.num_rows else arrow_schema(spec.columns).empty_table()
+    return spark.createDataFrame(given, spark_schema(spec.columns)).coalesce(1)
+
+
+def test_great_expectations_finds_what_is_counted(world: World, cases: dict[str, Case]) -> None:
     of_all = "gold.group_states: steps_are_legal"  # two rows break it
     of_most = "silver.offset_commits: commit_time_is_near_record_time"
     copies = "silver.quarantine by run: few_records_are_of_unknown_types"
-    names = (of_all, of_most, copies)
-    every = dict(zip(names, evaluate([cases[name].given for name in names]), strict=True))
-    for name, found in every.items():
-        case, broken = cases[name], len(cases[name].unexpected)
-        assert (found.rows_checked, found.rows_unexpected) == (case.rows, broken)
-        assert len(found.sample) == min(3, broken)
-        assert {key.replace(" ", "") for key in found.sample} <= {*case.unexpected}
-        holds_of = case.rows - broken
-        assert found.success == (holds_of >= found.check.mostly * case.rows)
-    assert every[of_most].check.mostly < 1
+    for name in (of_all, of_most, copies):
+        case, broken = cases[name], EVERY[name].table
+        world.connection.register("broken", case.broken)
+
+        def ask(queries: Mapping[str, str], _: object, broken: str = broken) -> dict[str, pa.Table]:
+            view = {broken: "broken"}
+            return {
+                name: world.ask(on_views(text, lambda table: view.get(table, view_of(table))))
+                for name, text in queries.items()
+            }
+
+        (found,) = evaluate([case.suite], world.asked, ask)
+        assert (found.rows_checked, found.rows_unexpected) == case.counts
+        assert len(found.sample) == min(3, found.rows_unexpected)
+        assert {*found.sample} <= {*case.unexpected}
+        holds_of = found.rows_checked - found.rows_unexpected
+        assert found.success == (holds_of >= found.check.mostly * found.rows_checked)
+    assert cases[of_most].suite.checks[0].mostly < 1
 
 
-def test_what_cannot_be_evaluated_is_an_error(quick: SparkSession) -> None:
-    """great-expectations itself raises nothing, and would say that the expectation is not met."""
-    suite = dataclasses.replace(suites()[0], checks=suites()[0].checks[:1])
-    with pytest.raises(EvaluationError, match="no_such_column"):
-        evaluate([Given(suite, quick.range(1).toDF("id"), ["no_such_column = 1"])])
+def test_spark_finds_the_same(
+    spark: SparkSession, world: World, clean: tuple[str, dict[str, Any]]
+) -> None:
+    lakehouse = Lakehouse(spark, clean[0], "default")
+    every = [s for s in suites() if s.placeholders <= world.asked.keys()]
+    found = evaluate(every, world.asked, by_spark(lakehouse))
+    assert found == evaluate(every, world.asked, quickest(lakehouse))
+    assert sum(each.rows_checked for each in found) > len(every)
 
 
-def test_a_suite_is_evaluated_in_one_query(quick: SparkSession) -> None:
-    suite = next(suite for suite in suites() if suite.title == "gold.group_states")
-    conditions = [f"id < {6 + n}" for n in range(len(suite.checks))]
-    jobs = quick.sparkContext.statusTracker().getJobIdsForGroup
-    before = {*jobs()}
-    found = evaluate([Given(suite, quick.range(5).toDF("id"), conditions)])
-    assert all(f.success and f.rows_checked == 5 for f in found)
-    assert len({*jobs()} - before) == 1
+def test_what_cannot_be_evaluated_is_an_error(
+    spark: SparkSession, clean: tuple[str, dict[str, Any]]
+) -> None:
+    check = dataclasses.replace(suites()[0].checks[0], condition="no_such_column = 1")
+    suite = dataclasses.replace(suites()[0], rows="SELECT * FROM bronze.records", checks=(check,))
+    lakehouse = Lakehouse(spark, clean[0], "default")
+    with pytest.raises(duckdb.BinderException, match="no_such_column"):
+        evaluate([suite], {}, quickest(lakehouse))
+    with pytest.raises(AnalysisException, match="no_such_column"):
+        evaluate([suite], {}, by_spark(lakehouse))
 
 
-def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession) -> None:
+def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession, world: World) -> None:
     ids = ["", "a", "grüße", "\U0001f600" * 3, *("g" * n + "-\u00e9" for n in range(60))]
-    rows = pa.table({"group_id": ids, "partition": [partition_for(name, 50) for name in ids]})
-    quick.createDataFrame(rows).createOrReplaceTempView("ids")
-    checkpoints = spark_schema(all_tables()["gold.group_checkpoints"].columns)
-    quick.createDataFrame([], checkpoints).createOrReplaceTempView("checkpoints")
-    text = "SELECT 'c' AS cluster, group_id, partition AS record_partition, 0 AS decode_run FROM {}"
-    (suite,) = (s for s in suites() if s.title == "silver.* groups")
-    sql = filled(suite.rows, {"decoded": text.format("ids")}).replace(
-        "gold.group_checkpoints", "checkpoints"
-    )
-    conditions = [filled(suite.checks[0].condition, {"homes": "hash % 50"}), "true"]
-    found, _ = evaluate([Given(suite, quick.sql(sql), conditions)])
-    assert (found.rows_checked, found.rows_unexpected) == (len(ids), 0)
+    wanted = [java_hash(name) & 0xFFFFFFFF for name in ids]
+    rows = pa.table({"group_id": ids})
+    world.connection.register("ids", rows)
+    assert world.ask("SELECT java_hash(group_id) AS hash FROM ids")["hash"].to_pylist() == wanted
+    hashed = quick.createDataFrame(rows).select(F.expr(JAVA_HASH.format("group_id")))
+    assert [row[0] for row in hashed.collect()] == wanted
 
 
 def test_a_clean_recording_passes_and_is_looked_at_once(

@@ -29,6 +29,7 @@ PLACEHOLDERS = {
     "balanced_ingest_runs",
     "decoded",
     "homes",
+    "java_hash",
 }
 
 
