@@ -28,6 +28,7 @@ _SHOWERS = 20
 _LOG = ("topic", "topic_partition")
 _PARTITION = ("group_id", *_LOG)
 _SHOWN = ("other_topic", "other_partition", "other", "other_offset", "at")
+_ASKED_OFTEN = ("moves", "committed")
 _ORDER = ("sort_rank", HOME, "position", "second_position", "kind", "tie")
 
 
@@ -74,6 +75,9 @@ def detect(
 
     `schema` is Spark's type of `detectors.detection.OUTPUT`.
     """
+    # Few rows, which several of the parts below ask.
+    few = {name: getattr(sources, name).localCheckpoint(eager=False) for name in _ASKED_OFTEN}
+    sources = sources._replace(**few)
     ordered = (
         reduce(
             partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources, thresholds)

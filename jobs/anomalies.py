@@ -365,6 +365,8 @@ def with_open(lakehouse: Lakehouse, spec: TableSpec, after: int, to: int) -> Dat
     if kept is not None:  # with the open rows of all other groups
         return kept
     rows, is_new = lakehouse.read(spec), between("history_run", after, to)
+    if after < 0:
+        return rows.where(f"{OPEN_ROWS} OR {is_new}")  # there is nothing to skip
     return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {is_new}"))
 
 

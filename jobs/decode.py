@@ -359,15 +359,16 @@ def _write_tables(
         configured(lakehouse.spark, Stage.DECODE, sum(in_type.values())),
         ThreadPoolExecutor(_TABLES_AT_ONCE) as pool,
     ):
-        parts: list[Future[Any]] = [pool.submit(write_apart, table) for table in apart]
         if rest:
             of_rest = batch.where(is_of_type(i for ids in rest.values() for i in ids))
             together = decoded_together(of_rest, list(rest), key).localCheckpoint()
             in_table = together.groupBy("table").count().collect()
             counts.update({row["table"]: row["count"] for row in in_table})
             rows_by_table = {table: numbered(rows_of(together, table)) for table in counts}
-            for table, rows in rows_by_table.items():
-                parts.append(pool.submit(lakehouse.append, decoded_table(table), rows, run))
+        # Behind the count of the others, which would wait for them.
+        parts: list[Future[Any]] = [pool.submit(write_apart, table) for table in apart]
+        for table, rows in rows_by_table.items():
+            parts.append(pool.submit(lakehouse.append, decoded_table(table), rows, run))
         for part in parts:
             part.result()
     # The tables may have what another decoder read of a run that was killed.

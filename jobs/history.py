@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -385,8 +386,12 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     )
     rebuilt = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
     # Not persisted: a write to a table makes Spark recompute all cached rows that read from it. Two
-    # frames, since to find a table's rows takes a pass over all that are held together.
-    rebuilt, followed = (f.localCheckpoint(eager=False) for f in (rebuilt, followed))
+    # frames, since to find a table's rows takes a pass over all that are held together. On the disk,
+    # where they take no longer than as objects in a heap that is a quarter larger.
+    rebuilt, followed = (
+        f.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+        for f in (rebuilt, followed)
+    )
     rows = rebuilt.unionByName(followed, allowMissingColumns=True)
     # Late records have earlier offsets, and no earlier run had them.
     totals = _summed_up(rows, {} if changes.is_late else changes.before)

@@ -419,9 +419,8 @@ def measured(since: int, *, by_partition: bool) -> dict[str, str]:
         **(partitions if by_partition else {}),
         "causes": (
             "SELECT group_id, coalesce(cause, 'unknown') AS cause,"
-            f" count(*) FILTER (WHERE join_started_at >= {late}) AS rebalances,"
-            " count(*) AS every_rebalance, sum(cost_member_ms) AS cost_member_ms"
-            " FROM gold.group_generations"
+            f" count_if(join_started_at >= {late}) AS rebalances, count(*) AS every_rebalance,"
+            " sum(cost_member_ms) AS cost_member_ms FROM gold.group_generations"
             " WHERE join_started_at IS NOT NULL GROUP BY group_id, coalesce(cause, 'unknown')"
         ),
         "lag_seconds": (

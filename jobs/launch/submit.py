@@ -30,8 +30,9 @@ from jobs.runtime import command_line, options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
-LOCAL_DRIVER_MEMORY = "4g"
+# Enough for a session and its shuffles on one machine; Spark's default of 1g is not. With 4g a first
+# run of 1 million takes as long.
+LOCAL_DRIVER_MEMORY = "3g"
 
 # Leaves out the compiler that makes the fastest code, and takes a third of the processor time of a
 # run of a minute to do it. An hour of 50,000 records took 46 s with this, 52 s without; a first run
