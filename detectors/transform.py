@@ -75,7 +75,7 @@ def detect(
 
     `schema` is Spark's type of `detectors.detection.OUTPUT`.
     """
-    # Few rows, which several of the parts below ask.
+    # Several of the parts below ask these, which have fewer rows than the commits.
     few = {name: getattr(sources, name).localCheckpoint(eager=False) for name in _ASKED_OFTEN}
     sources = sources._replace(**few)
     ordered = (

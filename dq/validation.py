@@ -33,6 +33,10 @@ class Found(NamedTuple):
     sample: list[str]
 
 
+class EvaluationError(Exception):
+    """An expectation could not be evaluated; the message is what was raised then."""
+
+
 def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
     """Import it: that takes seconds, in which another thread may have the rows counted."""
     os.environ["GX_ANALYTICS_ENABLED"] = "False"
@@ -54,6 +58,9 @@ def evaluate(
         values: SQL for the placeholders in them.
         ask: answers queries over the tables.
         docs: a folder to write Data Docs to, the pages of great-expectations; None for none.
+
+    Raises:
+        EvaluationError: great-expectations could not evaluate an expectation.
     """
     counts = _answers(ask, [counted(suite, values) for suite in suites])
     succeeded = _succeeded(suites, values, counts, docs)
@@ -102,6 +109,8 @@ def _succeeded(
         given = {"dataframe": of_suite.to_pandas()}
         validated = _defined(gx, context, source, suite, values).run(batch_parameters=given)
         for result in validated.results:
+            if not result.result:  # great-expectations raises nothing
+                raise EvaluationError(f"{suite.title}: {result.exception_info}")
             held[suite.title, result.expectation_config.kwargs["name"]] = bool(result.success)
     if docs is not None:
         context.build_data_docs(site_names=[_SITE])

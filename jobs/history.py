@@ -386,8 +386,8 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: _Changes, given: _Giv
     )
     rebuilt = timeline(given.silver, given.checkpoints, changes.holes, given.locations.placement)
     # Not persisted: a write to a table makes Spark recompute all cached rows that read from it. Two
-    # frames, since to find a table's rows takes a pass over all that are held together. On the disk,
-    # where they take no longer than as objects in a heap that is a quarter larger.
+    # frames, since to find a table's rows takes a pass over all that are held together. On the
+    # disk: as objects they would need a larger heap, and be no faster.
     rebuilt, followed = (
         f.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
         for f in (rebuilt, followed)

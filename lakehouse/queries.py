@@ -36,7 +36,7 @@ expression, as Java has them.
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
 _VALUE = re.compile(r":([a-z]+)\b")
 _VIEW = "queried_"
-# Each query is of few rows, and most of its time is Spark's planning.
+# Each query gives few rows, and most of its time is Spark's planning.
 _AT_ONCE = 3
 
 Rows: TypeAlias = "list[dict[str, Any]]"
@@ -60,14 +60,15 @@ def answers(
 
 
 def by_spark(lakehouse: Lakehouse) -> Ask:
-    """Return what has Spark answer queries of few rows each, all in a few jobs side by side."""
+    """Return what has Spark answer queries with few rows each, all in a few jobs side by side."""
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
         show(lakehouse, tables_of(*queries.values()), {})
-        lakehouse.spark.sql(
-            "CREATE OR REPLACE TEMPORARY FUNCTION java_hash(text STRING) RETURNS BIGINT"
-            f" RETURN {JAVA_HASH.format('text')}"
-        )
+        if any("java_hash(" in query for query in queries.values()):
+            lakehouse.spark.sql(
+                "CREATE OR REPLACE TEMPORARY FUNCTION java_hash(text STRING) RETURNS BIGINT"
+                f" RETURN {JAVA_HASH.format('text')}"
+            )
         sql = [
             (name, with_values(on_views(query, view_of), values)) for name, query in queries.items()
         ]

@@ -30,8 +30,8 @@ from jobs.runtime import command_line, options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Enough for a session and its shuffles on one machine; Spark's default of 1g is not. With 4g a first
-# run of 1 million takes as long.
+# Enough for a session and its shuffles on one machine; Spark's default of 1g is not. With 4g, a
+# first run of 1 million takes as long.
 LOCAL_DRIVER_MEMORY = "3g"
 
 # Leaves out the compiler that makes the fastest code, and takes a third of the processor time of a

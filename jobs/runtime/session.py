@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 # From here on, what a query takes is more than it takes to compile it.
 _MANY_RECORDS = 100_000
-# Up to here it is less than it takes to share it out. Behind a million records, an hour of 50,000
-# is validated in 16 s by two tasks, in 26 s by one.
+# Up to here it is less than it takes to share it out.
 _FEW_RECORDS = 10_000
 # They print a query error's stack trace as JSON, also of an error that is handled.
 _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

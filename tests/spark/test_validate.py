@@ -18,8 +18,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
-from dq.declared import broken_keys, counted, suites
-from dq.validation import evaluate
+from dq.declared import ROWS, broken_keys, counted, suites
+from dq.validation import EvaluationError, evaluate
 from jobs import validate as job
 from lakehouse.local import _AS_SPARK, quickest
 from lakehouse.queries import by_spark, on_views
@@ -549,6 +549,14 @@ def test_what_cannot_be_evaluated_is_an_error(
         evaluate([suite], {}, quickest(lakehouse))
     with pytest.raises(AnalysisException, match="no_such_column"):
         evaluate([suite], {}, by_spark(lakehouse))
+
+
+def test_what_great_expectations_cannot_evaluate_is_an_error() -> None:
+    """It raises nothing itself, and would say that the expectation is not met."""
+    (suite,) = (s for s in suites() if s.title == "gold.group_checkpoints")
+    odd = {name: ["no number"] for name in (ROWS, *(check.name for check in suite.checks))}
+    with pytest.raises(EvaluationError, match=suite.table):
+        evaluate([suite], {}, lambda asked, _: dict.fromkeys(asked, pa.table(odd)))
 
 
 def test_ids_of_any_length_hash_as_in_kafka(quick: SparkSession, world: World) -> None:
