@@ -28,7 +28,6 @@ _SHOWERS = 20
 _LOG = ("topic", "topic_partition")
 _PARTITION = ("group_id", *_LOG)
 _SHOWN = ("other_topic", "other_partition", "other", "other_offset", "at")
-_ASKED_OFTEN = ("moves", "committed")
 _ORDER = ("sort_rank", HOME, "position", "second_position", "kind", "tie")
 
 
@@ -76,8 +75,10 @@ def detect(
     `schema` is Spark's type of `detectors.detection.OUTPUT`.
     """
     # Several of the parts below ask these, which have fewer rows than the commits.
-    few = {name: getattr(sources, name).localCheckpoint(eager=False) for name in _ASKED_OFTEN}
-    sources = sources._replace(**few)
+    sources = sources._replace(
+        moves=sources.moves.localCheckpoint(eager=False),
+        committed=sources.committed.localCheckpoint(eager=False),
+    )
     ordered = (
         reduce(
             partial(DataFrame.unionByName, allowMissingColumns=True), _parts(sources, thresholds)

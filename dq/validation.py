@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dq.declared import ROWS, broken_keys, counted, filled
+from dq.declared import broken_keys, counted, filled
 from dq.pages import without_network
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
 def evaluate(
     suites: Sequence[Suite], values: Mapping[str, str], ask: Ask, docs: str | None = None
 ) -> list[Found]:
-    """Evaluate suites, each in one pass over its rows.
+    """Evaluate suites, each by one query.
 
     Args:
         suites: the suites.
@@ -63,12 +63,7 @@ def evaluate(
         EvaluationError: great-expectations could not evaluate an expectation.
     """
     counts = _answers(ask, [counted(suite, values) for suite in suites])
-    succeeded = _succeeded(suites, values, counts, docs)
-    found = [
-        Found(suite, check, succeeded[suite.title, check.name], *_numbers(of_suite, check), [])
-        for suite, of_suite in zip(suites, counts, strict=True)
-        for check in suite.checks
-    ]
+    found = _found(suites, values, counts, docs)
     broken = [each for each in found if each.rows_unexpected]
     samples = _answers(ask, [broken_keys(each.suite, each.check, values) for each in broken])
     for each, keys in zip(broken, samples, strict=True):
@@ -82,17 +77,13 @@ def _answers(ask: Ask, queries: Sequence[str]) -> list[pa.Table]:
     return [answers[name] for name in asked]
 
 
-def _numbers(counts: pa.Table, check: Check) -> tuple[int, int]:
-    return counts[ROWS][0].as_py(), counts[check.name][0].as_py()
-
-
-def _succeeded(
+def _found(
     suites: Sequence[Suite],
     values: Mapping[str, str],
     counts: Sequence[pa.Table],
     docs: str | None,
-) -> dict[tuple[str, str], bool]:
-    """Have great-expectations say which expectations hold, by suite and name."""
+) -> list[Found]:
+    """Have great-expectations say which expectations hold by the counts; there are no samples."""
     gx = great_expectations()
     from great_expectations.data_context.types.base import ProgressBarsConfig  # noqa: PLC0415
 
@@ -104,22 +95,23 @@ def _succeeded(
     # Given one by one, great-expectations would write its configuration each time.
     batches = [{"name": t, "type": "dataframe", "batch_definitions": [{"name": t}]} for t in titles]
     source = context.data_sources.add_pandas(_SITE, assets=batches)
-    held = {}
+    found, told = [], {}
     for suite, of_suite in zip(suites, counts, strict=True):
         given = {"dataframe": of_suite.to_pandas()}
         validated = _defined(gx, context, source, suite, values).run(batch_parameters=given)
-        for result in validated.results:
-            if not result.result:  # great-expectations raises nothing
-                raise EvaluationError(f"{suite.title}: {result.exception_info}")
-            held[suite.title, result.expectation_config.kwargs["name"]] = bool(result.success)
+        by_name = {result.expectation_config.kwargs["name"]: result for result in validated.results}
+        for check in suite.checks:
+            of_check = by_name[check.name]
+            if not of_check.result:  # great-expectations raises nothing
+                raise EvaluationError(f"{suite.title} {check.name}: {of_check.exception_info}")
+            rows, broken = (of_check.result[of] for of in ("element_count", "unexpected_count"))
+            found.append(Found(suite, check, bool(of_check.success), rows, broken, []))
+        holding = sum(bool(result.success) for result in validated.results)
+        told[suite.title] = f"{holding} of {len(suite.checks)} expectations hold"
     if docs is not None:
         context.build_data_docs(site_names=[_SITE])
-        told = {}
-        for suite in suites:
-            holding = sum(held[suite.title, check.name] for check in suite.checks)
-            told[suite.title] = f"{holding} of {len(suite.checks)} expectations hold"
         without_network(Path(docs), told)
-    return held
+    return found
 
 
 def _defined(
