@@ -29,32 +29,43 @@ _COUNTS = (
 
 
 GROUPS_NOW = """
-SELECT group_id, max(state) AS state, unix_millis(max(newest_at)) AS newest_at,
-  unix_millis(max(commit_at)) AS last_commit_at, count(record) AS partitions,
-  unix_millis(max(IF(record IS NULL, NULL, commit_at))) AS kept_at, max(record) AS record,
+SELECT group_id, max(state) AS state, unix_millis(max(since)) AS since,
+  max(group_type) AS group_type, max(member_count) AS members, unix_millis(max(until)) AS until,
+  unix_millis(max(newest_at)) AS newest_at, unix_millis(max(commit_at)) AS last_commit_at,
+  unix_millis(max(CASE WHEN is_held THEN commit_at END)) AS kept_at,
+  count_if(is_held) AS partitions,
+  max(CASE WHEN place = 1 THEN record_partition END) AS held_partition,
+  max(CASE WHEN place = 1 THEN record_offset END) AS held_offset,
+  unix_millis(max(CASE WHEN place = 1 THEN record_timestamp END)) AS held_at,
   max_by(record_partition, newest_at) AS record_partition
 FROM (
-  SELECT group_id, record_partition, record_timestamp AS newest_at, NULL AS commit_at,
-    NULL AS record,
-    struct(sequence, unix_millis(started_at) AS since, group_type, state AS name,
-      member_count AS members, unix_millis(ended_at) AS until) AS state
-  FROM gold.group_states WHERE NOT is_settled
+  SELECT group_id, record_partition, NULL AS record_offset, record_timestamp,
+    record_timestamp AS newest_at, NULL AS commit_at, false AS is_held, NULL AS place,
+    CASE WHEN rank = 1 THEN state END AS state, CASE WHEN rank = 1 THEN started_at END AS since,
+    CASE WHEN rank = 1 THEN group_type END AS group_type,
+    CASE WHEN rank = 1 THEN member_count END AS member_count,
+    CASE WHEN rank = 1 THEN ended_at END AS until
+  FROM (
+    SELECT *, row_number() OVER (PARTITION BY group_id ORDER BY sequence DESC) AS rank
+    FROM gold.group_states WHERE NOT is_settled
+  )
   UNION ALL
-  SELECT group_id, record_partition, coalesce(record_timestamp, committed_at),
-    coalesce(committed_at, record_timestamp),
-    IF(is_deleted, NULL, struct(record_offset, record_partition,
-      unix_millis(record_timestamp) AS at)),
-    NULL
+  SELECT group_id, record_partition, record_offset, record_timestamp,
+    coalesce(record_timestamp, committed_at), coalesce(committed_at, record_timestamp),
+    NOT is_deleted, CASE WHEN NOT is_deleted THEN row_number() OVER (
+      PARTITION BY group_id, is_deleted ORDER BY record_offset DESC, record_partition DESC) END,
+    NULL, NULL, NULL, NULL, NULL
   FROM gold.committed_offsets
 )
 GROUP BY group_id"""
 """SQL for how groups are: one row for each that is in a state, or has ever committed.
 
-Columns, times in epoch milliseconds: group_id; state, the last one (since, group_type, name,
-members; until, when it ended: the group may be gone since then, its end would have left nothing),
-null of one without; newest_at, of the newest record that tells of it; last_commit_at; and of the
-offsets that the group still holds partitions, their number, kept_at, of the last commit of one, and
-record, the last one; record_partition, of the newest record.
+Columns, times in epoch milliseconds: group_id; of its last state, null without one, state, since,
+group_type, members, and until, when it ended: the group may be gone since then, its end would have
+left nothing; newest_at, of the newest record that tells of it; last_commit_at; and of the offsets
+that the group still holds partitions, their number, kept_at, of the last commit of one, and
+held_partition, held_offset and held_at, where the last one is, and from when; record_partition, of
+the newest record.
 """
 
 
@@ -64,7 +75,7 @@ def rebalances(as_of: int) -> str:
     begun = "join_started_at >= timestamp_millis({})"
     sums = ",\n  ".join(
         f"count_if({begun.format(start)}) AS rebalances_{name},"
-        f" sum(IF({begun.format(start)}, rebalance_ms, NULL)) AS rebalancing_{name}_ms"
+        f" sum(rebalance_ms) FILTER (WHERE {begun.format(start)}) AS rebalancing_{name}_ms"
         for name, start in since.items()
     )
     return f"""
@@ -77,13 +88,22 @@ def lags(lag_run: int) -> str:
     """Return SQL for how far groups are behind in a run of gold.lag."""
     return f"""
 SELECT group_id, sum(lag) AS total_lag, bool_or(lag_is_bound) AS lag_is_bound,
-  max(rank) AS lag_status, min(IF(rank IS NULL, NULL, struct(-rank, at))).at AS lag_status_at
+  max(rank) AS lag_status, min(CASE WHEN rank = worst THEN since END) AS lag_status_at
 FROM (
-  SELECT *, {index_among("status", STATUSES)} AS rank,
-    unix_millis(IF(status = '{STOP}', coalesce(committed_at, sampled_at), sampled_at)) AS at
-  FROM gold.lag WHERE lag_run = {lag_run}
+  SELECT *, max(rank) OVER (PARTITION BY group_id) AS worst
+  FROM (
+    SELECT group_id, lag, lag_is_bound, {index_among("status", STATUSES)} AS rank,
+      unix_millis(CASE WHEN status = '{STOP}' AND committed_at IS NOT NULL THEN committed_at
+        ELSE sampled_at END) AS since
+    FROM gold.lag WHERE lag_run = {lag_run}
+  )
 )
 GROUP BY group_id"""
+
+
+def sampled_until(lag_run: int) -> str:
+    """Return SQL for until when no commit was missing at a run of gold.lag, in column `at`."""
+    return f"SELECT min(commits_known_until) AS at FROM gold.lag WHERE lag_run = {lag_run}"
 
 
 FORMER = f"""
@@ -112,11 +132,11 @@ def known_anomalies(as_of: int, run: int) -> str:
     since = as_of - WINDOWS["24h"] // _MS
     return f"""
 SELECT kind, count(*) AS known, count_if(anomalies_run = {run}) AS written,
-  unix_millis(min(IF(anomalies_run = {run}, started_at, NULL))) AS since,
+  unix_millis(min(CASE WHEN anomalies_run = {run} THEN started_at END)) AS since,
   bit_xor(xxhash64(anomaly_id, severity, is_open)) AS mark,
   group_id, count_if(is_open) AS open_anomalies,
   count_if(is_open OR ended_at >= timestamp_millis({since})) AS anomalies_24h,
-  max(IF(is_open, struct({severity} AS rank, {kind} AS kind), NULL)) AS worst
+  max(CASE WHEN is_open THEN {severity} * {len(_KINDS)} + {kind} END) AS worst
 FROM gold.anomalies
 GROUP BY GROUPING SETS ((kind), (group_id))"""
 
@@ -142,21 +162,22 @@ def group_health(
     for row in (row for rows in sums for row in rows):
         known[row["group_id"]] |= row
     for group in groups:
-        group_id, state = group["group_id"], group["state"]
-        if state is None or thresholds.ignores(group_id):
+        group_id = group["group_id"]
+        if group["state"] is None or thresholds.ignores(group_id):
             continue
-        own, until = known[group_id], state["until"]
-        now = {"state": state["name"], "since": state["since"], "members": state["members"]}
+        own, until = known[group_id], group["until"]
+        now = {name: group[name] for name in ("state", "since", "members")}
         if until is not None:
             now = {"state": NOT_KNOWN, "since": until, "members": None}
         worst, lag_status = own.get("worst"), own.get("lag_status")
+        severity, kind = (None, None) if worst is None else divmod(worst, len(_KINDS))
         yield {
             "group_id": group_id,
-            "group_type": state["group_type"],
-            "health": "ok" if worst is None else SEVERITIES[worst["rank"]],
+            "group_type": group["group_type"],
+            "health": "ok" if severity is None else SEVERITIES[severity],
             **now,
             **{name: own.get(name) or 0 for name in _COUNTS},
-            "worst_anomaly": None if worst is None else _KINDS[worst["kind"]],
+            "worst_anomaly": None if kind is None else _KINDS[kind],
             "total_lag": own.get("total_lag"),
             "total_lag_is_bound": own.get("lag_is_bound"),
             "worst_lag_status": None if lag_status is None else STATUSES[lag_status],

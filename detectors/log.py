@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -19,7 +21,6 @@ from schemas.gold import INFO, WARNING
 from schemas.tables import NOT_LOST
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from detectors.model import Row
@@ -39,10 +40,12 @@ _GIVEN = re.compile(
 _ASKED = 100
 # What a member takes beside its texts and bytes, about.
 _MEMBER_BYTES = 20
-_EMBEDDED = ("subscription_bytes", "assignment_bytes", "member_id", "client_id")
+_EMBEDDED, _NAMES = ("subscription_bytes", "assignment_bytes"), ("member_id", "client_id")
+_SPAN = ("first_offset", "first_at", "last_offset", "last_at")
 _FIRST_AND_LAST = """
-    min(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS first,
-    max(named_struct('offset', record_offset, 'at', unix_millis(record_timestamp))) AS last"""
+  min(record_offset) AS first_offset, max(record_offset) AS last_offset,
+  unix_millis(min_by(record_timestamp, record_offset)) AS first_at,
+  unix_millis(max_by(record_timestamp, record_offset)) AS last_at"""
 
 
 COMMITS, METADATA = "silver.offset_commits", "silver.group_metadata"
@@ -159,18 +162,20 @@ def coverage_gaps(new_rows: str) -> Question:
     """Ask new rows of bronze.coverage for offsets that were lost before they could be read."""
     return Question(
         f"""
-SELECT record_partition, unix_millis(observed_at) AS at, hole.start_offset, hole.end_offset,
-  hole.reason
-FROM bronze.coverage LATERAL VIEW explode(holes) AS hole
-WHERE {new_rows} AND hole.reason NOT IN {NOT_LOST}""",
-        ("at", "record_partition", "start_offset"),
+SELECT record_partition, observed_at, hole.start_offset, hole.end_offset, hole.reason
+FROM (
+  SELECT record_partition, observed_at, explode(holes) AS hole
+  FROM bronze.coverage WHERE {new_rows}
+)
+WHERE hole.reason NOT IN {NOT_LOST}""",
+        ("observed_at", "record_partition", "start_offset"),
         _coverage_gaps,
     )
 
 
 def _coverage_gaps(holes: list[Row]) -> Iterator[Finding]:
     for row in holes:
-        at, partition = row["at"] or 0, row["record_partition"]
+        at, partition = row["observed_at"] or 0, row["record_partition"]
         hit = Hit(
             "coverage_gap",
             WARNING,
@@ -190,25 +195,21 @@ def undecodable(new_rows: str) -> Question:
     """
     return Question(
         f"""
-SELECT record_partition, sum(records) AS records, min(first) AS first, max(last) AS last,
-  min_by(error, struct(-records, error)) AS error
-FROM (
-  SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
-  FROM silver.quarantine AS refused
-  WHERE EXISTS (
-    SELECT 1 FROM bronze.records AS new WHERE {new_rows}
-      AND new.record_partition = refused.record_partition
-      AND new.record_offset = refused.record_offset)
-  GROUP BY record_partition, error
-)
-GROUP BY record_partition""",
-        ("record_partition",),
+SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
+FROM silver.quarantine AS refused
+WHERE EXISTS (
+  SELECT 1 FROM bronze.records AS new WHERE {new_rows}
+    AND new.record_partition = refused.record_partition
+    AND new.record_offset = refused.record_offset)
+GROUP BY record_partition, error""",
+        ("record_partition", "error"),
         _undecodable,
     )
 
 
-def _undecodable(rows: list[Row]) -> Iterator[Finding]:
-    for row in rows:
+def _undecodable(errors: list[Row]) -> Iterator[Finding]:
+    for _, of_partition in groupby(errors, key=itemgetter("record_partition")):
+        row = _summed_up(list(of_partition))
         hit = Hit(
             "undecodable_records",
             WARNING,
@@ -218,6 +219,15 @@ def _undecodable(rows: list[Row]) -> Iterator[Finding]:
             last_values={"error": row["error"]},
         )
         yield Finding(None, hit)
+
+
+def _summed_up(errors: list[Row]) -> Row:
+    """Sum up what was refused of a partition, by the error of most of it."""
+    first = min(errors, key=itemgetter("first_offset"))
+    last = max(errors, key=itemgetter("last_offset"))
+    span = {name: (first if name.startswith("first") else last)[name] for name in _SPAN}
+    most = max(errors, key=itemgetter("records"))
+    return {**most, **span, "records": sum(row["records"] for row in errors)}
 
 
 def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
@@ -249,20 +259,18 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
 
 def oversized(new_rows: str, thresholds: Thresholds) -> Question:
     """Ask new rows of silver.group_metadata for members' texts and bytes that fill a record."""
-    # Spark then reads nothing of the other fields.
-    sizes = [
-        f"reduce(members.{name}, 0L, (bytes, one) -> bytes + coalesce(octet_length(one), 0))"
-        for name in _EMBEDDED
-    ]
+    sizes = [f"coalesce(octet_length(member.{name}), 0)" for name in _EMBEDDED]
+    sizes += [f"coalesce(length(member.{name}), 0)" for name in _NAMES]
     return Question(
         f"""
-SELECT group_id, record_partition, record_offset, unix_millis(record_timestamp) AS at, bytes
+SELECT group_id, record_partition, record_offset, record_timestamp,
+  sum({_MEMBER_BYTES} + {" + ".join(sizes)}) AS bytes
 FROM (
-  SELECT group_id, record_partition, record_offset, record_timestamp,
-    {_MEMBER_BYTES} * size(members.member_id) + {" + ".join(sizes)} AS bytes
-  FROM silver.group_metadata WHERE {new_rows}
+  SELECT group_id, record_partition, record_offset, record_timestamp, explode(members) AS member
+  FROM silver.group_metadata WHERE {new_rows} AND record_timestamp IS NOT NULL
 )
-WHERE bytes > {thresholds.least("oversized_record", "bytes")} AND record_timestamp IS NOT NULL""",
+GROUP BY group_id, record_partition, record_offset, record_timestamp
+HAVING bytes > {thresholds.least("oversized_record", "bytes")}""",
         ("record_partition", "record_offset"),
         lambda rows: _oversized(rows, thresholds),
     )
@@ -272,7 +280,7 @@ def _oversized(rows: list[Row], thresholds: Thresholds) -> Iterator[Finding]:
     for row in rows:
         if row["bytes"] <= thresholds.of(row["group_id"])["oversized_record"]["bytes"]:
             continue
-        at = row["at"]
+        at = row["record_timestamp"]
         record = Position(row["record_partition"], row["record_offset"], at)
         hit = Hit(
             "oversized_record",
@@ -293,12 +301,13 @@ def cleaner_stalled(new_rows: str, limits: Values, now: int) -> Question:
     limit = limits["cleaner_stalled"]
     return Question(
         f"""
-SELECT record_partition, sum(records) AS records, count(*) AS keys, min(first) AS first,
-  max(last) AS last
+SELECT record_partition, sum(records) AS records, count(*) AS keys,
+  min(first_offset) AS first_offset, min_by(first_at, first_offset) AS first_at,
+  max(last_offset) AS last_offset, max_by(last_at, last_offset) AS last_at
 FROM (
-  SELECT record_partition, group_id, topic, topic_partition, count(*) AS records, {_FIRST_AND_LAST}
+  SELECT record_partition, count(*) AS records, {_FIRST_AND_LAST}
   FROM silver.offset_commits
-  WHERE {new_rows} AND unix_millis(record_timestamp) < {now - limit["age_ms"]}
+  WHERE {new_rows} AND record_timestamp < timestamp_millis({now - limit["age_ms"]})
   GROUP BY record_partition, group_id, topic, topic_partition
 )
 GROUP BY record_partition
@@ -332,12 +341,15 @@ def hot_partitions(hours: str, limits: Values) -> Question:
     return Question(
         f"""
 SELECT hour, record_partition, sum(commits) AS commits,
-  min_by(group_id, struct(-commits, group_id)) AS busiest, min(first_at) AS first_at,
-  max(last_at) AS last_at
+  min(CASE WHEN commits = most THEN group_id END) AS busiest,
+  unix_millis(min(first_at)) AS first_at, unix_millis(max(last_at)) AS last_at
 FROM (
-  SELECT hour, record_partition, group_id, sum(commits) AS commits,
-    min(unix_millis(first_commit_at)) AS first_at, max(unix_millis(last_commit_at)) AS last_at
-  FROM gold.offset_progress WHERE {hours} GROUP BY hour, record_partition, group_id
+  SELECT *, max(commits) OVER (PARTITION BY hour, record_partition) AS most
+  FROM (
+    SELECT hour, record_partition, group_id, sum(commits) AS commits,
+      min(first_commit_at) AS first_at, max(last_commit_at) AS last_at
+    FROM gold.offset_progress WHERE {hours} GROUP BY hour, record_partition, group_id
+  )
 )
 GROUP BY hour, record_partition""",
         ("hour", "record_partition"),
@@ -347,7 +359,7 @@ GROUP BY hour, record_partition""",
 
 def _hot_partitions(rows: list[Row], limits: Values) -> Iterator[Finding]:
     limit = limits["hot_partition"]
-    hours: dict[dt.datetime, int] = defaultdict(int)
+    hours: dict[int, int] = defaultdict(int)
     for row in rows:
         hours[row["hour"]] += row["commits"]
     for row in rows:
@@ -403,7 +415,7 @@ ON commits.topic = stuck.topic AND commits.topic_partition = stuck.topic_partiti
   AND commits.group_id <> stuck.group_id AND committed_offset > unchanged_offset
   AND coalesce(record_timestamp, commit_timestamp) BETWEEN unchanged_since AND unchanged_until
 WHERE NOT is_tombstone AND (record_timestamp IS NULL
-  OR record_timestamp BETWEEN timestamp'{min(times)}Z' AND timestamp'{max(times)}Z')
+  OR record_timestamp BETWEEN timestamp_millis({min(times)}) AND timestamp_millis({max(times)}))
 GROUP BY ALL""",
         ("hour", "group_id", "topic", "topic_partition"),
         lambda found: _no_progress(found, thresholds),
@@ -438,12 +450,12 @@ def stale_groups(groups: Iterable[Row], thresholds: Thresholds, now: int) -> Ite
     every = list(groups)
     made = Counter(pattern_of(row["group_id"]) for row in every)
     for row in every:
-        group, state, last = row["group_id"], row["state"] or {}, row["record"]
-        if last is None or state.get("name", "Empty") != "Empty" or thresholds.ignores(group):
+        group = row["group_id"]
+        if not row["partitions"] or thresholds.ignores(group):
             continue
-        if state.get("until") is not None:
-            continue  # it may be gone
-        known = [t for t in (row["kept_at"], state.get("since")) if t is not None]
+        if row["state"] not in {None, "Empty"} or row["until"] is not None:
+            continue  # it has members, or may be gone
+        known = [t for t in (row["kept_at"], row["since"]) if t is not None]
         idle = now - max(known, default=now)
         if idle > thresholds.of(group)["stale_group"]["idle_ms"]:
             of_pattern[pattern_of(group)].append((idle, row))
@@ -461,13 +473,12 @@ def pattern_of(group: str) -> str:
 
 def _stale(stale: list[tuple[int, Row]], now: int) -> Hit:
     idle, row = max(stale, key=lambda s: (s[0], s[1]["group_id"]))
-    last = row["record"]
     partitions = sum(of_group["partitions"] for _, of_group in stale)
     return Hit(
         "stale_group",
         INFO,
         *(now - idle, now),
-        Position(last["record_partition"], last["record_offset"], last["at"]),
+        Position(row["held_partition"], row["held_offset"], row["held_at"]),
         0,
         maxima={"idle_ms": idle, "partitions": partitions},
     )
@@ -489,14 +500,14 @@ def alike(found: Iterable[Finding]) -> list[str]:
     return [name for f in found for name in f.hit.lists.get("names", ())[:_ASKED]]
 
 
-def sessions_of(is_group: str) -> str:
-    """Return SQL for the members of groups that meet a condition."""
-    return f"""
-SELECT DISTINCT group_id, client_id, client_host FROM gold.member_sessions WHERE {is_group}"""
+SESSIONS = """
+SELECT DISTINCT group_id, client_id, client_host FROM gold.member_sessions
+WHERE group_id IN (:names)"""
+"""SQL for the members of groups of some names."""
 
 
 def with_clients(found: Iterable[Finding], sessions: Iterable[Row]) -> Iterator[Finding]:
-    """Name the clients that made the groups of a finding, by what `sessions_of` asks of them."""
+    """Name the clients that made the groups of a finding, by what `SESSIONS` asks for."""
     clients: dict[str, set[str]] = defaultdict(set)
     for row in sessions:
         clients[row["group_id"]].add(host_of(row))
@@ -508,7 +519,10 @@ def with_clients(found: Iterable[Finding], sessions: Iterable[Row]) -> Iterator[
 
 def _of_partition(row: Row) -> tuple[int, int, Position, int, Position]:
     """Return the span of the records of a partition, from the first to the last."""
-    partition, first, last = (row[name] for name in ("record_partition", "first", "last"))
-    start, end = (Position(partition, record["offset"], record["at"]) for record in (first, last))
+    partition = row["record_partition"]
+    start, end = (
+        Position(partition, row[f"{which}_offset"], row[f"{which}_at"])
+        for which in ("first", "last")
+    )
     began = start.timestamp if start.timestamp is not None else end.timestamp or 0
     return began, max(began, end.timestamp or 0), end, _EPISODE_MS, start

@@ -27,7 +27,7 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from jobs.runtime.summary import show_anomalies
-from lakehouse.queries import answers
+from lakehouse.local import quickest
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
 from schemas.ledger import Detail, Stage
@@ -35,7 +35,6 @@ from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
     COMMITTED_OFFSETS,
-    COVERAGE,
     GROUP_CHECKPOINTS,
     GROUP_GENERATIONS,
     GROUP_HEALTH,
@@ -44,7 +43,6 @@ from schemas.tables import (
     LAG,
     MEMBER_SESSIONS,
     OFFSET_MOVES,
-    OFFSET_PROGRESS,
     PARTITION_OWNERS,
     all_tables,
 )
@@ -60,12 +58,14 @@ if TYPE_CHECKING:
     from detectors.model import Row
     from detectors.thresholds import Thresholds
     from jobs.runtime.run import Run
+    from lakehouse.queries import Ask
     from lakehouse.runs import LedgerRow, StageRun
     from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec
     from timeline.homes import Second
 
-COMMITS, METADATA = (all_tables()[name] for name in (log.COMMITS, log.METADATA))
+COMMITS = all_tables()[log.COMMITS]
+_OF_LOG = "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL"
 
 
 class Kept(NamedTuple):
@@ -147,8 +147,8 @@ def _follow(run: Run, limits: Thresholds) -> bool:
         last, to = runs.last(Stage.ANOMALIES), runs.last_number(Stage.HISTORY)
         if to < 0 or (last is not None and not _has_work(lakehouse, last, to, limits)):
             return False
-        lag_run = runs.last_number(Stage.LAG)
-        kept = _kept(lakehouse, lag_run)
+        lag_run, ask = runs.last_number(Stage.LAG), quickest(lakehouse)
+        kept = _kept(lakehouse, ask, lag_run)
         refresh = _is_refresh(lakehouse, last, to, kept, limits)
     with (
         run.step("detecting anomalies"),
@@ -167,7 +167,7 @@ def _follow(run: Run, limits: Thresholds) -> bool:
     ):
         if stage is None:
             return False
-        _carry_out(lakehouse, stage, kept, limits)
+        _carry_out(lakehouse, ask, stage, kept, limits)
         run.summary |= {"anomalies_run": True, "anomalies": stage.details[Detail.KNOWN]}
     return stage.is_resumed
 
@@ -192,36 +192,28 @@ def _is_outdated(lakehouse: Lakehouse, last: LedgerRow, limits: Thresholds) -> b
     return not is_there or last.details[Detail.THRESHOLDS] != limits.fingerprint
 
 
-def _kept(lakehouse: Lakehouse, lag_run: int) -> Kept:
-    runs = lakehouse.runs
-    last, read = runs.last(Stage.ANOMALIES), state_of(lakehouse)
-    checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).localCheckpoint(eager=False)
-    lakehouse.keep(ANOMALY_CHECKPOINTS, checkpoints)
-    asked = [
-        GROUPS_NOW,
-        "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL",
-    ]
-    history = runs.last_number(Stage.HISTORY)
-    states = lakehouse.kept(GROUP_STATES, history - 1, history)
-    given = {} if states is None else {GROUP_STATES.name: states}
+def _kept(lakehouse: Lakehouse, ask: Ask, lag_run: int) -> Kept:
+    last, read = lakehouse.runs.last(Stage.ANOMALIES), state_of(lakehouse)
+    asked = {"groups": GROUPS_NOW, "of_log": _OF_LOG}
     if lag_run >= 0:
         # The log was read to its end where the last of its partitions was.
-        asked.append("SELECT unix_millis(min(commits_known_until)) AS at FROM gold.lag")
-        given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
+        asked["sampled"] = health.sampled_until(lag_run)
     is_whole = last is not None and lakehouse.has_all([ANOMALIES], last.versions)
     if not is_whole:
-        asked.append("SELECT max(anomalies_run) AS run FROM gold.anomalies")
-    groups, own, *more = answers(lakehouse, asked, given)
-    found = last.run if last is not None and is_whole else more[-1][0]["run"]
-    of_log, checkpoints_run = (own[0]["state"], own[0]["anomalies_run"]) if own else (None, -1)
+        asked["found"] = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
+    rows = {name: table.to_pylist() for name, table in ask(asked, {}).items()}
+    found = last.run if last is not None and is_whole else rows["found"][0]["run"]
+    of_log, checkpoints_run = (
+        (own[0]["state"], own[0]["anomalies_run"]) if (own := rows["of_log"]) else (None, -1)
+    )
     return Kept(
-        groups,
+        rows["groups"],
         of_log,
         checkpoints_run,
         -1 if found is None else found,
         read.observed_at,
         read.behind,
-        more[0][0]["at"] if lag_run >= 0 else None,
+        rows["sampled"][0]["at"] if lag_run >= 0 else None,
     )
 
 
@@ -246,23 +238,25 @@ def _is_refresh(
 # -- carrying out ----------------------------------------------------------------------------------
 
 
-def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
+def _carry_out(
+    lakehouse: Lakehouse, ask: Ask, stage: StageRun, kept: Kept, limits: Thresholds
+) -> None:
     if kept.checkpoints_run != stage.id.number:  # of a run that was killed, they may be there
-        _detect(lakehouse, stage, kept, limits)
+        _detect(lakehouse, ask, stage, kept, limits)
     now, lag_run = stage.plan[Detail.AS_OF], lakehouse.runs.last_number(Stage.LAG)
-    asked, given = [health.known_anomalies(now, stage.id.number), health.rebalances(now)], {}
+    asked = {
+        "known": health.known_anomalies(now, stage.id.number),
+        "rebalances": health.rebalances(now),
+    }
     if lag_run >= 0:
-        asked.append(health.lags(lag_run))
-        given[LAG.name] = lakehouse.of_runs(LAG, lag_run - 1, lag_run)
-        if lakehouse.exists(GROUP_HEALTH):
-            asked.append(health.FORMER)
-    known, *sums = answers(lakehouse, asked, given)
+        asked |= {"lags": health.lags(lag_run), "former": health.FORMER}
+    known, *sums = (table.to_pylist() for table in ask(asked, {}).values())
     rows = list(group_health(kept.groups, [known, *sums], limits, now))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
     kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
-    told, noted = tell_incidents(lakehouse, stage, kept.groups, kinds)
+    told, noted = tell_incidents(lakehouse, ask, stage, kept.groups, kinds)
     stage.rows = {ANOMALIES.name: written, INCIDENTS.name: told, GROUP_HEALTH.name: len(rows)}
     stage.details = {
         Detail.INCIDENTS: noted,
@@ -271,28 +265,34 @@ def _carry_out(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresh
     }
 
 
-def _detect(lakehouse: Lakehouse, stage: StageRun, kept: Kept, limits: Thresholds) -> None:
+def _detect(
+    lakehouse: Lakehouse, ask: Ask, stage: StageRun, kept: Kept, limits: Thresholds
+) -> None:
     """Find what is wrong with the log and with each group."""
-    changes = _changes(lakehouse, stage)
+    changes, now = _changes(lakehouse, stage), stage.plan[Detail.AS_OF]
     with configured(lakehouse.spark, Stage.ANOMALIES, changes.rows.total()):
-        _write(lakehouse, stage, kept, changes, limits)
+        former = kept.log if stage.after >= 0 else None
+        of_log = log.LogFindings(former, is_backfill=changes.is_backfill)
+        for group, hit in _log_findings(ask, kept, changes, limits, now):
+            if group is None or not limits.ignores(group):
+                of_log.add(group, hit)
+        found = detect(
+            _sources(lakehouse, stage, changes),
+            thresholds=limits,
+            cluster=lakehouse.cluster,
+            now=now,
+            known_until=known_until(kept.groups, kept.behind),
+            schema=spark_schema(OUTPUT),
+        )
+        _write(lakehouse, stage, changes, list(of_log.rows(lakehouse.cluster, limits, now)), found)
 
 
 def _write(
-    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
+    lakehouse: Lakehouse, stage: StageRun, changes: Changes, of_log: list[Row], found: DataFrame
 ) -> None:
-    of_log = _detect_in_log(lakehouse, stage, kept, changes, limits)
-    schema = spark_schema(OUTPUT)
-    found = detect(
-        _sources(lakehouse, stage, changes),
-        thresholds=limits,
-        cluster=lakehouse.cluster,
-        now=stage.plan[Detail.AS_OF],
-        known_until=known_until(kept.groups, kept.behind),
-        schema=schema,
-    )
+    """Write what was found in the log and in each group, columns `OUTPUT`."""
     table = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
-    found = found.unionByName(lakehouse.spark.createDataFrame(table, schema).coalesce(1))
+    found = found.unionByName(lakehouse.spark.createDataFrame(table, found.schema).coalesce(1))
     # A frame that is persisted would be computed again from the checkpoints that it has replaced.
     number = F.lit(stage.id.number).cast("bigint")
     found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
@@ -312,7 +312,6 @@ def _write(
             kinds = among("kind", log.KINDS)
             where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
     lakehouse.replace(ANOMALIES, rows, stage.id, where)
-    lakehouse.keep(ANOMALIES, rows, stage.id.number)
     # Behind the anomalies, since the next run goes on from them.
     checkpoints = found.where("anomaly_id IS NULL")
     lakehouse.replace(ANOMALY_CHECKPOINTS, checkpoints, stage.id)
@@ -439,63 +438,29 @@ def _range(rows: list[LedgerRow]) -> tuple[int, int]:
 # -- the log as a whole ----------------------------------------------------------------------------
 
 
-def _detect_in_log(
-    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
-) -> list[Row]:
-    """Detect anomalies of the log as a whole; the findings of each group are kept apart.
-
-    Returns:
-        Columns `OUTPUT`: the anomalies, and what is remembered of the log.
-    """
-    now, former = stage.plan[Detail.AS_OF], kept.log if stage.after >= 0 else None
-    of_log = log.LogFindings(former, is_backfill=changes.is_backfill)
-    for group, hit in _log_findings(lakehouse, stage, kept, changes, limits):
-        if group is None or not limits.ignores(group):
-            of_log.add(group, hit)
-    return list(of_log.rows(lakehouse.cluster, limits, now))
-
-
 def _log_findings(
-    lakehouse: Lakehouse, stage: StageRun, kept: Kept, changes: Changes, limits: Thresholds
+    ask: Ask, kept: Kept, changes: Changes, limits: Thresholds, now: int
 ) -> Iterator[Finding]:
-    now = stage.plan[Detail.AS_OF]
-    is_read, is_decoded = (
-        between(column, *runs)
-        for column, runs in (
-            ("ingest_run", changes.ingest_runs),
-            ("decode_run", changes.decode_runs),
-        )
-    )
+    """Find what is wrong with the log as a whole, and with groups whose own records do not tell."""
+    is_read = between("ingest_run", *changes.ingest_runs)
+    is_decoded = between("decode_run", *changes.decode_runs)
     new = log.Asked(is_read, is_decoded, changes.rows, changes.since, changes.hours)
-    questions = log.questions(new, limits, now)
+    questions = {str(n): each for n, each in enumerate(log.questions(new, limits, now))}
+    asked = {name: question.sql for name, question in questions.items()}
     stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
-    asked = [question.sql for question in questions]
-    given = _given(lakehouse, stage, changes)
-    answered = answers(lakehouse, asked if stuck is None else [*asked, stuck], given)
-    for question, rows in zip(questions, answered, strict=False):
-        yield from question.found(rows)
-    if stuck is not None and answered[-1]:
-        question = log.overtaken(stuck, answered[-1], limits)
-        hours = {name: rows for name, rows in given.items() if name == OFFSET_PROGRESS.name}
-        (rows,) = answers(lakehouse, [question.sql], hours)
-        yield from question.found(rows)
+    if stuck is not None:
+        asked["stuck"] = stuck
+    rows = {name: table.to_pylist() for name, table in ask(asked, {}).items()}
+    for name, question in questions.items():
+        yield from question.found(rows[name])
+    if stuck is not None and rows["stuck"]:
+        question = log.overtaken(stuck, rows["stuck"], limits)
+        yield from question.found(ask({"overtaken": question.sql}, {})["overtaken"].to_pylist())
     yield from log.misplaced(changes.misplaced)
     stale = list(log.stale_groups(kept.groups, limits, now))
     names = log.alike(stale)
-    asked = [log.sessions_of(of_groups(names))] if names else []
-    sessions = [row for rows in answers(lakehouse, asked) for row in rows]
+    sessions = ask({"of": log.SESSIONS}, {"names": names})["of"].to_pylist() if names else []
     yield from log.with_clients(stale, sessions)
-
-
-def _given(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> dict[str, DataFrame]:
-    """Return new rows of the tables that questions ask for nothing else of, by name."""
-    runs = {COVERAGE: changes.ingest_runs}
-    runs |= dict.fromkeys((COMMITS, METADATA), changes.decode_runs)
-    given = {spec.name: lakehouse.of_runs(spec, *of_spec) for spec, of_spec in runs.items()}
-    hours = lakehouse.kept(OFFSET_PROGRESS, stage.after, stage.to)
-    if hours is not None and not changes.is_backfill:
-        given[OFFSET_PROGRESS.name] = hours
-    return given
 
 
 def find_and_tell(run: Run) -> None:

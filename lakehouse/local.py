@@ -55,13 +55,17 @@ CREATE MACRO java_hash(text) AS list_reduce(
       ELSE [55296 + (point - 65536) // 1024, 56320 + (point - 65536) % 1024] END
     FOR point IN [unicode(substring(text, i, 1))::BIGINT FOR i IN range(1, length(text) + 1)]
   ])), lambda hash, unit: (hash * 31 + unit) & 4294967295);
+CREATE MACRO max_by(value, number) AS arg_max_null(value, number);
+CREATE MACRO min_by(value, number) AS arg_min_null(value, number);
 CREATE MACRO regexp_like(string, pattern) AS regexp_matches(string, pattern);
 CREATE MACRO size(list) AS len(list);
 CREATE MACRO slice(list, start, count) AS array_slice(list, start, start + count - 1);
 CREATE MACRO sort_array(list) AS list_sort(list);
+CREATE MACRO startswith(text, beginning) AS starts_with(text, beginning);
 CREATE MACRO timestamp_millis(millis) AS make_timestamptz(millis::BIGINT * 1000);
 CREATE MACRO try_parse_json(text) AS try_cast(text AS JSON);
 CREATE MACRO unix_millis(moment) AS epoch_ms(moment);
+CREATE MACRO xxhash64(one, other, third) AS (hash(one, other, third) >> 1)::BIGINT;
 """
 
 

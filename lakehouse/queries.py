@@ -19,7 +19,7 @@ from schemas.placement import JAVA_HASH
 from schemas.tables import all_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -34,36 +34,17 @@ expression, as Java has them.
 """
 
 _TABLE = re.compile(r"\b(?:bronze|silver|gold|dq)\.\w+\b(?!')")
-_VALUE = re.compile(r":([a-z]+)\b")
+_VALUE = re.compile(r":([a-z][a-z0-9]*)\b")
 _VIEW = "queried_"
 # Each query gives few rows, and most of its time is Spark's planning.
 _AT_ONCE = 3
-
-Rows: TypeAlias = "list[dict[str, Any]]"
-
-
-def answers(
-    lakehouse: Lakehouse, queries: Sequence[str], given: Mapping[str, DataFrame] | None = None
-) -> list[Rows]:
-    """Return the rows of some queries, by name; times are of UTC, without a zone.
-
-    Args:
-        lakehouse: the tables that the queries name; one that was not made has no rows.
-        queries: SQL.
-        given: rows to be asked instead of some tables, by their names.
-    """
-    show(lakehouse, tables_of(*queries), given or {})
-    asked = [on_views(query, view_of) for query in queries]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda query: lakehouse.spark.sql(query).toArrow(), asked)
-        return [_plain(rows) for rows in found]
 
 
 def by_spark(lakehouse: Lakehouse) -> Ask:
     """Return what has Spark answer queries with few rows each, all in a few jobs side by side."""
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
-        show(lakehouse, tables_of(*queries.values()), {})
+        show(lakehouse, tables_of(*queries.values()))
         if any("java_hash(" in query for query in queries.values()):
             lakehouse.spark.sql(
                 "CREATE OR REPLACE TEMPORARY FUNCTION java_hash(text STRING) RETURNS BIGINT"
@@ -101,11 +82,10 @@ def _rows(structs: pa.ChunkedArray) -> pa.Table:
     return pa.Table.from_arrays(held.flatten(), names=[field.name for field in held.type])
 
 
-def show(lakehouse: Lakehouse, names: Iterable[str], given: Mapping[str, DataFrame]) -> None:
-    """Make temporary views of tables, or of given rows of them, by the names of `view_of`."""
+def show(lakehouse: Lakehouse, names: Iterable[str]) -> None:
+    """Make temporary views of tables, by the names of `view_of`."""
     for name in sorted(names):
-        rows = given[name] if name in given else lakehouse.read(all_tables()[name])
-        rows.createOrReplaceTempView(view_of(name))
+        lakehouse.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
 
 
 def tables_of(*queries: str) -> set[str]:
@@ -148,18 +128,3 @@ def _literal(value: str | int | dt.datetime | list[str]) -> str:
 def view_of(table: str) -> str:
     """Name the temporary view of a table."""
     return _VIEW + table.replace(".", "_")
-
-
-def _plain(rows: pa.Table) -> Rows:
-    fields = [field.with_type(_without_zone(field.type)) for field in rows.schema]
-    return list(rows.cast(pa.schema(fields)).to_pylist())
-
-
-def _without_zone(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us")
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_zone(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_zone(field.type)) for field in kind])
-    return kind

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from detectors import incidents as rule
 from detectors.detection import batch_of
-from lakehouse.queries import answers
-from lakehouse.tables import EVERY_ROW, among, sql_text
+from lakehouse.tables import EVERY_ROW, among
 from schemas.ledger import Detail
 from schemas.tables import INCIDENTS
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from detectors.model import Row
+    from lakehouse.queries import Ask
     from lakehouse.runs import StageRun
     from lakehouse.tables import Lakehouse
 
@@ -37,12 +37,13 @@ _INCIDENT = tuple(
 
 
 def tell_incidents(
-    lakehouse: Lakehouse, stage: StageRun, groups: Iterable[Row], kinds: Iterable[Row]
+    lakehouse: Lakehouse, ask: Ask, stage: StageRun, groups: Iterable[Row], kinds: Iterable[Row]
 ) -> tuple[int, Row]:
     """Bring gold.incidents up to the anomalies of a run.
 
     Args:
         lakehouse: the tables.
+        ask: answers queries over them.
         stage: the run, which has written gold.anomalies.
         groups: what `health.GROUPS_NOW` asks for.
         kinds: the rows of kinds of `health.known_anomalies`.
@@ -64,14 +65,17 @@ def tell_incidents(
         return 0, {_MARK: mark, _OPEN_SINCE: None, _HAS_SOME: has_some}
     begun = [t for t in (*(row["since"] for row in of_kinds), open_since) if t is not None]
     since = min(begun) - rule.LOOKING_BACK_MS if before and begun else None
-    asked = [_asked("gold.anomalies", _ANOMALY, f"{among('kind', rule.KINDS)}{_from(since)}")]
+    begun_since = "" if since is None else f" AND started_at >= timestamp_millis({since})"
+    asked = {"new": _asked("gold.anomalies", _ANOMALY, among("kind", rule.KINDS) + begun_since)}
     if has_some:
-        asked.append(_asked(INCIDENTS.name, _INCIDENT, f"true{_from(since)}"))
-    anomalies, *more = answers(lakehouse, asked)
-    former = [row for rows in more for row in rows]
+        asked["former"] = _asked(INCIDENTS.name, _INCIDENT, f"true{begun_since}")
+    answers = {name: table.to_pylist() for name, table in ask(asked, {}).items()}
+    anomalies, former = answers["new"], answers.get("former", [])
     # What began with the first of those that were read may have begun before.
     first = None if since is None else since + rule.WINDOW_MS
-    found = _found(lakehouse, anomalies, former, groups)
+    clients = rule.clients_of(anomalies)
+    known = rule.Known(_places(groups), rule.groups_of(clients, _members(ask, clients)), former)
+    found = rule.incidents(anomalies, known, lakehouse.cluster)
     found = [row for row in found if first is None or row["started_at"] >= first]
     noted = {_MARK: mark, _OPEN_SINCE: _earliest(found), _HAS_SOME: has_some or bool(found)}
     told = [row for row in former if first is None or row["started_at"] >= first]
@@ -86,43 +90,36 @@ def tell_incidents(
 
 
 def _asked(table: str, columns: Sequence[str], where: str) -> str:
-    times = [f"unix_millis({name}) AS {name}" for name in _TIMES]
-    return f"SELECT {', '.join((*columns, *times))} FROM {table} WHERE {where}"  # noqa: S608 - ours
+    return f"SELECT {', '.join((*columns, *_TIMES))} FROM {table} WHERE {where}"  # noqa: S608 - ours
 
 
-def _from(since: int | None) -> str:
-    return "" if since is None else f" AND started_at >= timestamp_millis({since})"
-
-
-def _found(
-    lakehouse: Lakehouse, anomalies: list[Row], former: list[Row], groups: Iterable[Row]
-) -> list[Row]:
-    """Return the incidents of some anomalies; who else had their clients is asked if any had."""
-    places = {
+def _places(groups: Iterable[Row]) -> dict[str, tuple[int, int]]:
+    """Return in which partition of the log the newest record of each group is, and its time."""
+    return {
         row["group_id"]: (row["record_partition"], row["newest_at"])
         for row in groups
         if row["record_partition"] is not None and row["newest_at"] is not None
     }
-    clients = rule.clients_of(anomalies)
-    members = answers(lakehouse, [_members(clients)])[0] if clients else []
-    known = rule.Known(places, rule.groups_of(clients, members), former)
-    return rule.incidents(anomalies, known, lakehouse.cluster)
 
 
-def _members(clients: Sequence[rule.Client]) -> str:
-    """Return SQL for the groups that had members with such names, by what these begin with."""
+def _members(ask: Ask, clients: Sequence[rule.Client]) -> list[Row]:
+    """Ask for the groups that had members with such names, by what these begin with."""
+    if not clients:
+        return []
     asked = "\n  UNION ALL ".join(
-        f"SELECT {number} AS client, {sql_text(name.partition('*')[0])} AS beginning,"
+        f"SELECT {number} AS client, :name{number} AS beginning,"
         f" timestamp_millis({first - rule.WINDOW_MS}) AS first, timestamp_millis({last}) AS last"
-        for number, (name, first, last) in enumerate(clients)
+        for number, (_, first, last) in enumerate(clients)
     )
-    return f"""
+    query = f"""
 SELECT client, group_id, client_id
 FROM gold.member_sessions JOIN (
   {asked}
 ) ON startswith(client_id, beginning) AND joined_at <= last
   AND (left_at IS NULL OR left_at >= first)
-GROUP BY client, group_id, client_id"""  # noqa: S608 - texts are given as such
+GROUP BY client, group_id, client_id"""  # noqa: S608 - numbers alone
+    names = {f"name{n}": name.partition("*")[0] for n, (name, *_) in enumerate(clients)}
+    return list(ask({"members": query}, names)["members"].to_pylist())
 
 
 def _earliest(found: Iterable[Row]) -> int | None:

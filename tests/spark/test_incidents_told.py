@@ -6,9 +6,12 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from detectors.health import known_anomalies
 from jobs.runtime.incidents import tell_incidents
-from lakehouse.queries import answers
+from lakehouse.local import quickest
+from lakehouse.queries import by_spark
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, sql_text
 from schemas.ledger import Detail
@@ -19,9 +22,12 @@ from tests.support.topic import HOUR, MINUTE, PARTITIONS, Topic
 from tests.support.webhook import NOW, Webhook, anomaly
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from lakehouse.queries import Ask
 
 START = 1_700_000_000_000
 SET_AT = START + HOUR
@@ -86,10 +92,12 @@ def test_a_restore_is_told_as_one_wherever_it_is_told(
     ]
 
 
+@pytest.mark.parametrize("asks", [quickest, by_spark])
 def test_clients_are_held_against_all_groups_that_have_them(
-    spark: SparkSession, lakehouse_path: str
+    spark: SparkSession, lakehouse_path: str, asks: Callable[[Lakehouse], Ask]
 ) -> None:
     lakehouse = Lakehouse(spark, lakehouse_path, "default")
+    ask = asks(lakehouse)
 
     def storm(number: int, client: str) -> dict[str, Any]:
         evidence = json.dumps({"clients": [f"{client}@/10.0.0.1"]})
@@ -118,9 +126,9 @@ def test_clients_are_held_against_all_groups_that_have_them(
         about = {"is_refresh": False, "is_resumed": False, "plan": {}, "former": former}
         stage = StageRun(run, after=-1, to=0, **about)
         as_of = round(NOW.timestamp() * 1000)
-        (kinds,) = answers(lakehouse, [known_anomalies(as_of, run.number)])
-        rows = [row for row in kinds if row["kind"] is not None]
-        return tell_incidents(lakehouse, stage, [], rows)
+        known = ask({"known": known_anomalies(as_of, run.number)}, {})["known"].to_pylist()
+        kinds = [row for row in known if row["kind"] is not None]
+        return tell_incidents(lakehouse, ask, stage, [], kinds)
 
     written, noted = told({})
     (one,) = asked(lakehouse.root, "SELECT * FROM gold.incidents")

@@ -70,7 +70,7 @@ def test_validation_opens_no_file_of_earlier_hours(
     (suite,) = (s for s in suites() if s.title == name)
     since = f"timestamp_millis({int(hour(RUNS - 1).timestamp() * 1000)})"
     values = {"history_runs": NEW, "begun_since": since, "first_hour": since}
-    show(lakehouse, [name], {})
+    show(lakehouse, [name])
     rows = spark.sql(on_views(filled(suite.rows, values), view_of))
     every = opened(lakehouse.read(all_tables()[name]))
     # The last hour's, those of what is open, and of the hour before what ended in the last moment.

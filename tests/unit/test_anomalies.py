@@ -1462,11 +1462,19 @@ def test_ids_tell_apart_what_differs() -> None:
     assert len({anomaly_id(*p) for p in parts}) == 3
 
 
+ONCE_USED: Row = {
+    **dict.fromkeys(("state", "since", "until")),
+    "kept_at": 0,
+    "partitions": 1,
+    "held_partition": 0,
+    "held_offset": 9,
+    "held_at": 0,
+}
+
+
 def test_many_stale_groups_of_one_name_are_one_finding() -> None:
     def stale(group: str, days: int) -> Row:
-        record = {"record_partition": 0, "record_offset": 9, "at": 0}
-        at = (20 - days) * 24 * HOUR
-        return {"group_id": group, "state": None, "kept_at": at, "record": record, "partitions": 2}
+        return ONCE_USED | {"group_id": group, "kept_at": (20 - days) * 24 * HOUR, "partitions": 2}
 
     alone = stale("left-behind", 8)
     many = [stale(f"console-{uuid.UUID(int=n)}", 8 + n % 3) for n in range(12)]
@@ -1490,7 +1498,7 @@ def test_many_stale_groups_of_one_name_are_one_finding() -> None:
     few = list(stale_groups(many[:9], LIMITS, 20 * 24 * HOUR))
     assert len(few) == 9
     assert not alike(few)
-    gone = alone | {"state": {"name": "Empty", "since": 0, "until": 15 * 24 * HOUR}}
+    gone = alone | {"state": "Empty", "since": 0, "until": 15 * 24 * HOUR}
     assert not list(stale_groups([gone], LIMITS, 20 * 24 * HOUR))
 
 
@@ -1506,8 +1514,6 @@ def test_many_stale_groups_of_one_name_are_one_finding() -> None:
     ],
 )
 def test_what_is_made_up_in_the_name_of_a_group(names: list[str], pattern: str | None) -> None:
-    record = {"record_partition": 0, "record_offset": 9, "at": 0}
-    stale = {"state": None, "kept_at": 0, "record": record, "partitions": 1}
-    rows = [stale | {"group_id": name} for name in names]
+    rows = [ONCE_USED | {"group_id": name} for name in names]
     found = list(stale_groups(rows, LIMITS, 20 * 24 * HOUR))
     assert [f.hit.subject for f in found] == ([""] * len(names) if pattern is None else [pattern])

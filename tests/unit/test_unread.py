@@ -650,8 +650,8 @@ def test_an_offset_that_is_committed_again_and_again_while_the_log_goes_on(runs:
 def test_health_tells_since_when_the_lag_is_trouble(
     now: Row, former: int | None, since: int | None
 ) -> None:
-    state = {"name": "Stable", "since": 0, "members": 1, "group_type": "classic", "until": None}
-    group = {"group_id": "g", "state": state, "last_commit_at": 0}
+    state = {"state": "Stable", "since": 0, "members": 1, "group_type": "classic", "until": None}
+    group = {"group_id": "g", **state, "last_commit_at": 0}
     before = [] if former is None else [{"group_id": "g", "former_trouble_at": former}]
     (row,) = group_health([group], [[{"group_id": "g", **now}], before], LIMITS, 1_000)
     assert row["lag_status_since"] == since
