@@ -5,7 +5,7 @@ workers. So this shows that the work divides; what a network costs it does not s
 own work has no core of its own where there are two workers on two cores. Beside them, `local[1]`
 and `local[2]` show what the processes of a cluster cost. The table ends with where the time goes,
 by Spark's event log: seconds without any task, in which the driver plans and commits, and those
-of all tasks together.
+of all tasks together. By these, it ends with what more cores would take at best.
 
 Run it by ``benchmarks/run.sh scale_out --records 1000000 --work /data/scale-out``.
 """
@@ -54,6 +54,7 @@ def main(argv: list[str]) -> None:
             measured[f"{cores} worker{'s' if cores > 1 else ''}"] = pipeline(topic, work, argv)
         print(f"measured: {', '.join(measured)}", file=sys.stderr, flush=True)
     print("\n".join(_table(options.records, measured)))
+    print(f"\nIf tasks divide evenly, and all else stays as with local[2]: {_at_best(measured)}")
 
 
 def _table(records: int, measured: Mapping[str, Measured]) -> list[str]:
@@ -68,6 +69,13 @@ def _table(records: int, measured: Mapping[str, Measured]) -> list[str]:
         f"{'':34}{''.join(f'{name:>12}' for name in measured)}",
         *(f"{n:34}{''.join(f'{value:>12.1f}' for value in row)}" for n, row in rows.items()),
     ]
+
+
+def _at_best(measured: Mapping[str, Measured]) -> str:
+    """Say what a run would take on more cores, whose tasks alone become shorter by them."""
+    two = measured["local[2]"]
+    rest = two.seconds - two.task_seconds / 2
+    return ", ".join(f"{rest + two.task_seconds / n:.0f} s on {n}" for n in (4, 8, 16, 32))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ _ASKED = 100
 # What a member takes beside its texts and bytes, about.
 _MEMBER_BYTES = 20
 _EMBEDDED, _NAMES = ("subscription_bytes", "assignment_bytes"), ("member_id", "client_id")
-_SPAN = ("first_offset", "first_at", "last_offset", "last_at")
 _FIRST_AND_LAST = """
   min(record_offset) AS first_offset, max(record_offset) AS last_offset,
   unix_millis(min_by(record_timestamp, record_offset)) AS first_at,
@@ -225,9 +224,12 @@ def _summed_up(errors: list[Row]) -> Row:
     """Sum up what was refused of a partition, by the error of most of it."""
     first = min(errors, key=itemgetter("first_offset"))
     last = max(errors, key=itemgetter("last_offset"))
-    span = {name: (first if name.startswith("first") else last)[name] for name in _SPAN}
-    most = max(errors, key=itemgetter("records"))
-    return {**most, **span, "records": sum(row["records"] for row in errors)}
+    return {
+        **max(errors, key=itemgetter("records")),
+        "records": sum(row["records"] for row in errors),
+        **{name: first[name] for name in ("first_offset", "first_at")},
+        **{name: last[name] for name in ("last_offset", "last_at")},
+    }
 
 
 def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from jobs.runtime.summary import show_anomalies
 from lakehouse.local import quickest
+from lakehouse.queries import rows_by
 from lakehouse.runs import PLANNED
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
 from schemas.ledger import Detail, Stage
@@ -201,15 +202,13 @@ def _kept(lakehouse: Lakehouse, ask: Ask, lag_run: int) -> Kept:
     is_whole = last is not None and lakehouse.has_all([ANOMALIES], last.versions)
     if not is_whole:
         asked["found"] = "SELECT max(anomalies_run) AS run FROM gold.anomalies"
-    rows = {name: table.to_pylist() for name, table in ask(asked, {}).items()}
+    rows = rows_by(ask, asked)
     found = last.run if last is not None and is_whole else rows["found"][0]["run"]
-    of_log, checkpoints_run = (
-        (own[0]["state"], own[0]["anomalies_run"]) if (own := rows["of_log"]) else (None, -1)
-    )
+    (own,) = rows["of_log"] or [{"state": None, "anomalies_run": -1}]
     return Kept(
         rows["groups"],
-        of_log,
-        checkpoints_run,
+        own["state"],
+        own["anomalies_run"],
         -1 if found is None else found,
         read.observed_at,
         read.behind,
@@ -250,7 +249,7 @@ def _carry_out(
     }
     if lag_run >= 0:
         asked |= {"lags": health.lags(lag_run), "former": health.FORMER}
-    known, *sums = (table.to_pylist() for table in ask(asked, {}).values())
+    known, *sums = rows_by(ask, asked).values()
     rows = list(group_health(kept.groups, [known, *sums], limits, now))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
@@ -450,17 +449,17 @@ def _log_findings(
     stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
     if stuck is not None:
         asked["stuck"] = stuck
-    rows = {name: table.to_pylist() for name, table in ask(asked, {}).items()}
+    rows = rows_by(ask, asked)
     for name, question in questions.items():
         yield from question.found(rows[name])
     if stuck is not None and rows["stuck"]:
         question = log.overtaken(stuck, rows["stuck"], limits)
-        yield from question.found(ask({"overtaken": question.sql}, {})["overtaken"].to_pylist())
+        yield from question.found(rows_by(ask, {"overtaken": question.sql})["overtaken"])
     yield from log.misplaced(changes.misplaced)
     stale = list(log.stale_groups(kept.groups, limits, now))
     names = log.alike(stale)
-    sessions = ask({"of": log.SESSIONS}, {"names": names})["of"].to_pylist() if names else []
-    yield from log.with_clients(stale, sessions)
+    members = rows_by(ask, {"of": log.SESSIONS}, names=names)["of"] if names else []
+    yield from log.with_clients(stale, members)
 
 
 def find_and_tell(run: Run) -> None:

@@ -40,6 +40,13 @@ _VIEW = "queried_"
 _AT_ONCE = 3
 
 
+def rows_by(
+    ask: Ask, queries: Mapping[str, str], **values: str | list[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what answers some queries, as rows by the names of their columns."""
+    return {name: rows.to_pylist() for name, rows in ask(queries, values).items()}
+
+
 def by_spark(lakehouse: Lakehouse) -> Ask:
     """Return what has Spark answer queries with few rows each, all in a few jobs side by side."""
 

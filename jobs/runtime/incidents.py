@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from detectors import incidents as rule
 from detectors.detection import batch_of
+from lakehouse.queries import rows_by
 from lakehouse.tables import EVERY_ROW, among
 from schemas.ledger import Detail
 from schemas.tables import INCIDENTS
@@ -69,8 +70,8 @@ def tell_incidents(
     asked = {"new": _asked("gold.anomalies", _ANOMALY, among("kind", rule.KINDS) + begun_since)}
     if has_some:
         asked["former"] = _asked(INCIDENTS.name, _INCIDENT, f"true{begun_since}")
-    answers = {name: table.to_pylist() for name, table in ask(asked, {}).items()}
-    anomalies, former = answers["new"], answers.get("former", [])
+    read = rows_by(ask, asked)
+    anomalies, former = read["new"], read.get("former", [])
     # What began with the first of those that were read may have begun before.
     first = None if since is None else since + rule.WINDOW_MS
     clients = rule.clients_of(anomalies)
@@ -119,7 +120,7 @@ FROM gold.member_sessions JOIN (
   AND (left_at IS NULL OR left_at >= first)
 GROUP BY client, group_id, client_id"""  # noqa: S608 - numbers alone
     names = {f"name{n}": name.partition("*")[0] for n, (name, *_) in enumerate(clients)}
-    return list(ask({"members": query}, names)["members"].to_pylist())
+    return rows_by(ask, {"members": query}, **names)["members"]
 
 
 def _earliest(found: Iterable[Row]) -> int | None:

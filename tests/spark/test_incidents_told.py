@@ -11,7 +11,7 @@ import pytest
 from detectors.health import known_anomalies
 from jobs.runtime.incidents import tell_incidents
 from lakehouse.local import quickest
-from lakehouse.queries import by_spark
+from lakehouse.queries import by_spark, rows_by
 from lakehouse.runs import RunId, StageRun
 from lakehouse.tables import Lakehouse, sql_text
 from schemas.ledger import Detail
@@ -126,7 +126,7 @@ def test_clients_are_held_against_all_groups_that_have_them(
         about = {"is_refresh": False, "is_resumed": False, "plan": {}, "former": former}
         stage = StageRun(run, after=-1, to=0, **about)
         as_of = round(NOW.timestamp() * 1000)
-        known = ask({"known": known_anomalies(as_of, run.number)}, {})["known"].to_pylist()
+        known = rows_by(ask, {"known": known_anomalies(as_of, run.number)})["known"]
         kinds = [row for row in known if row["kind"] is not None]
         return tell_incidents(lakehouse, ask, stage, [], kinds)
 

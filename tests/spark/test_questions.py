@@ -12,7 +12,7 @@ import pytest
 from detectors import health, log
 from jobs.runtime.limits import read_thresholds
 from lakehouse.local import asked_here
-from lakehouse.queries import by_spark
+from lakehouse.queries import by_spark, rows_by
 from lakehouse.tables import Lakehouse
 from schemas.gold import OK, REWIND, STOP
 from schemas.tables import (
@@ -215,8 +215,8 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def told(ask: Ask) -> dict[str, list[Row]]:
-    answers = ask(ASKED, {"names": ["a'b", "c\\d"]})
-    return {name: sorted(rows.to_pylist(), key=repr) for name, rows in answers.items()}
+    answers = rows_by(ask, ASKED, names=["a'b", "c\\d"])
+    return {name: sorted(rows, key=repr) for name, rows in answers.items()}
 
 
 @pytest.fixture(scope="module")
