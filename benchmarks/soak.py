@@ -34,7 +34,7 @@ from kafka import KafkaProducer
 from benchmarks import generate
 from benchmarks.ingest_decode import spark_session
 from lakehouse.catalog import register
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import run

@@ -28,7 +28,7 @@ from jobs.runtime.run import Run
 from jobs.runtime.summary import show_summary
 from jobs.sql import split, sql
 from jobs.validate import validate
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from reporting.model import For
 
 if TYPE_CHECKING:

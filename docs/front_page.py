@@ -15,7 +15,7 @@ from benchmarks.ingest_decode import spark_session
 from docs import cookbook
 from docs.markdown import WIDTH
 from docs.post_mortem import COMMAND, LAKEHOUSE
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from schemas.tables import RESULTS
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ class Ledger:
 
     def __init__(self, spark: SparkSession, path: str, cluster: str | None = None) -> None:
         from lakehouse.catalog import register  # noqa: PLC0415 - on the path since `lakehouse`
-        from lakehouse.tables import Lakehouse  # noqa: PLC0415
+        from lakehouse.lakehouse import Lakehouse  # noqa: PLC0415
         from schemas.errors import UsageError  # noqa: PLC0415
         from schemas.tables import RECORDS  # noqa: PLC0415
 

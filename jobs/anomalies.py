@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from detectors.model import Row
     from detectors.thresholds import Thresholds
     from jobs.runtime.run import Run
+    from lakehouse.lakehouse import Lakehouse
     from lakehouse.queries import Ask
     from lakehouse.runs import LedgerRow, StageRun
-    from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec
     from timeline.homes import Second
 

@@ -44,8 +44,8 @@ from jobs.runtime.options import local_path
 from jobs.runtime.paths import nearest
 from jobs.runtime.runner import run_alone
 from lakehouse import files
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import formats
-from lakehouse.tables import Lakehouse
 from reporting.text import printable
 from schemas.messages import GROUP_METADATA, record_types
 from schemas.tables import FORMAT_VERSION, RECORDS

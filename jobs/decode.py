@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from jobs.runtime.run import Run
+    from lakehouse.lakehouse import Lakehouse
     from lakehouse.runs import LedgerRow, StageRun
-    from lakehouse.tables import Lakehouse
 
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4

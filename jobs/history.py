@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from jobs.runtime.run import Run
+    from lakehouse.lakehouse import Lakehouse
     from lakehouse.runs import LedgerRow, StageRun
-    from lakehouse.tables import Lakehouse
     from timeline.homes import Locations
 
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.

@@ -19,12 +19,11 @@ from rich.text import Text
 
 from jobs.runtime.runner import run_job
 from jobs.runtime.state import state_of
-from lakehouse.runs import RunId
 from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
 from schemas.errors import ConflictError, LakehouseError, SourceError
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import COVERAGE, MARKER, RECORDS
 from sources import kafka, parquet
 from sources.coverage import (
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
     from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
     from sources.coverage import Extent, Position
     from sources.kafka import Topic
 

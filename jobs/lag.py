@@ -14,13 +14,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from jobs.runtime.runner import run_job
-from lakehouse.runs import RunId
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from reporting.text import records_behind, short_name
 from schemas.errors import SourceError
 from schemas.gold import ERR
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MICROSECOND = dt.timedelta(microseconds=1)

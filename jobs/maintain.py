@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jobs.runtime.runner import run_job
 from lakehouse import upkeep
-from lakehouse.runs import RunId
 from reporting.screen import titled
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import LAG, RESULTS, all_tables
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
 from dq.validation import evaluate, great_expectations
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import tables_of
-from lakehouse.tables import EVERY_ROW, Lakehouse, between
+from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
 from schemas.ledger import Detail, Stage
 from schemas.placement import JAVA_HASH, KAFKA
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from dq.declared import Suite
     from dq.validation import Found
     from jobs.runtime.run import Run
-    from lakehouse.runs import LedgerRow, RunId, StageRun
+    from lakehouse.runs import LedgerRow, StageRun
+    from schemas.ledger import RunId
 
 FAILED = 3
 """The exit status when a table is wrong. That a log is odd does not change it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
     from schemas.tables import TableSpec
 
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")

@@ -22,8 +22,8 @@ from schemas.tables import all_tables
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehouse.lakehouse import Lakehouse
     from lakehouse.queries import Ask
-    from lakehouse.tables import Lakehouse
     from schemas.tables import TableSpec
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
 
 Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.Table]]"
 """Answers queries over the tables by name; `:name` in them stands for a value, or for several.

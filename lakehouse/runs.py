@@ -14,12 +14,12 @@ import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from schemas.errors import LakehouseError
-from schemas.ledger import Detail
+from schemas.ledger import Detail, RunId
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row
 
-    from lakehouse.tables import Lakehouse
+    from lakehouse.tables import Tables
 
 PLANNED, DONE = "planned", "done"
 NEWEST = """
@@ -45,13 +45,6 @@ _BLANK: dict[str, object] = {
     "token": "",
     "format_version": FORMAT_VERSION,
 }
-
-
-class RunId(NamedTuple):
-    """A run of a stage; the numbers of a stage's runs rise by one."""
-
-    stage: str
-    number: int
 
 
 @dataclass(frozen=True)
@@ -149,9 +142,9 @@ class LastRuns:
 class Runs(LastRuns):
     """The ledger of one cluster's runs."""
 
-    def __init__(self, lakehouse: Lakehouse) -> None:
+    def __init__(self, tables: Tables) -> None:
         super().__init__(lambda: [*self._newest(), *map(_ledger_row, self._unwritten)])
-        self._lakehouse = lakehouse
+        self._tables = tables
         self._unwritten: list[dict[str, object]] = []
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
@@ -223,14 +216,14 @@ class Runs(LastRuns):
 
     def restore(self, rows: list[dict[str, object]]) -> None:
         """Write rows of runs that the ledger has lost."""
-        self._lakehouse.append(RUNS, [_BLANK | row for row in rows])
+        self._tables.append(RUNS, [_BLANK | row for row in rows])
         self._last = None
 
     def write(self) -> None:
         """Write what was noted since the last plan."""
         if self._unwritten:
             rows, self._unwritten = self._unwritten, []
-            self._lakehouse.append(RUNS, rows)
+            self._tables.append(RUNS, rows)
 
     def note(
         self,
@@ -293,25 +286,25 @@ class Runs(LastRuns):
         # There is one plan of a number, for which Delta looks at its log first.
         noted, self._unwritten = self._unwritten, []
         plan_of = RunId(f"{held.stage} plan", held.run)
-        if self._lakehouse.append(RUNS, [*noted, row], plan_of) is None:
+        if self._tables.append(RUNS, [*noted, row], plan_of) is None:
             self._unwritten = noted
             self.write()
             self._last = None
-            self._lakehouse.let_go()
+            self._tables.let_go()
             return False
         if self._last is not None:
             self._last[held.stage, PLANNED] = held
         return True
 
     def _rows(self) -> DataFrame:
-        return self._lakehouse.read(RUNS)
+        return self._tables.read(RUNS)
 
     def _newest(self) -> Iterable[LedgerRow]:
-        if not self._lakehouse.exists(RUNS):
+        if not self._tables.exists(RUNS):
             return []
         asked = NEWEST.replace(RUNS.name, "{runs}")
-        found = self._lakehouse.spark.sql(asked, runs=self._rows()).collect()
-        return known_rows(self._lakehouse.root, found)
+        found = self._tables.spark.sql(asked, runs=self._rows()).collect()
+        return known_rows(self._tables.root, found)
 
 
 def known_rows(root: str, found: Iterable[Row | Mapping[str, Any]]) -> list[LedgerRow]:
@@ -330,14 +323,14 @@ def known_rows(root: str, found: Iterable[Row | Mapping[str, Any]]) -> list[Ledg
     return [_ledger_row(row) for row in rows]
 
 
-def formats(lakehouse: Lakehouse) -> tuple[int | None, list[str]]:
+def formats(tables: Tables) -> tuple[int | None, list[str]]:
     """Return the newest format that a lakehouse was written in, and the clusters that it holds.
 
     Without a ledger the format is None.
     """
-    if not lakehouse.exists(RUNS):
-        return None, lakehouse.clusters(RECORDS)
-    every = lakehouse.spark.read.format("delta").load(lakehouse.path(RUNS))
+    if not tables.exists(RUNS):
+        return None, tables.clusters(RECORDS)
+    every = tables.spark.read.format("delta").load(tables.path(RUNS))
     (row,) = every.agg(
         F.max("format_version").alias("version"), F.collect_set("cluster").alias("clusters")
     ).collect()

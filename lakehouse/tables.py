@@ -7,7 +7,6 @@ own log, in the same commit as the rows): a write that is tried again is done on
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,7 +23,6 @@ from pyspark.sql import types as T
 
 from lakehouse import files
 from lakehouse.errors import error_classes
-from lakehouse.runs import Runs
 from schemas.columns import ArrayOf, Primitive, arrow_schema
 from schemas.errors import LakehouseError
 
@@ -33,9 +31,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrameWriter, SparkSession
 
-    from lakehouse.runs import RunId
     from schemas.columns import Column as DeclaredColumn
     from schemas.columns import ColumnType
+    from schemas.ledger import RunId
     from schemas.tables import TableSpec
 
 Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
@@ -102,7 +100,7 @@ def _spark_type(declared: ColumnType) -> T.DataType:
     return spark_schema(declared.columns)
 
 
-class Lakehouse:
+class Tables:
     """The tables of one lakehouse, as one cluster's jobs see them.
 
     Reads give the rows of this cluster only, and every row written is this cluster's.
@@ -117,11 +115,6 @@ class Lakehouse:
         self._known: set[str] = set()
         self._made: set[str] = set()  # tables that have what made them, and nothing else
         self._kept: dict[str, tuple[int | None, DataFrame]] = {}
-
-    @cached_property
-    def runs(self) -> Runs:
-        """The ledger of this cluster's runs."""
-        return Runs(self)
 
     def path(self, spec: TableSpec) -> str:
         """Return the folder of a table."""

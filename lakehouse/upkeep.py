@@ -12,7 +12,7 @@ from lakehouse.tables import sql_text
 from schemas.errors import LakehouseError
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
     from schemas.tables import TableSpec
 
 _MIB = 2**20

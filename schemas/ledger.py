@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 
 class Stage:
     """The stages whose runs have numbers, as the ledger names them."""
@@ -16,11 +18,18 @@ class Stage:
     MAINTAIN = "maintain"
 
 
+class RunId(NamedTuple):
+    """A run of a stage; the numbers of a stage's runs rise by one."""
+
+    stage: str
+    number: int
+
+
 class Detail:
     """What a run notes for later ones, by the key that it has in the row's details.
 
     Attributes:
-        VERSIONS: the versions that tables had behind the run, by name (`Lakehouse.versions`).
+        VERSIONS: the versions that tables had behind the run, by name (`Tables.versions`).
         TYPES: of an ingest, the number of its records by record type, "" for none.
         STATE: of an ingest, how far the lakehouse has got (`sources.plan.State`).
         COPIED: of a decode, that the times of its records are those of a copy, and are not taken.

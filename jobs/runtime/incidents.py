@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from detectors.model import Row
+    from lakehouse.lakehouse import Lakehouse
     from lakehouse.queries import Ask
     from lakehouse.runs import StageRun
-    from lakehouse.tables import Lakehouse
 
 _MARK, _OPEN_SINCE, _HAS_SOME = "mark", "open_since", "has_some"
 _TIMES = ("started_at", "ended_at")

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.runs import RunId
 from reporting.alerts import (
     AGAIN,
     ALERTMANAGER,
@@ -40,14 +39,14 @@ from reporting.alerts import (
     parts,
 )
 from reporting.text import moment
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import ALERTS, ANOMALIES, INCIDENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from jobs.runtime.run import Run
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
 
 _TRIES = 3
 _TIMEOUT_S = 10

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from jobs.runtime.options import Options
     from jobs.runtime.run import Run, Told
+    from lakehouse.lakehouse import Lakehouse
     from lakehouse.queries import Ask
     from lakehouse.runs import LedgerRow
-    from lakehouse.tables import Lakehouse
     from reporting.model import Selection
 
 

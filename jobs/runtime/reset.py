@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
 from jobs.runtime.times import zone
 from lakehouse.catalog import register
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
-from lakehouse.tables import Lakehouse
 from reporting.model import Selection, quoted
 from reporting.one_group import log_of
 from reporting.story import near_names

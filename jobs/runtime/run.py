@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from jobs.runtime.options import Options
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
 
 Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
 

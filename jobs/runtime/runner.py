@@ -22,7 +22,7 @@ from jobs.runtime import command_line, writers
 from jobs.runtime.beforehand import look_ahead, no_tables
 from jobs.runtime.run import Run, Told
 from jobs.runtime.session import forget, session
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from schemas.ledger import Stage
 from schemas.tables import RECORDS

@@ -13,7 +13,7 @@ from sources.plan import State
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from lakehouse.tables import Lakehouse
+    from lakehouse.lakehouse import Lakehouse
 
 
 def state_of(lakehouse: Lakehouse) -> State:

@@ -12,7 +12,7 @@ from jobs import INTERRUPTED
 from jobs import ingest as ingest_job
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from schemas.placement import partition_for
 from schemas.tables import COVERAGE, RECORDS, RUNS
 from sources import kafka as kafka_source

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
+from schemas.ledger import RunId
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
 from sources import kafka, log_offsets
 from tests.support import clients

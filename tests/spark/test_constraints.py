@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse, spark_schema
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.tables import spark_schema
 from schemas.errors import LakehouseError
+from schemas.ledger import RunId
 from schemas.tables import ANOMALIES, RECORDS, all_tables
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from jobs import decode as decode_job
 from jobs.runtime import command_line
 from jobs.runtime.run import Run
 from lakehouse import runs as ledger
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import PLANNED
-from lakehouse.tables import Lakehouse
 from schemas.tables import QUARANTINE, RUNS, decoded_table
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, run_of, succeed, table
@@ -31,7 +31,7 @@ from tests.support.parts import parts_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.runs import RunId
+    from schemas.ledger import RunId
     from schemas.tables import TableSpec
     from tests.spark.conftest import Thrice
 

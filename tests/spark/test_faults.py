@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs import INTERRUPTED
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,

@@ -9,7 +9,7 @@ import pytest
 
 from decoders.clients import HASHED, MEMBERS, ClientKey
 from jobs.runtime.options import HASH_KEY
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from schemas.tables import MEMBER_SESSIONS, all_tables, decoded_table
 from tests.conftest import RECORDINGS
 from tests.support.jobs import asked, contents, is_balanced, rows_of, run, succeed, table

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from detectors import transform
 from detectors.model import anomaly_id
 from jobs import INTERRUPTED
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
 from schemas.placement import partition_for
 from schemas.tables import (
     ANOMALIES,

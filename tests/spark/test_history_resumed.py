@@ -9,8 +9,8 @@ import pytest
 
 from jobs import INTERRUPTED
 from jobs import history as job
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import PLANNED
-from lakehouse.tables import Lakehouse
 from schemas.tables import COMMITTED_OFFSETS, GROUP_CHECKPOINTS, GROUP_STATES, OFFSET_MOVES
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, run, succeed

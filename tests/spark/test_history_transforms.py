@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.tables import Lakehouse, rows_of, spark_schema
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.tables import rows_of, spark_schema
 from offsets import progress as offsets
 from offsets.transform import follow_offsets, joined_hours
 from schemas.columns import arrow_schema

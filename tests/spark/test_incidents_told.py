@@ -10,11 +10,12 @@ import pytest
 
 from detectors.health import known_anomalies
 from jobs.runtime.incidents import tell_incidents
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import by_spark, rows_by
-from lakehouse.runs import RunId, StageRun
-from lakehouse.tables import Lakehouse, sql_text
-from schemas.ledger import Detail
+from lakehouse.runs import StageRun
+from lakehouse.tables import sql_text
+from schemas.ledger import Detail, RunId
 from schemas.placement import partition_for
 from schemas.tables import ANOMALIES, INCIDENTS, MEMBER_SESSIONS
 from tests.support.jobs import asked, run, sampled, succeed

@@ -12,9 +12,9 @@ import pytest
 from dq.declared import filled, suites
 from jobs.anomalies import with_open
 from jobs.runtime.session import configured
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, show, view_of
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse
+from schemas.ledger import RunId
 from schemas.tables import all_tables
 from tests.support.jobs import noted, run, table
 

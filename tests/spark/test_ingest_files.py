@@ -21,8 +21,8 @@ from benchmarks.generate import SCHEMA
 from jobs import INTERRUPTED
 from jobs import ingest as ingest_job
 from jobs.runtime import runner
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
+from schemas.ledger import RunId
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
 from sources import parquet
 from tests.conftest import FIELD, RECORDINGS

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs.runtime.command_line import parse
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse, spark_schema
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.tables import spark_schema
 from lakehouse.upkeep import Stored
+from schemas.ledger import RunId
 from schemas.tables import ANOMALY_CHECKPOINTS, GROUP_CHECKPOINTS, GROUP_STATES, LAG, RECORDS, RUNS
 from tests.support import golden
 from tests.support.jobs import contents, noted, run, succeed

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import by_spark
-from lakehouse.tables import Lakehouse, spark_schema
+from lakehouse.tables import spark_schema
 from reporting.read import measured
 from schemas.tables import LAG
 from sources import kafka

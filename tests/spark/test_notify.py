@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.runtime.notify import Notes, notify
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
+from schemas.ledger import RunId
 from schemas.tables import ALERTS, ANOMALIES
 from tests.support.jobs import noted, run_of, table
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly

@@ -11,9 +11,9 @@ import pytest
 
 from detectors import health, log
 from jobs.runtime.limits import read_thresholds
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here
 from lakehouse.queries import by_spark, rows_by
-from lakehouse.tables import Lakehouse
 from schemas.gold import OK, REWIND, STOP
 from schemas.tables import (
     ANOMALIES,

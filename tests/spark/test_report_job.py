@@ -18,12 +18,12 @@ import pytest
 from detectors.sentences import KINDS
 from jobs.report import report
 from jobs.runtime.page import ReportError, facts_of
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
 from lakehouse.queries import by_spark, tables_of
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse
 from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
 from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
+from schemas.ledger import RunId
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.runs import DONE, PLANNED, RunId
-from lakehouse.tables import Lakehouse
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.runs import DONE, PLANNED
 from schemas.errors import LakehouseError
+from schemas.ledger import RunId
 from schemas.tables import RUNS
 from tests.support.jobs import noted
 

@@ -12,11 +12,12 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import rows_by
-from lakehouse.runs import RunId
-from lakehouse.tables import OPEN_ROWS, Lakehouse, of_groups, spark_schema
+from lakehouse.tables import OPEN_ROWS, of_groups, spark_schema
 from schemas.columns import ArrayOf, Column, ColumnType, StructOf
+from schemas.ledger import RunId
 from schemas.tables import (
     ANOMALIES,
     GROUP_CHECKPOINTS,

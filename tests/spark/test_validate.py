@@ -21,11 +21,13 @@ from benchmarks.generate import SCHEMA
 from dq.declared import ROWS, broken_keys, counted, suites
 from dq.validation import EvaluationError, evaluate
 from jobs import validate as job
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import _AS_SPARK, quickest
 from lakehouse.queries import by_spark, on_views
-from lakehouse.runs import RunId, StageRun
-from lakehouse.tables import Lakehouse, spark_schema
+from lakehouse.runs import StageRun
+from lakehouse.tables import spark_schema
 from schemas.columns import ArrayOf, StructOf, arrow_schema
+from schemas.ledger import RunId
 from schemas.placement import JAVA_HASH, java_hash, partition_for
 from schemas.tables import RESULTS, RUNS, all_tables
 from tests.conftest import RECORDINGS

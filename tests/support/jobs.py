@@ -32,10 +32,10 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.sql import sql
 from jobs.validate import validate
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, tables_of, view_of
-from lakehouse.runs import RunId
-from lakehouse.tables import Lakehouse
 from schemas.columns import arrow_schema
+from schemas.ledger import RunId
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import Runs
-from lakehouse.tables import Lakehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

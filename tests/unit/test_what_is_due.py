@@ -23,8 +23,8 @@ from tests.support.webhook import NOW, SECRET, Webhook, anomaly
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakehouse.runs import RunId
     from reporting.alerts import Alert, Rule
+    from schemas.ledger import RunId
 
 REPORT = "https://reports.example.org/groups.html"
 

@@ -1,0 +1,17 @@
+"""A lakehouse: its tables, and the ledger of the runs that wrote them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from lakehouse.runs import Runs
+from lakehouse.tables import Tables
+
+
+class Lakehouse(Tables):
+    """The tables of one lakehouse, as one cluster's jobs see them, and the ledger of its runs."""
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The ledger of this cluster's runs."""
+        return Runs(self)
