@@ -5,7 +5,7 @@ workers. So this shows that the work divides; what a network costs it does not s
 own work has no core of its own where there are two workers on two cores. Beside them, `local[1]`
 and `local[2]` show what the processes of a cluster cost. The table ends with where the time goes,
 by Spark's event log: seconds without any task, in which the driver plans and commits, and those
-of all tasks together. By these, it ends with what more cores would take at best.
+of all tasks together. A line behind it says what more cores would take at best.
 
 Run it by ``benchmarks/run.sh scale_out --records 1000000 --work /data/scale-out``.
 """

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -45,6 +43,9 @@ _FIRST_AND_LAST = """
   min(record_offset) AS first_offset, max(record_offset) AS last_offset,
   unix_millis(min_by(record_timestamp, record_offset)) AS first_at,
   unix_millis(max_by(record_timestamp, record_offset)) AS last_at"""
+_SPAN_OF_PARTS = """
+  min(first_offset) AS first_offset, min_by(first_at, first_offset) AS first_at,
+  max(last_offset) AS last_offset, max_by(last_at, last_offset) AS last_at"""
 
 
 COMMITS, METADATA = "silver.offset_commits", "silver.group_metadata"
@@ -194,21 +195,28 @@ def undecodable(new_rows: str) -> Question:
     """
     return Question(
         f"""
-SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
-FROM silver.quarantine AS refused
-WHERE EXISTS (
-  SELECT 1 FROM bronze.records AS new WHERE {new_rows}
-    AND new.record_partition = refused.record_partition
-    AND new.record_offset = refused.record_offset)
-GROUP BY record_partition, error""",
-        ("record_partition", "error"),
+SELECT record_partition, sum(records) AS records, {_SPAN_OF_PARTS},
+  min(CASE WHEN records = most THEN error END) AS error
+FROM (
+  SELECT *, max(records) OVER (PARTITION BY record_partition) AS most
+  FROM (
+    SELECT record_partition, error, count(*) AS records, {_FIRST_AND_LAST}
+    FROM silver.quarantine AS refused
+    WHERE EXISTS (
+      SELECT 1 FROM bronze.records AS new WHERE {new_rows}
+        AND new.record_partition = refused.record_partition
+        AND new.record_offset = refused.record_offset)
+    GROUP BY record_partition, error
+  )
+)
+GROUP BY record_partition""",
+        ("record_partition",),
         _undecodable,
     )
 
 
-def _undecodable(errors: list[Row]) -> Iterator[Finding]:
-    for _, of_partition in groupby(errors, key=itemgetter("record_partition")):
-        row = _summed_up(list(of_partition))
+def _undecodable(rows: list[Row]) -> Iterator[Finding]:
+    for row in rows:
         hit = Hit(
             "undecodable_records",
             WARNING,
@@ -218,18 +226,6 @@ def _undecodable(errors: list[Row]) -> Iterator[Finding]:
             last_values={"error": row["error"]},
         )
         yield Finding(None, hit)
-
-
-def _summed_up(errors: list[Row]) -> Row:
-    """Sum up what was refused of a partition, by the error of most of it."""
-    first = min(errors, key=itemgetter("first_offset"))
-    last = max(errors, key=itemgetter("last_offset"))
-    return {
-        **max(errors, key=itemgetter("records")),
-        "records": sum(row["records"] for row in errors),
-        **{name: first[name] for name in ("first_offset", "first_at")},
-        **{name: last[name] for name in ("last_offset", "last_at")},
-    }
 
 
 def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
@@ -262,7 +258,7 @@ def misplaced(rows: Iterable[Row]) -> Iterator[Finding]:
 def oversized(new_rows: str, thresholds: Thresholds) -> Question:
     """Ask new rows of silver.group_metadata for members' texts and bytes that fill a record."""
     sizes = [f"coalesce(octet_length(member.{name}), 0)" for name in _EMBEDDED]
-    sizes += [f"coalesce(length(member.{name}), 0)" for name in _NAMES]
+    sizes += [f"coalesce(CAST(bit_length(member.{name}) / 8 AS BIGINT), 0)" for name in _NAMES]
     return Question(
         f"""
 SELECT group_id, record_partition, record_offset, record_timestamp,
@@ -303,9 +299,7 @@ def cleaner_stalled(new_rows: str, limits: Values, now: int) -> Question:
     limit = limits["cleaner_stalled"]
     return Question(
         f"""
-SELECT record_partition, sum(records) AS records, count(*) AS keys,
-  min(first_offset) AS first_offset, min_by(first_at, first_offset) AS first_at,
-  max(last_offset) AS last_offset, max_by(last_at, last_offset) AS last_at
+SELECT record_partition, sum(records) AS records, count(*) AS keys, {_SPAN_OF_PARTS}
 FROM (
   SELECT record_partition, count(*) AS records, {_FIRST_AND_LAST}
   FROM silver.offset_commits

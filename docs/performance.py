@@ -35,7 +35,7 @@ def table() -> str:
         theirs, ours = result["figures"]
         name = _RUNS[result["kind"]].format(records=result["records"], hour=measured["hour"])
         ratio = ours["seconds"] / theirs["seconds"]
-        cells = [f"{theirs['seconds']:.1f}", f"{ours['seconds']:.1f}", f"{ratio:.1f}"]
+        cells = [f"{theirs['seconds']:.1f}", f"{ours['seconds']:.1f}", f"{ratio:.2f}"]
         lines.append(f"| {name} | {' | '.join(cells)} | {ours['Spark jobs']} |")
     return "\n".join(lines)
 

@@ -249,11 +249,12 @@ def _carry_out(
     }
     if lag_run >= 0:
         asked |= {"lags": health.lags(lag_run), "former": health.FORMER}
-    known, *sums = rows_by(ask, asked).values()
-    rows = list(group_health(kept.groups, [known, *sums], limits, now))
+    sums = rows_by(ask, asked)
+    rows = list(group_health(kept.groups, sums.values(), limits, now))
     table = pa.Table.from_batches([batch_of(rows, GROUP_HEALTH.of_cluster)])
     lakehouse.replace(GROUP_HEALTH, table, stage.id)
-    kinds = sorted((row for row in known if row["kind"] is not None), key=itemgetter("kind"))
+    of_kinds = (row for row in sums["known"] if row["kind"] is not None)
+    kinds = sorted(of_kinds, key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
     told, noted = tell_incidents(lakehouse, ask, stage, kept.groups, kinds)
     stage.rows = {ANOMALIES.name: written, INCIDENTS.name: told, GROUP_HEALTH.name: len(rows)}

@@ -42,12 +42,14 @@ class NeedsSparkError(GroupledgerError):
     """The tables cannot be read without Spark, which also says what is wrong with them."""
 
 
-# Settings and functions by which DuckDB knows what Spark's SQL says.
+# Settings and functions by which DuckDB knows what Spark's SQL says. Its hash is another number
+# than Spark's `xxhash64`: where it answers and Spark did before, all seems to be another.
 _AS_SPARK = """
 SET TimeZone = 'UTC';
 SET default_null_order = 'nulls_first_on_asc_last_on_desc';
 CREATE MACRO collect_set(value) AS coalesce(
   list(DISTINCT value) FILTER (WHERE value IS NOT NULL), []);
+CREATE MACRO count_if(condition) AS count(CASE WHEN condition THEN 1 END);
 CREATE MACRO explode(list) AS unnest(list);
 CREATE MACRO java_hash(text) AS list_reduce(
   list_prepend(0::BIGINT, flatten([

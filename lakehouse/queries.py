@@ -112,7 +112,7 @@ def bound(sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     def parameters(name: re.Match[str]) -> str:
         value = values[name[1]]
         held = dict(enumerate(value)) if isinstance(value, list) else {"": value}
-        own = {f"{name[1]}{at}": one for at, one in held.items()}
+        own = {f"{name[1]}_{at}": one for at, one in held.items()}
         used.update(own)
         return ", ".join(f"${each}" for each in own) or "NULL"
 

@@ -302,6 +302,7 @@ def test_a_topic_that_is_deleted_and_comes_back_is_reported_as_that(
     # The client re-joins once more where its metadata change while it joins.
     same = [b for a, b in pairwise(reported) if a.assigned_partitions == b.assigned_partitions]
     assert {row.cause for row in same} <= {"leader_rejoined"}
+    assert reported[-1].assigned_partitions == reported[0].assigned_partitions
     # Its only member waited for nobody, though the partitions had no owner for longer.
     assert all(row.join_ms < AWAY_S * 1_000 for row in more)
 

@@ -1,4 +1,7 @@
-"""How often a run asks its tables and commits to them: what a run has made, it does not read."""
+"""How often Spark scans the tables in a run, and how often a run commits to them.
+
+What a run has made, Spark does not read again.
+"""
 
 from __future__ import annotations
 

@@ -138,6 +138,7 @@ ROWS: dict[Any, list[Row]] = {
         anomaly("2", "critical", group_id="busy", anomalies_run=2, is_open=True, started_at=at(5)),
         anomaly("3", group_id="busy", anomalies_run=2, kind="hot_partition", ended_at=at(NOW)),
         anomaly("4", "info", group_id="back", anomalies_run=2, ended_at=at(NOW - 2 * DAY)),
+        anomaly("5", group_id=None, anomalies_run=1, ended_at=None, kind="coverage_gap"),
     ],
     COVERAGE: [
         {"record_partition": 1, "ingest_run": n, "from_offset": 0, "next_offset": 9, "holes": holes}
@@ -153,7 +154,7 @@ ROWS: dict[Any, list[Row]] = {
     ],
     all_tables()[log.METADATA]: [
         {"group_id": "wide", "record_offset": n, "decode_run": 1, "record_timestamp": at(NOW)}
-        | {"record_partition": 3, "members": [{"member_id": "m", "assignment_bytes": b"x" * each}]}
+        | {"record_partition": 3, "members": [{"member_id": "é", "assignment_bytes": b"x" * each}]}
         for n, each in enumerate([600_000, 9])
     ],
     all_tables()[log.COMMITS]: [
@@ -211,6 +212,8 @@ def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         odd = {"STRING": "any", "TIMESTAMP": at(NOW), "BOOLEAN": False}
         filled = {name: odd.get(types[name], 0) for name in spec.required if name != "cluster"}
         made.append(spec, [filled | row for row in rows])
+        # Nothing that is asked of one cluster is another's.
+        Lakehouse(spark, made.root, "other").append(spec, [filled | row for row in rows])
     return made
 
 
@@ -267,14 +270,14 @@ def test_what_groups_did(here: dict[str, list[Row]]) -> None:
 def test_what_is_found(here: dict[str, list[Row]]) -> None:
     (hole,) = log.coverage_gaps("").found(here["coverage"])
     assert (hole.hit.label, hole.hit.sums) == ("truncated", {"offsets": 6, "holes": 1})
-    # Of errors that are as frequent, the first by its text; one was read by an earlier run.
+    # The first error by its text, where several are as frequent; an earlier run had read another.
     (refused,) = log.undecodable("").found(here["undecodable"])
     assert (refused.hit.sums, refused.hit.last_values) == ({"records": 4}, {"error": "byte 2"})
     first, end = refused.hit.first, refused.hit.last
     assert first is not None
     assert (first.offset, first.timestamp, end.offset, end.timestamp) == (4, None, 9, NOW + 1)
     (wide,) = log.oversized("", LIMITS).found(here["oversized"])
-    assert (wide.group_id, wide.hit.maxima) == ("wide", {"bytes": 600_021})
+    assert (wide.group_id, wide.hit.maxima) == ("wide", {"bytes": 600_022})
     (stalled,) = cleaner().found(here["cleaner"])
     assert stalled.hit.maxima == {"records": 3, "superseded_share": 0.667}
     (hot,) = here["hot"]
