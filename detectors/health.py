@@ -29,8 +29,9 @@ _COUNTS = (
 
 
 GROUPS_NOW = """
-SELECT group_id, max(state) AS state, unix_millis(max(since)) AS since,
-  max(group_type) AS group_type, max(member_count) AS members, unix_millis(max(until)) AS until,
+SELECT group_id, max_by(state, sequence) AS state,
+  unix_millis(max_by(started_at, sequence)) AS since, max_by(group_type, sequence) AS group_type,
+  max_by(member_count, sequence) AS members, unix_millis(max_by(ended_at, sequence)) AS until,
   unix_millis(max(newest_at)) AS newest_at, unix_millis(max(commit_at)) AS last_commit_at,
   unix_millis(max(CASE WHEN is_held THEN commit_at END)) AS kept_at,
   count_if(is_held) AS partitions,
@@ -41,20 +42,14 @@ SELECT group_id, max(state) AS state, unix_millis(max(since)) AS since,
 FROM (
   SELECT group_id, record_partition, NULL AS record_offset, record_timestamp,
     record_timestamp AS newest_at, NULL AS commit_at, false AS is_held, NULL AS place,
-    CASE WHEN rank = 1 THEN state END AS state, CASE WHEN rank = 1 THEN started_at END AS since,
-    CASE WHEN rank = 1 THEN group_type END AS group_type,
-    CASE WHEN rank = 1 THEN member_count END AS member_count,
-    CASE WHEN rank = 1 THEN ended_at END AS until
-  FROM (
-    SELECT *, row_number() OVER (PARTITION BY group_id ORDER BY sequence DESC) AS rank
-    FROM gold.group_states WHERE NOT is_settled
-  )
+    sequence, state, started_at, group_type, member_count, ended_at
+  FROM gold.group_states WHERE NOT is_settled
   UNION ALL
   SELECT group_id, record_partition, record_offset, record_timestamp,
     coalesce(record_timestamp, committed_at), coalesce(committed_at, record_timestamp),
     NOT is_deleted, CASE WHEN NOT is_deleted THEN row_number() OVER (
       PARTITION BY group_id, is_deleted ORDER BY record_offset DESC, record_partition DESC) END,
-    NULL, NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, NULL, NULL
   FROM gold.committed_offsets
 )
 GROUP BY group_id"""

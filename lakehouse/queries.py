@@ -41,7 +41,9 @@ _AT_ONCE = 3
 
 
 def rows_by(
-    ask: Ask, queries: Mapping[str, str], **values: str | list[str]
+    ask: Ask,
+    queries: Mapping[str, str],
+    **values: Any,  # noqa: ANN401 - as `Ask` has them
 ) -> dict[str, list[dict[str, Any]]]:
     """Return what answers some queries, as rows by the names of their columns."""
     return {name: rows.to_pylist() for name, rows in ask(queries, values).items()}

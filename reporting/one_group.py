@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from lakehouse.queries import rows_by
 from reporting.model import Log
 from schemas.tables import INCIDENTS
 
@@ -73,16 +74,15 @@ def rows_of_group(
             " GROUP BY sampled_at, group_status"
         ),
     }
-    values = {
-        "group": group,
-        "since": _moment(since),
-        "until": _moment(until),
-        "topic": topic,
-        "number": int(number or 0),
-    }
-    found: dict[str, list[Row]] = {
-        name: rows.to_pylist() for name, rows in ask(queries, values).items()
-    }
+    found: dict[str, list[Row]] = rows_by(
+        ask,
+        queries,
+        group=group,
+        since=_moment(since),
+        until=_moment(until),
+        topic=topic,
+        number=int(number or 0),
+    )
     found["states"].sort(key=lambda row: row["sequence"])
     return found
 

@@ -21,6 +21,7 @@ from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from lakehouse import files
 from lakehouse.local import asked_here, quickest
+from lakehouse.queries import rows_by
 from lakehouse.runs import NEWEST, LastRuns, known_rows
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Facts, For
@@ -98,7 +99,7 @@ def here(chosen: Options) -> Here | None:
     ask = asked_here(root, chosen.cluster)
 
     def last() -> list[LedgerRow]:
-        rows = ask({"runs": NEWEST}, {})["runs"].to_pylist()
+        rows = rows_by(ask, {"runs": NEWEST})["runs"]
         times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
         return known_rows(str(root), [r | {"at": at} for r, at in zip(rows, times, strict=True)])
 
