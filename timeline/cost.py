@@ -73,7 +73,7 @@ def moved(state: GroupState, after: dict[str, Member], moves: Moves, since: Mome
         for p in moves.released
         if p in former and p not in vanished
     }
-    again = [p for p in (*moves.moved, *moves.appeared) if p in former]
+    again = [p for p in moves.gained if p in former]
     given = ((p, known[p][2:] if p in known else since) for p in again)
     return [(1 / had[former[p]], Moment(*moment)) for p, moment in given]
 

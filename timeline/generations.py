@@ -123,12 +123,12 @@ class Moves:
         former: the owner of each partition before, also of those that waited for another.
         owners: the owner of each partition now.
         kept: how many partitions kept their owner.
-        moved: partitions that got another.
+        gained: partitions that have another owner than before, or had none.
+        moved: those whose last owner was another.
         returned: partitions that a generation before took from a member, which is still there, and
-            that another one has now: the first had to revoke them.
+            that have an owner now: the first had to revoke them.
         recovered: the same, where the former owner is no longer a member.
-        appeared: partitions without owner before that were taken from nobody, or that their owner
-            has again.
+        appeared: partitions without owner before that were taken from nobody.
         vanished: partitions that had an owner and have none now.
         released: the last owners of partitions that were taken from them, and have none now.
     """
@@ -139,26 +139,45 @@ class Moves:
         released: dict[str, str],
         after: dict[str, str],
         present: set[str],
+        shared: set[str] | None = None,
     ) -> None:
+        """Compare owners by partition.
+
+        Args:
+            before: the owners before.
+            released: the last owners of partitions that had none before.
+            after: the owners now.
+            present: the members now.
+            shared: topics of which others had an owner before. A partition of these that had none
+                was taken from its last owner, even if that has it again: what two members claim,
+                an assignor takes from both (AbstractStickyAssignor.allSubscriptionsEqual).
+        """
+        shared = shared or set()
         self.former = known = {**released, **before}
         self.owners = after
-        other = [p for p, owner in after.items() if known.get(p) != owner]
-        self.kept = len(after) - len(other)
-        self.moved = [p for p in other if p in known]
-        self.appeared = [
-            p for p, owner in after.items() if p not in before and released.get(p) in (None, owner)
-        ]
-        back = [p for p in released if p in after and p not in before]
-        self.returned = [p for p in back if released[p] in present and released[p] != after[p]]
-        self.recovered = [p for p in back if released[p] not in present]
+        self.gained = [p for p, owner in after.items() if before.get(p) != owner]
+        self.moved = [p for p in self.gained if known.get(p, after[p]) != after[p]]
+        self.kept = sum(known.get(p) == owner for p, owner in after.items())
+        new = [p for p in self.gained if p not in before]
+        back = {
+            p: released[p]
+            for p in new
+            if p in released and (released[p] != after[p] or partition_of(p)[0] in shared)
+        }
+        self.appeared = [p for p in new if p not in back]
+        self.returned = [p for p, owner in back.items() if owner in present]
+        self.recovered = [p for p, owner in back.items() if owner not in present]
         self.vanished = [p for p in before if p not in after]
         self.released = {p: owner for p, owner in known.items() if p not in after}
 
 
 def moves(before: dict[str, Member], after: dict[str, Member], released: dict[str, str]) -> Moves:
     """Compare who owns the partitions; `released` has who owned those that wait for another."""
-    present = {m.identity for m in after.values()}
-    return Moves(owners_by_partition(before), released, owners_by_partition(after), present)
+    present, owners = {m.identity for m in after.values()}, owners_by_partition(before)
+    # A topic that is gone has no owner of any partition; a connector may lose one of its tasks.
+    is_shared = released and len(present) > 1 and not any(m.worker for m in after.values())
+    shared = {partition_of(p)[0] for p in owners} if is_shared else None
+    return Moves(owners, released, owners_by_partition(after), present, shared)
 
 
 def fill_assignment(row: Row, members: dict[str, Member], moved: Moves) -> None:

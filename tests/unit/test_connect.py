@@ -356,6 +356,19 @@ def test_connectors_that_are_made_and_deleted() -> None:
     assert after["cause_detail"] == "workers re-joined when they had stopped 2 tasks"
 
 
+def test_a_task_that_is_made_again_where_it_ran_is_no_follow_up() -> None:
+    """A connector may lose one task, unlike a topic, whose others show that one was taken."""
+    cluster = two_workers()
+    (connector, tasks) = next(iter(cluster.runs["w2"].items()))
+    last = {connector: [tasks[-1]]}
+    cluster.offset += 1
+    cluster.generation({"w1": {}, "w2": {}}, HOUR, revoked={"w2": last})
+    cluster.generation({"w1": {}, "w2": {}}, SECOND)
+    cluster.offset += 1
+    cluster.generation({"w1": {}, "w2": last}, SECOND)
+    assert cluster.rows()[-1]["cause"] == "configuration_changed"
+
+
 def test_a_worker_that_gave_up_what_it_ran_runs_nothing() -> None:
     """One that did not reach the coordinator stops all, and re-joins under the same id."""
     cluster = two_workers()

@@ -473,6 +473,25 @@ def test_a_topic_that_comes_back_to_its_owner_is_no_follow_up() -> None:
     assert last["join_ms"] < SECOND
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "cause"),
+    [({"a": [0], "b": [2]}, "cooperative_follow_up"), ({"a": [], "b": []}, "partitions_changed")],
+    ids=["taken, since two claimed it", "the topic was gone"],
+)
+def test_what_has_its_owner_again_was_taken_if_others_of_its_topic_had_one(
+    meanwhile: dict[str, list[int]], cause: str
+) -> None:
+    tables = {"protocol": "cooperative-sticky"}
+    log = Records().classic(1, {"a": [0, 1], "b": [2]}, **tables).wait(MINUTE)
+    log.classic(2, meanwhile, **tables).wait(SECOND)
+    log.classic(3, {"a": [0, 1], "b": [2]}, **tables)
+    last = generations(whole_and_cut(log.log()))[-1]
+    assert last["cause"] == cause
+    assert last["moved_partitions"] == 0
+    assert last["stickiness"] == 1
+    assert last["cost_member_ms"] > 0
+
+
 @pytest.mark.parametrize("topics", [("t",), ("u",)], ids=["same subscription", "dropped"])
 def test_a_topic_that_is_deleted_is_the_cause(topics: tuple[str, ...]) -> None:
     log = Records().classic(1, {"a": [0, 1]}).wait(SECOND).commit("t", 0).commit("t", 1)
