@@ -122,7 +122,9 @@ class Fold:
 
     def name_topic(self, topic_id: str, name: str) -> None:
         """Take the name of a topic that the log had an id of."""
-        self.state.topic_names[topic_id] = name
+        if self.state.topic_names.get(topic_id) != name:
+            self.state.topic_names[topic_id] = name
+            modern.fill_unassigned(self.state)
 
     def move(self, partition: int, record: Record, *, has_hole: Callable[[int, int], bool]) -> None:
         """Let the group's records be in another partition from here on.

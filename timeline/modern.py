@@ -1069,6 +1069,20 @@ def _subscribed(state: GroupState) -> list[str] | None:
     return sorted(topics) or None
 
 
+def fill_unassigned(state: GroupState) -> None:
+    """Put down which topics nobody is assigned, as soon as all that are assigned have a name.
+
+    The log has ids of these; their names come with commits, which members make once they have an
+    assignment.
+    """
+    row, epochs = _of_kind(state), state.epochs
+    is_assigned = epochs.assignment is not None and epochs.assignment == epochs.group
+    if row is None or row.get("unassigned_topics") is not None:
+        return
+    if is_assigned and state.members:
+        row["unassigned_topics"] = _unassigned(state, state.last_owners)
+
+
 def _unassigned(state: GroupState, owners: dict[str, str]) -> list[str] | None:
     subscribed = _subscribed(state)
     if subscribed is None or state.group_type == "streams":

@@ -168,12 +168,14 @@ def _told(
         told: dict[str, list[Row]] = {t: [] for t in (STATES, GENERATIONS, SESSIONS, OWNERS)}
         anomalies: list[Row] = []
         if group in logs:
-            log = logs[group]._replace(names=names, unseen=_unseen(records, times, logs[group]))
+            log = logs[group]._replace(unseen=_unseen(records, times, logs[group]))
             cuts = [sum((e.timestamp or 0) <= at for e in log.events) for at in times[:-1]]
             told = rebuild(log, cuts)
             others = {name: rows for name, rows in commits.items() if name != group}
             rows = commits.get(group, [])
             anomalies = detected_history(told, times[-1], rows, _holes(records), others=others)
+            for row in told[OWNERS]:  # no commit has named it yet
+                row["topic"] = row["topic"] or names.get(row["topic_id"])
         yield group, told, anomalies
 
 

@@ -724,6 +724,15 @@ def _topic_deleted(s: Script) -> None:
     s.do(s.trouble(40 * MINUTE), "drop", topic=second)
 
 
+@kind(*READING, label="topic that is not there", fits=("orphan_topic",), hours=(1, 4))
+def _misspelt_topic(s: Script) -> None:
+    misspelt = f"{s.name}-seccond"
+    s.topics[misspelt] = 0
+    s.style["topics"] = [misspelt]
+    s.app(1, 3)
+    s.trouble(SECOND)
+
+
 @kind(
     CLASSIC, label="leader re-joins", fits=("leader_rejoin_loop", "rebalance_storm"), hours=(2, 4)
 )

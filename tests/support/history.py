@@ -42,12 +42,13 @@ COMMITS = "offset_commits"
 
 
 class Commit(NamedTuple):
-    """An offset commit as the fold sees it."""
+    """An offset commit as the fold sees it; `topic` are the id and the name of its topic."""
 
     offset: int
     timestamp: int | None
     partition: int
     deletes: bool
+    topic: tuple[str, str] | None = None
 
 
 class Log(NamedTuple):
@@ -56,7 +57,7 @@ class Log(NamedTuple):
     Attributes:
         moves: where the topic grew: the partition that the group's events are in from one on.
         missing_there: what is missing in those.
-        names: topics by their ids, as offset commits give them.
+        names: topics by their ids that offset commits before the first event have named.
         unseen: times without a reading behind the last event, see `holes.Unseen`.
     """
 
@@ -135,7 +136,10 @@ def _run(
             if isinstance(event, Record):
                 fold.record(event)
             else:
-                fold.commits(event)
+                for topic in dict.fromkeys(commit.topic for commit in event):
+                    if topic is not None:
+                        fold.name_topic(*topic)
+                fold.commits(_chunk(event))
     last = log.events[end - 1].offset
     unseen = log.unseen if end == len(log.events) else ()
     closed, still_open = fold.finish([each for each in unseen if each.offset > last])
@@ -163,18 +167,18 @@ def _move(fold: Fold, log: Log, number: int) -> None:
     fold.move(partition, event, has_hole=partial(log.has_hole, partition=partition))
 
 
-def _chunks(events: list[Record | Commit]) -> Iterable[Record | CommitChunk]:
+def _chunks(events: list[Record | Commit]) -> Iterable[Record | list[Commit]]:
     run: list[Commit] = []
     for event in events:
         if isinstance(event, Record):
             if run:
-                yield _chunk(run)
+                yield run
                 run = []
             yield event
         else:
             run.append(event)
     if run:
-        yield _chunk(run)
+        yield run
 
 
 def _chunk(commits: list[Commit]) -> CommitChunk:
@@ -219,23 +223,14 @@ def logs_of(recording: Path) -> list[Log]:
     """Decode a recording into the logs of its groups."""
     read: dict[int, set[int]] = defaultdict(set)
     events: dict[tuple[str, int], list[Record | Commit]] = defaultdict(list)
-    names: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     for name, batches in decoded(recording).items():
         for row in (row for part in batches for row in part.to_pylist()):
             read[row["record_partition"]].add(row["record_offset"])
             if "group_id" in row:
-                place = row["group_id"], row["record_partition"]
-                events[place].append(_event(name, row))
-                if name == COMMITS and row["topic_id"] is not None:
-                    names[place][row["topic_id"]] = row["topic"]
+                events[row["group_id"], row["record_partition"]].append(_event(name, row))
     missing = {p: tuple(sorted(set(range(max(o) + 1)) - o)) for p, o in read.items()}
     return [
-        Log(
-            *place,
-            sorted(of_group, key=lambda e: e.offset),
-            missing[place[1]],
-            names=names[place],
-        )
+        Log(*place, sorted(of_group, key=lambda e: e.offset), missing[place[1]])
         for place, of_group in sorted(events.items())
     ]
 
@@ -254,7 +249,8 @@ def _event(name: str, row: Row) -> Record | Commit:
     at = in_millis(row["record_timestamp"])
     if name == COMMITS:
         hashed = partition_hash(partition_key(row["topic"], row["topic_partition"]))
-        return Commit(row["record_offset"], at, hashed, row["is_tombstone"])
+        topic = None if row["topic_id"] is None else (row["topic_id"], row["topic"])
+        return Commit(row["record_offset"], at, hashed, row["is_tombstone"], topic)
     payload = None if row["is_tombstone"] else in_millis(row)
     if payload is not None and name == GROUP_METADATA:
         for member, given in zip(payload["members"], row["members"], strict=True):

@@ -53,7 +53,8 @@ class Records:
     def commit(self, topic: str = "t", partition: int = 0, *, deletes: bool = False) -> Records:
         """Write an offset commit, or its tombstone."""
         hashed = partition_hash(partition_key(topic, partition))
-        self.events.append(Commit(self._next, self.clock, hashed, deletes))
+        named = None if deletes else (f"id-of-{topic}", topic)
+        self.events.append(Commit(self._next, self.clock, hashed, deletes, named))
         self._next += 1
         return self
 

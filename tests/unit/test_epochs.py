@@ -421,3 +421,33 @@ def test_tasks_are_of_the_topics_that_the_topology_names_now() -> None:
     changed = {"epoch": 1, "subtopologies": [{"subtopology_id": "0", "source_topics": ["sales"]}]}
     group.of("topology", changed).begins(validated_topology_epoch=1)
     assert open_owners(group) == [("sales", 0), ("sales", 1)]
+
+
+def _unassigned(group: Group) -> list[list[str] | None]:
+    return [row["unassigned_topics"] for row in generations(whole_and_cut(group.log()))]
+
+
+def test_topics_that_nobody_is_assigned_are_told_once_all_others_have_a_name() -> None:
+    two: Row = {
+        "topic_partitions": [
+            {"topic_id": f"id-of-{topic}", "partitions": [0]} for topic in ("t", "u")
+        ]
+    }
+    group = Group().joins("a", subscribed_topic_names=["t", "u", "v"]).begins()
+    group.assigned(a=two).later()
+    assert _unassigned(group) == [None]
+    group.commit("t").later()
+    assert _unassigned(group) == [None]
+    group.commit("u").later()
+    assert _unassigned(group) == [["v"]]
+    # What is known of the next epoch is of that one.
+    group.begins(metadata_hash=78)
+    assert _unassigned(group) == [["v"], None]
+    group.commit("w")
+    assert _unassigned(group) == [["v"], None]
+
+
+def test_an_expression_that_is_not_resolved_leaves_open_what_nobody_is_assigned() -> None:
+    group = Group().joins("a", subscribed_topic_names=[], subscribed_topic_regex="t.*").begins()
+    group.assigned(a=partitions(0)).later().commit("t").later()
+    assert _unassigned(group) == [None]
