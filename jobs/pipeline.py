@@ -11,12 +11,12 @@ from jobs.history import history
 from jobs.ingest import ingest, preview
 from jobs.lag import lag
 from jobs.report import bring_up
-from jobs.runtime.metrics import write_groups
 from jobs.runtime.notify import notify
 from jobs.runtime.page import facts_of
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 from jobs.validate import validate
+from reporting.metrics import write_groups
 from reporting.model import For
 from schemas.errors import SourceError
 
@@ -49,7 +49,9 @@ def pipeline(run: Run) -> None:
     with run.step("summary"):
         facts = facts or facts_of(run.lakehouse, 0, readers=readers)
         show_summary(run, facts)
-    write_groups(run, facts)
+    if run.options.metrics is not None:
+        with run.step("writing metrics"):
+            write_groups(run.options.metrics, facts)
     if unanswered is not None:
         raise SourceError(f"lag was left out, all else was done. {unanswered}")
 

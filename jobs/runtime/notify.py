@@ -10,11 +10,7 @@ time.
 from __future__ import annotations
 
 import datetime as dt
-import http.client
 import json
-import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +35,7 @@ from reporting.alerts import (
     parts,
 )
 from reporting.text import moment
+from reporting.webhook import post
 from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import ALERTS, ANOMALIES, INCIDENTS
 
@@ -48,10 +45,6 @@ if TYPE_CHECKING:
     from jobs.runtime.run import Run
     from lakehouse.lakehouse import Lakehouse
 
-_TRIES = 3
-_TIMEOUT_S = 10
-_WAIT_S = 1.0
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # Some anomalies are found a while behind their end.
 _RECENT = dt.timedelta(days=1)
 # Stands for PagerDuty's key in what a dry run prints.
@@ -211,7 +204,7 @@ def post_again(outlet: Outlet, alerts: list[Alert]) -> str | None:
 def _post_all(outlet: Outlet, part: list[Alert]) -> str | None:
     """Post the messages of a part, up to the first that does not get there."""
     for message in messages(outlet.format, part, outlet.head):
-        error = _post(outlet.url or "", json.dumps(message.body).encode()) if message.body else None
+        error = post(outlet.url or "", json.dumps(message.body).encode()) if message.body else None
         if error is not None:
             return error
         outlet.sent += message.alerts
@@ -233,34 +226,3 @@ def _note(outlet: Outlet, part: list[Alert], claim: RunId | None = None) -> dt.d
 
     outlet.notes.add([row(alert) for alert in part], claim)
     return now
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: what answers behind one has got a GET, without the anomalies."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        """Make no request, which leaves the redirect an error."""
-
-
-def _post(url: str, body: bytes) -> str | None:
-    """Post, some times if need be; give the reason if it did not work, without the address."""
-    reason = "no answer"
-    opener = urllib.request.build_opener(_NoRedirects)
-    for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(_WAIT_S * 2 ** (attempt - 1))
-        request = urllib.request.Request(  # noqa: S310 - options allow http and https alone
-            url, body, {"Content-Type": "application/json"}
-        )
-        try:
-            with opener.open(request, timeout=_TIMEOUT_S):
-                return None
-        except urllib.error.HTTPError as error:
-            if error.code in _REDIRECTS:
-                return "the webhook redirects to another address"
-            reason = f"the webhook answered {error.code}"
-            if error.code < 500 and error.code != 429:  # noqa: PLR2004 - it will not change its mind
-                return reason
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = str(getattr(error, "reason", None) or type(error).__name__)
-    return reason

@@ -99,9 +99,10 @@ def run_job(
     def measure(chosen: Options, status: int) -> None:
         if chosen.metrics is None or chosen.dry_run:
             return
-        from jobs.runtime.metrics import write_run  # noqa: PLC0415 - its library takes a while
+        from reporting.metrics import write_run  # noqa: PLC0415 - its library takes a while
 
-        write_run(chosen.metrics, chosen, status, seconds, summary)
+        of = {"cluster": chosen.cluster, "job": chosen.job}
+        write_run(chosen.metrics, of, status, seconds, summary)
 
     return run_alone(work, argv, measure)
 

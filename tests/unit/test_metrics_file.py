@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.runtime import metrics
-from jobs.runtime.command_line import parse
+from reporting import metrics
 from reporting.model import Facts
 from tests.support.environments import environment
+
+OF = {"cluster": "eu", "job": "pipeline"}
 
 
 def told(path: Path) -> list[str]:
@@ -31,7 +32,7 @@ def test_what_a_group_is_behind_at_most_is_no_figure(tmp_path: Path) -> None:
     facts.open_counts = {("idle_members", "warning"): 2}
     facts.incidents = [{"severity": "critical", "is_open": is_open} for is_open in (True, False)]
     path = tmp_path / "x.prom"
-    metrics._write(str(path), metrics._of_groups(facts, "eu"))
+    metrics.write_groups(str(path), facts)
     every = told(path)
     of_groups = [
         line
@@ -46,9 +47,8 @@ def test_what_a_group_is_behind_at_most_is_no_figure(tmp_path: Path) -> None:
         'groupledger_incidents{cluster="eu",severity="critical"} 1.0',
     ]
     # A run adds its own figures, and takes the place of those of the run before.
-    options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])
     for status in (1, 0):
-        metrics.write_run(str(path), options, status, {"decode": 1.5}, {"quarantined": 3})
+        metrics.write_run(str(path), OF, status, {"decode": 1.5}, {"quarantined": 3})
     assert [line for line in told(path) if "last_success" not in line] == [
         *every,
         'groupledger_run_status{cluster="eu",job="pipeline"} 0.0',
@@ -59,7 +59,7 @@ def test_what_a_group_is_behind_at_most_is_no_figure(tmp_path: Path) -> None:
 
 def test_without_groups_a_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "x.prom"
-    metrics._write(str(path), metrics._of_groups(Facts("eu", "/lakehouse", 0), "eu"))
+    metrics.write_groups(str(path), Facts("eu", "/lakehouse", 0))
     assert told(path) == [
         'groupledger_groups{cluster="eu"} 0.0',
         'groupledger_missing_offsets{cluster="eu"} 0.0',
@@ -81,7 +81,7 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
     facts.partition_lag = [{"group_id": "a", "topic": "t", "topic_partition": 2, "lag": 9}]
     facts.quality.offsets, facts.quality.records = 10, 8
     path = tmp_path / "x.prom"
-    metrics._write(str(path), metrics._of_groups(facts, "eu"))
+    metrics.write_groups(str(path), facts)
     of_a = 'cluster="eu",group="a"'
     assert told(path) == [
         'groupledger_groups{cluster="eu"} 1.0',
@@ -115,10 +115,9 @@ def test_what_a_group_is_like_is_measured(tmp_path: Path) -> None:
 
 def test_the_last_success_outlives_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "x.prom"
-    options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])
-    metrics.write_run(str(path), options, 0, {}, {})
+    metrics.write_run(str(path), OF, 0, {}, {})
     (first,) = (line for line in told(path) if "last_success" in line)
-    metrics.write_run(str(path), options, 1, {}, {})
+    metrics.write_run(str(path), OF, 1, {}, {})
     assert first in told(path)
 
 
@@ -128,10 +127,9 @@ _EXAMPLES = Path(__file__).parents[2] / "examples" / "prometheus"
 def test_rules_and_dashboard_ask_for_metrics_that_there_are(tmp_path: Path) -> None:
     facts = Facts("eu", "/lakehouse", 0, as_of=1)
     path = tmp_path / "x.prom"
-    metrics._write(str(path), metrics._of_groups(facts, "eu"))
-    options = parse(["pipeline", "--cluster", "eu", "--records", "x.parquet"])
+    metrics.write_groups(str(path), facts)
     summary = dict.fromkeys(metrics._COUNTED, 0)
-    metrics.write_run(str(path), options, 0, {}, summary)
+    metrics.write_run(str(path), OF, 0, {}, summary)
     known = set(re.findall(r"^# TYPE (\S+)", path.read_text(), re.MULTILINE))
     for name in ("rules.yaml", "dashboard.json"):
         text = (_EXAMPLES / name).read_text("utf-8")

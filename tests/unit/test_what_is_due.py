@@ -82,7 +82,7 @@ class Kept:
 @pytest.fixture
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     monkeypatch.setenv("HOOK_SECRET", SECRET)
-    monkeypatch.setattr(notify_module, "_WAIT_S", 0.01)
+    monkeypatch.setattr("reporting.webhook._WAIT_S", 0.01)
     hook = Webhook()
     yield hook
     hook.close()
@@ -221,7 +221,7 @@ def test_an_address_with_a_port_that_is_none_holds_nothing_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOOK_PORT", SECRET)
-    monkeypatch.setattr(notify_module, "_WAIT_S", 0.01)
+    monkeypatch.setattr("reporting.webhook._WAIT_S", 0.01)
     found(lakehouse, anomaly("a"))
     url = "http://127.0.0.1:${env:HOOK_PORT}/"
     notify(run_of(lakehouse, "--notify", url))
@@ -273,7 +273,7 @@ def test_what_a_killed_run_was_about_to_post_is_posted_later(
     old = anomaly("old", ended_at=NOW - dt.timedelta(hours=20))
     found(lakehouse, old)
     with monkeypatch.context() as patch:
-        patch.setattr(notify_module, "_post", killed)
+        patch.setattr(notify_module, "post", killed)
         with pytest.raises(KeyboardInterrupt):
             post()
     # For all that is known, a run is at it just now; what else there is does not wait for it.

@@ -22,8 +22,6 @@ from schemas.gold import SEVERITIES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from jobs.runtime.options import Options
-    from jobs.runtime.run import Run
     from reporting.model import Facts
 
 _OURS = "groupledger_"
@@ -60,28 +58,35 @@ class _Families(Collector):
         return self._families
 
 
-def write_groups(run: Run, facts: Facts) -> None:
-    """Write the figures of the groups, if a file is named, and leave those of the run for later."""
-    path = run.options.metrics
-    if path is not None:
-        with run.step("writing metrics"):
-            _kept(path)  # refuses to replace something else
-            _write(path, _of_groups(facts, run.options.cluster))
+def write_groups(path: str, facts: Facts) -> None:
+    """Write the figures of the groups, and leave those of the run for later.
+
+    Raises:
+        MetricsError: the file cannot be written, or holds something else.
+    """
+    _kept(path)  # refuses to replace something else
+    _write(path, _of_groups(facts))
 
 
 def write_run(
     path: str,
-    options: Options,
+    of: dict[str, str],
     status: int,
     seconds: Mapping[str, float],
     summary: Mapping[str, Any],
 ) -> None:
     """Write what a run was like, beside the figures of the groups that are there.
 
+    Args:
+        path: the file.
+        of: the labels of each figure: the cluster, and the job.
+        status: the exit status.
+        seconds: how long each step took.
+        summary: what the run counted.
+
     Raises:
         MetricsError: the file cannot be written, or holds something else.
     """
-    of = {"cluster": options.cluster, "job": options.job}
     steps = [({**of, "step": step}, spent) for step, spent in seconds.items()]
     families = [
         _gauge(_OF_RUN + "status", "exit status of the last run", (of, status)),
@@ -101,8 +106,8 @@ def write_run(
     _write(path, [*kept, *families])
 
 
-def _of_groups(facts: Facts, cluster: str) -> list[Metric]:
-    of = {"cluster": cluster}
+def _of_groups(facts: Facts) -> list[Metric]:
+    of = {"cluster": facts.cluster}
     # What a group is behind at most, it may not be behind at all.
     groups = [({**of, "group": row["group_id"]}, row) for row in facts.every_group]
     behind = [
