@@ -52,7 +52,7 @@ _GENERATION = (
     *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "separate_subscriptions"),
     *("subscribed_topics", "members_joined", "members_left", "members_replaced"),
     *("assigned_partitions", "most_partitions", "idle_members", "unassigned_topics"),
-    *("unowned_partitions", "waited_for"),
+    *("moved_partitions", "unowned_partitions", "waited_for"),
     *("delay_ms", "waiting_tasks", "waiting_since", *_RECORD),
 )
 _SESSION = (

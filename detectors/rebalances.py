@@ -385,6 +385,7 @@ def _told_at(seen: _Rebalance) -> int | None:
     is_follow_up = generation["cause"] == "cooperative_follow_up"
     if (
         not is_follow_up
+        or not generation.get("moved_partitions")
         or not _is_whole(generation)
         or generation.get("protocol_type") == "connect"
     ):

@@ -724,15 +724,6 @@ def _topic_deleted(s: Script) -> None:
     s.do(s.trouble(40 * MINUTE), "drop", topic=second)
 
 
-@kind(*READING, label="topic that is not there", fits=("orphan_topic",), hours=(1, 4))
-def _misspelt_topic(s: Script) -> None:
-    misspelt = f"{s.name}-seccond"
-    s.topics[misspelt] = 0
-    s.style["topics"] = [misspelt]
-    s.app(1, 3)
-    s.trouble(SECOND)
-
-
 @kind(
     CLASSIC, label="leader re-joins", fits=("leader_rejoin_loop", "rebalance_storm"), hours=(2, 4)
 )
@@ -825,3 +816,12 @@ def _ghosts(s: Script) -> None:
         for turn in range(1, 5):
             s.end(at + turn * 15 * SECOND, "1", "crash")
             s.start(at + turn * 15 * SECOND + 2 * SECOND, "1")
+
+
+@kind(*READING, label="topic that is not there", fits=("orphan_topic",), hours=(1, 4))
+def _misspelt_topic(s: Script) -> None:
+    misspelt = f"{s.name}-seccond"
+    s.topics[misspelt] = 0
+    s.style["topics"] = [misspelt]
+    s.app(1, 3)
+    s.trouble(SECOND)
