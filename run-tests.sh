@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one command for the tests. Without arguments: format and lint, then in two lanes side by side all that is left:
+# The one command for the tests. Without arguments: format and lint, then in three lanes side by side all that is left:
 # types, layers, and pytest. With arguments: pytest with them.
 set -euo pipefail
 
@@ -50,16 +50,19 @@ end() {
 trap 'end INT' INT
 trap 'end TERM' TERM HUP
 
-# Spark plans most of the time, on one core: the other one is the other lane's.
-# These share no lakehouse with the others there: with them both lanes end at about the same time.
-alone=(tests/spark/test_grown_topic.py tests/spark/test_redpanda.py tests/spark/test_settled_anomalies.py)
-spark() { "$python" -m pytest --long --durations=60 tests/spark "${alone[@]/#/--ignore=}"; }
+# Spark plans most of the time, on one core; tests of brokers and killed jobs wait for much of theirs.
+# These share no lakehouse with the others there: with them all lanes end at about the same time.
+alone=(tests/spark/test_cookbook.py tests/spark/test_grown_topic.py tests/spark/test_redpanda.py
+  tests/spark/test_settled_anomalies.py tests/spark/test_validate.py)
+spark() { "$python" -m pytest --long --durations=40 tests/spark "${alone[@]/#/--ignore=}"; }
+live() { "$python" -m pytest --durations=40 tests/e2e; }
 rest() {
   "$python" -m mypy
   "$venv/bin/lint-imports" --no-logo
-  "$python" -m pytest --durations=60 tests/unit tests/property tests/browser tests/e2e "${alone[@]}"
+  "$python" -m pytest --durations=40 tests/unit tests/property tests/browser "${alone[@]}"
 }
 lane spark spark
+lane live live
 lane rest rest
 
 failed=()
