@@ -2,10 +2,11 @@
 
 A slot is what one member of a group holds, and what its successor takes over. A member that comes
 back, or that takes the slot of one that left, is a restart of the slot. One restart of a slot an
-hour is a rolling restart, a deployment or a lost node; two of all slots, one pass after the other,
-are a deployment and its rollback, or a migration. A slot that restarts again and again makes a
-storm. With members in new slots a group grows; with members that leave for good it shrinks; an
-autoscaler does both a few times an hour, with minutes in between.
+hour is a rolling restart, a deployment or a lost node; two, with others in between, are a
+deployment and its rollback, of all or of a part, a migration, or two deployments of which one takes
+over from the other. A slot that restarts again and again makes a storm. With members in new slots a
+group grows; with members that leave for good it shrinks; an autoscaler does both a few times an
+hour, with minutes in between.
 
 A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
 after it ended, and starts on schedule if that comes by the clock, however long its work took.
@@ -68,10 +69,10 @@ class SlotChanges:
         at: when its rebalance began.
 
     Attributes:
-        restarts: of each slot that restarted, the number of its restarts within the hour; 1 if it
-            is part of a deployment's rollback.
-        returns: by client that came back, its returns within the hour. Where several have that name
-            at once, of the one with the most.
+        restarts: of each slot that restarted, the number of its restarts within the hour, with
+            those that are normal as one; 1 if it is part of a deployment's rollback.
+        returns: by client that came back soon, its returns within the hour. Where several have that
+            name at once, of the one with the most.
         sessions: of each member that is gone, the length of its session and its rebalance timeout,
             in milliseconds.
         group_restart: how often within the hour the group started again after it had been empty;
@@ -221,13 +222,28 @@ class SlotChanges:
         if slot["left"] is not None:
             self._free.remove(name)
         slot["client"], slot["left"] = client, None
+        before = slot["restarts"][-1:]
+        is_among_others = self._restarts_among_others(name, *before)
         insort(slot["restarts"], self._at)
-        times = len(slot["restarts"]) - (_SCALE_OUTS - 1 if is_added else 0)
+        is_second = len(slot["restarts"]) == 2  # noqa: PLR2004
+        normal = _SCALE_OUTS - 1 if is_added else is_second and is_among_others
+        times = len(slot["restarts"]) - normal
         self.restarts.append(1 if self._is_deployed(name) else max(1, times))
         self._members[member["member_id"]] = (name, self._settled)
 
+    def _restarts_among_others(self, name: str, since: int | None = None) -> bool:
+        """Note that a slot restarts; return whether another one has, since this one did.
+
+        Of two deployments, one of which may be of a part or takes over from the other, each slot
+        may have a part in both. Whoever restarts twice alone does it for a reason of its own.
+        """
+        last: Row = self._memory.get("restarted") or {"slot": name, "at": -1, "other": -1}
+        other = last["other"] if last["slot"] == name else last["at"]
+        self._memory["restarted"] = {"slot": name, "at": self._at, "other": other}
+        return since is not None and other > since
+
     def _is_deployed(self, name: str) -> bool:
-        """Return whether a restart is of the second pass over the slots within the hour.
+        """Return whether a restart is of a further pass over the slots within the hour.
 
         A pass restarts each slot once, without a long pause. It is a deployment if hardly a member
         is there from before, and the next one begins no sooner than a slot followed the other.
@@ -257,8 +273,10 @@ class SlotChanges:
         """Note that a member came back that had left then, and had come back before."""
         hour, client = self._at - _WINDOW_MS, client_of(member)
         returns = [r for r in before if r[0] >= hour]
-        # With all others it disturbs nobody: that is a start of the group.
-        if since > self._memory.get("emptied", since - 1):
+        # Later it is a decision, as an autoscaler's. With all others it disturbs nobody: that is a
+        # start of the group.
+        is_soon = self._at - since <= _BACKOFF_MS
+        if is_soon and since > self._memory.get("emptied", since - 1):
             insort(returns, [self._at, *self._record])
             if len(returns) > len(self.returns.get(client, ())):
                 self.returns[client] = returns

@@ -42,6 +42,7 @@ class Membership(NamedTuple):
         keeps_offsets: whether no offset of those expires, see `keeps_offsets`.
         is_classic: whether it is a classic group.
         unowned: partitions that had an owner and have none, see group_generations.
+        timeout_ms: the largest rebalance timeout, which clients set to max.poll.interval.ms.
     """
 
     offset: int
@@ -53,6 +54,7 @@ class Membership(NamedTuple):
     keeps_offsets: bool = False
     is_classic: bool = True
     unowned: Sequence[str] | None = None
+    timeout_ms: int | None = None
 
     @classmethod
     def of(cls, generation: Row) -> Membership:
@@ -67,7 +69,15 @@ class Membership(NamedTuple):
             keeps_offsets(generation),
             generation["group_type"] == "classic",
             generation.get("unowned_partitions"),
+            generation.get("rebalance_timeout_ms"),
         )
+
+    def longest_work(self, usual_ms: float) -> float:
+        """Return how long members may work on what they have read, twice over; at least as usual.
+
+        Who takes longer than its max.poll.interval.ms has left the group by then.
+        """
+        return max(usual_ms, 2 * (self.timeout_ms or 0))
 
     @property
     def position(self) -> LogPosition:
@@ -124,6 +134,21 @@ class Memberships:
         if found is None or found.record_partition != first[0]:
             return None
         return found if last is None or found.offset <= last else None
+
+    def back(self, first: LogPosition, last: int | None = None) -> Membership | None:
+        """Return the record since which a group that was empty has members again.
+
+        Args:
+            first: where it was empty.
+            last: an offset, up to which it is looked at; None for the last record of its own.
+        """
+        found = self.last(first[0], last)
+        if found is None or not found.members or found.position <= first:
+            return None
+        number = bisect_right(self._positions, found.position) - 1
+        while self._known[number - 1].members:
+            number -= 1
+        return self._known[number]
 
     def since(self, position: LogPosition) -> list[Membership]:
         """Return what is still needed for events from a position on."""

@@ -182,29 +182,39 @@ def _commit_stall(
     group = memberships.at(position)
     if group is None or not group.members:
         return False
-    emptied = memberships.emptied(position, None if offset is None else offset - 1)
-    if emptied is not None and emptied.timestamp is not None:
+    since, record = last["last_at"], Position(*position, last["last_at"])
+    before = None if offset is None else offset - 1
+    emptied = memberships.emptied(position, before)
+    if emptied is not None and (back := memberships.back(emptied.position, before)) is not None:
+        # Since they are there again, nobody has committed.
+        group, emptied = back, None
+        since = back.timestamp if back.timestamp is not None else until
+        record = Position(*back.position, back.timestamp)
+    elif emptied is not None and emptied.timestamp is not None:
         until, offset = emptied.timestamp, emptied.offset
-    pause, longest = until - last["last_at"], max(pauses, default=0)
+    pause, longest = until - since, max(pauses, default=0)
     limit = limits["commit_stall"]
-    if pause <= max(limit["pause_ms"], limit["times_the_usual"] * longest):
+    least = group.longest_work(limit["pause_ms"])
+    if pause <= max(least, limit["times_the_usual"] * longest):
         return False
-    record = Position(*position, last["last_at"])
     # What a commit follows within a minute was read in time.
     end = until - MINUTE_MS if offset is not None and emptied is None else until
-    samples = [s for s in memory.get("samples", []) if last["last_at"] < s[0] <= end]
+    samples = [s for s in memory.get("samples", []) if since < s[0] <= end]
     shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] <= until]
     lags = [lag for _, lag in samples]
     label = _label(
         samples,
         until,
-        round(limit["pause_ms"]),
+        round(least),
         max(group.partitions or 0, last["partitions"]),
     )
+    # Where records came all the while, or all at once at its end, the next commit is the same. The
+    # one who hangs has left the group by now; who is there still has polled, and found nothing.
+    has_changed = offset is not None and memberships.last(position[0], offset) != group
     leaps = [
         step
-        for since, at, step in memory.get("leaps", [])
-        if since <= last["last_at"] < until <= at
+        for left, at, step in memory.get("leaps", [])
+        if has_changed and left <= last["last_at"] < until <= at
     ]
     if shown and not any(lags):
         label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
@@ -213,7 +223,7 @@ def _commit_stall(
     hit = Hit(
         "commit_stall",
         WARNING if label == "records_wait" else INFO,
-        *(last["last_at"], until),
+        *(since, until),
         record if offset is None else Position(position[0], offset, until),
         0,
         record,

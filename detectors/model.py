@@ -53,7 +53,7 @@ class Hit(NamedTuple):
         initial_sums: the sums with which an episode starts whose first finding this is, if they
             are not `sums`.
         maxima: numbers of which an episode keeps the maximum.
-        last_values: values of which an episode keeps the last.
+        last_values: values of which an episode keeps the last; none of a list that is empty.
         lists: values of which an episode keeps the distinct ones, up to `_LISTED`.
     """
 
@@ -106,7 +106,8 @@ class Episode:
     @classmethod
     def from_hit(cls, hit: Hit) -> Episode:
         """Begin an episode with its first finding."""
-        evidence = {**hit.sums, **hit.initial_sums, **hit.maxima, **hit.last_values}
+        evidence: dict[str, Any] = {**hit.sums, **hit.initial_sums, **hit.maxima}
+        evidence |= {name: value for name, value in hit.last_values.items() if value != []}
         evidence |= {name: values[:_LISTED] for name, values in hit.lists.items()}
         first, last = list(hit.first or hit.last), list(hit.last)
         return cls(*hit[:4], first, last, hit.gap_ms, hit.subject, hit.label, evidence)
@@ -132,7 +133,10 @@ class Episode:
         for name, value in hit.maxima.items():
             if name not in known or value > known[name]:
                 known[name] = value
-        known.update(hit.last_values)
+        for name, value in hit.last_values.items():
+            known[name] = value
+            if value == []:
+                del known[name]
         for name, values in hit.lists.items():
             seen = known.setdefault(name, [])
             seen += [v for v in dict.fromkeys(values) if v not in seen][: _LISTED - len(seen)]

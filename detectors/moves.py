@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from detectors.memberships import Membership, Memberships
-    from detectors.model import Findings, Row, Track
+    from detectors.model import Row, Track
     from detectors.thresholds import Values
 
 # A reset writes all its partitions at once; the commits of one poll come at once, too.
@@ -24,6 +24,8 @@ _EPISODE_MS = 10 * MINUTE_MS
 _SECOND_MS = 1_000
 # From `rhythm_since` to the last commit before a move.
 _INTERVALS = RHYTHM_COMMITS - 1
+# So many rewinds that nothing explains are a habit.
+_AGAIN, _REMEMBERED = 3, 50
 # Kinds of which an episode tells the number of partitions.
 _MOVED = ("offset_rewind", "offset_jump", "offset_reset")
 
@@ -49,7 +51,7 @@ def take_move(
         hit = _hit(track, move, memberships, owners)
     memory["clock"] = max(at, memory.get("clock", at))
     if hit is not None:
-        findings.add(_counted(memory, findings, hit, move), memory["clock"])
+        findings.add(_counted(track, hit, move), memory["clock"])
 
 
 def _hit(track: Track, move: Row, memberships: Memberships, owners: Sequence[Row]) -> Hit | None:
@@ -119,8 +121,9 @@ def _is_of_former_topic(memory: Row, move: Row) -> bool:
     return is_other and (move["step"] or 0) < 0
 
 
-def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
-    """Count the partitions of an episode, each once."""
+def _counted(track: Track, hit: Hit, move: Row) -> Hit:
+    """Count the partitions of an episode, each once, and what it reads again."""
+    memory, limits, findings = track
     if hit.kind not in _MOVED:
         return hit
     told = findings.current.get((hit.kind, hit.subject))
@@ -129,6 +132,17 @@ def _counted(memory: Row, findings: Findings, hit: Hit, move: Row) -> Hit:
     if not goes_on:
         moved[hit.kind] = {}
     moved[hit.kind][partition_name(move)] = 1
+    # Commits that overtake each other go back by a step at most; who seeks goes back further, and
+    # does so again and again.
+    if hit.kind == "offset_rewind" and hit.label is None:
+        if not goes_on:
+            memory["far"] = []
+        far: list[int] = memory.setdefault("far", [])
+        if -move["step"] > (move["largest_step_before"] or 0):
+            far.append(-move["step"])
+            del far[:-_REMEMBERED]
+        if len(far) >= _AGAIN and sum(far) >= limits["offset_rewind"]["warning_offsets"]:
+            hit = hit._replace(severity=WARNING)
     return hit._replace(maxima={**hit.maxima, "partitions": len(moved[hit.kind])})
 
 

@@ -37,6 +37,8 @@ _NO_MEMBER = {
 }
 # The second half of a rebalance that is counted already, or a step that moves no partition.
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
+# Those of what a group reads, which its members' logs do not explain.
+_SUBJECTS = {"partitions_changed", "subscription_changed", "topic_deleted", _CONFIGURATION}
 _CONNECTOR_AND_TASK = 2
 _AT_LEAST_TWO = 2
 _NEARLY = 0.9
@@ -149,7 +151,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     number = _repetition(seen, limit, clock)
     explained: list[int] = memory.setdefault("apart", [])
     del explained[: bisect_left(explained, clock - HOUR_MS)]
-    if number <= 1:
+    if number == 1 or (number == 0 and _grows(generation)):
         explained.append(clock)
     hour = _noted(seen, number, clock)
     if number <= 1:
@@ -173,7 +175,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
         severity,
         *(first["at"], ended, record),
         first=Position(*first["record"]),
-        label=_trigger(hour[-_SESSIONS:], memory["sessions"]),
+        label=_trigger(hour[-_SESSIONS:], memory["sessions"], generation.get("protocol_type")),
         sums={"rebalances": hour[-1]["counts"], f"causes.{cause}": 1},
         initial_sums={"rebalances": times, **{f"causes.{c}": n for c, n in causes.items()}},
         maxima={
@@ -183,8 +185,13 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
             "member_count": generation.get("member_count") or 0,
             "explained": len(explained) - bisect_left(explained, series),
         },
-        last_values=_named(_by_whom(event.get("clients", ()) for event in counted)),
+        last_values={"clients": _by_whom(event.get("clients", ()) for event in counted)},
     )
+
+
+def _grows(generation: Row) -> bool:
+    """Return whether members came to the group, as in a scale-out."""
+    return bool(generation.get("members_joined")) and generation["cause"] not in _PART_OF_ANOTHER
 
 
 def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
@@ -198,6 +205,7 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
     hour: list[Row] = memory.setdefault("rebalances", [])
     del hour[: bisect_left(hour, clock - HOUR_MS, key=lambda event: int(event["clock"]))]
     if number:
+        was_there = bool((memory.get("last") or {}).get("member_count"))
         goes_on = hour and clock - hour[-1]["clock"] <= _TEN_MINUTES_MS
         hour.append(
             {
@@ -206,7 +214,9 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
                 "series": hour[-1]["series"] if goes_on else clock,
                 "counts": 0 if number == 1 else 1 + _aborted_for_certain(generation),
                 "ms": _took(generation) or 0,
-                "join_ms": generation.get("join_ms"),
+                # Who comes to an empty group waits for others that may come, and for nobody else.
+                "join_ms": generation.get("join_ms") if was_there else None,
+                "returns": len(seen.changes.returns),
                 "cause": generation["cause"],
                 "session_timeout_ms": generation.get("session_timeout_ms"),
                 "record": list(seen.span[2]),
@@ -224,10 +234,26 @@ def _come_and_gone(generation: Row) -> list[str]:
 
 
 def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
-    """Return who had a part in most of some rebalances, by who came and went in each."""
-    every = [*clients]
-    least, counted = max(2, _PART * len(every)), Counter(chain.from_iterable(every))
-    return sorted(client for client, n in counted.items() if n >= least)
+    """Return who had a part in most of some rebalances, by who came and went in each.
+
+    Where no client stands out, a machine may, or a client id that moves from one to the next.
+    """
+    every = [{*of_one} for of_one in clients]
+    least = max(2, _PART * len(every))
+    for part in (str, _machine_of, _id_of):
+        counted = Counter(chain.from_iterable({*map(part, of_one)} for of_one in every))
+        named = sorted(client for client, n in counted.items() if n >= least)
+        if named and (part is str or len(counted) > 1):  # else it is that of all
+            return named
+    return []
+
+
+def _machine_of(client: str) -> str:
+    return f"*@{client.rpartition('@')[2]}"
+
+
+def _id_of(client: str) -> str:
+    return f"{client.rpartition('@')[0]}@*"
 
 
 def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
@@ -248,22 +274,29 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
         longest = max(_LONGEST_BURST_MS, MINUTE_MS * (seen.generation.get("member_count") or 0))
         return 2 if at - began > longest else 0
     times.append([at, at])
-    normal = limit["reconfigurations_an_hour"] if cause == _CONFIGURATION else 1
+    normal = 1.0
+    if cause in _SUBJECTS:
+        name = "reconfigurations" if cause == _CONFIGURATION else "topic_changes"
+        normal = limit[f"{name}_an_hour"]
     return max(1, len(times) - round(normal) + 1)
 
 
-def _trigger(hour: list[Row], sessions: list[list[int | None]]) -> str | None:
+def _trigger(
+    hour: list[Row], sessions: list[list[int | None]], protocol_type: str | None
+) -> str | None:
     """Return what kind of members make the storm, by length and end of their sessions."""
+    if all(event["cause"] in _SUBJECTS for event in hour if event["counts"]):
+        return "reconfigured"
     lasted = [session for _, session, _ in sessions if session is not None]
     if not lasted:
         return None
     polls = [
         session / timeout for _, session, timeout in sessions if session is not None and timeout
     ]
-    # Who comes, goes and comes again is there three times; what an autoscaler starts has new names.
-    seen = Counter(chain.from_iterable(event.get("clients", ()) for event in hour))
-    comes_back = max(seen.values(), default=_AT_LEAST_TWO + 1) > _AT_LEAST_TWO
-    if polls and comes_back and 0.9 <= statistics.median(polls) <= 3.5:  # noqa: PLR2004
+    comes_back = sum(event.get("returns", 0) for event in hour) >= _AT_LEAST_TWO
+    is_polling = protocol_type != "connect"  # a worker's timeout is that of its rebalances
+    median = statistics.median(polls) if polls else 0
+    if is_polling and comes_back and 0.9 <= median <= 3.5:  # noqa: PLR2004
         # max.poll.interval.ms is what clients send as the rebalance timeout: it passes, the
         # client leaves, and comes back with its next poll.
         return "slow_members"
@@ -308,12 +341,8 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
         label="first_start" if is_start else None,
         sums={"aborted": aborted, f"causes.{generation['cause']}": 1},
         maxima={"aborted_in_an_hour": times},
-        last_values=_named(_by_whom(clients for _, _, clients in hour) or _ghosts(generation)),
+        last_values={"clients": _by_whom(clients for _, _, clients in hour) or _ghosts(generation)},
     )
-
-
-def _named(clients: list[str]) -> Row:
-    return {"clients": clients} if clients else {}
 
 
 def _ghosts(generation: Row) -> list[str]:
@@ -332,21 +361,25 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     join, sync = _joined_for(generation, _told_at(seen)), generation.get("sync_ms") or 0
     # Members of the new protocols give partitions up one after the other, as they poll.
     is_classic = generation["group_type"] == "classic"
-    if join > limit["join_ms"] or sync > limit["sync_ms" if is_classic else "reconciliation_ms"]:
-        took = {"join_ms": join}
-        if aborted := _aborted_for_certain(generation):
+    is_late = sync > limit["sync_ms" if is_classic else "reconciliation_ms"]
+    if join > limit["join_ms"] or is_late:
+        took = {"join_ms": join} if join > limit["join_ms"] else {}
+        if took and (aborted := _aborted_for_certain(generation)):
             # In each attempt that was given up the members had joined, and the leader was to assign
             # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
-            took = {"attempts_ms": join, "aborted": aborted} if join > limit["join_ms"] else {}
+            took = {"attempts_ms": join, "aborted": aborted}
+        is_of_leader = is_classic and not took
+        if is_late:
+            took["sync_ms"] = sync
         yield Hit(
             "slow_rebalance",
             WARNING,
             *seen.span,
             label="first_start" if generation["cause"] == "group_created" else None,
             sums={"rebalances": 1},
-            maxima={**took, "sync_ms": sync},
-            last_values=_leader(generation) if sync > limit["sync_ms"] else {},
-            lists=_waited_for(generation, join),
+            maxima=dict(took),
+            last_values=_leader(generation) if is_late else {},
+            lists={} if is_of_leader else _waited_for(generation, join),
         )
 
 
@@ -363,9 +396,11 @@ def _waited_for(generation: Row, join: int = 0) -> dict[str, list[str]]:
     timeouts = [generation.get(f"{name}_timeout_ms") for name in ("session", "rebalance")]
     waits = min((t for t in timeouts if t), default=None)
     left = generation.get("members_left") or ()
-    if not left or waits is None or join < _NEARLY * waits:
+    if not left or waits is None:
         return {}
-    return {"not_rejoined": sorted({host_of(member) for member in left})}
+    # Before that, one that died is waited for as long as its session had to go.
+    name = "not_rejoined" if join >= _NEARLY * waits else "left_meanwhile"
+    return {name: sorted({host_of(member) for member in left})}
 
 
 def _leader(generation: Row) -> Row:
@@ -721,8 +756,10 @@ def _conditions_of(
         not total and bool(generation.get("unassigned_topics"))
     )
     if idle and generation["group_type"] != "share" and not (awaits_tasks or has_no_share):
+        # One in reserve takes over at once; and a topic of one partition is to have no more.
+        is_reserve = len(idle) == 1 < members or total == 1
         is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
-        is_much &= not is_scaled_out
+        is_much &= not (is_scaled_out or is_reserve)
         if is_connect:
             # Connectors come and go, and workers wait for them; who runs no more than a connector
             # and its task has nothing that another could take over.
@@ -739,7 +776,9 @@ def _conditions_of(
     limit = limits["assignment_skew"]
     # What waits is handed out to workers that came back, and so have nothing yet.
     waiting = generation.get("waiting_tasks") or []
-    if most and total and members > 1 and (waiting or not awaits_tasks):
+    # Who alone subscribes to a topic has all of it.
+    is_alike = (generation.get("subscriptions") or 0) <= 1
+    if most and total and members > 1 and is_alike and (waiting or not awaits_tasks):
         mean = (total + len(waiting)) / members
         if most > limit["times_the_mean"] * mean and most - mean >= limit["least_difference"]:
             yield Hit(

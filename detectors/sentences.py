@@ -22,11 +22,14 @@ _SENTENCES = {
     " [slow_members?members that leave one to three times their max.poll.interval.ms after they"
     " joined, as those that exceed it do ({causes:causes})|crash_loop?members that die and are"
     " replaced ({causes:causes})|short_lived_members?members that leave soon after they joined"
-    " ({causes:causes})|{causes:causes}][, most of them of {clients:some}]. No deployment or"
-    " scale-out explains these[; {explained:# other rebalance} had such a reason]."
-    " [slow_members?Lower max.poll.records, make processing faster, or raise max.poll.interval.ms|"
+    " ({causes:causes})|{causes:causes}][, most of them of {clients:some}]. [reconfigured?No group"
+    " comes to rest like that|No deployment or scale-out explains these; {explained:# other"
+    " rebalance} had such a reason|No deployment or scale-out explains these]."
+    " [slow_members?If their logs show a poll that took too long, lower max.poll.records, make"
+    " processing faster, or raise max.poll.interval.ms; else look for what ends them|"
     "crash_loop?Look in their logs and exit statuses for why they die|short_lived_members?Find out"
-    " what starts and stops them|Look in its members' logs for what starts each].",
+    " what starts and stops them|reconfigured?Find out what changes its topics, subscriptions or"
+    " connectors so often|Look in its members' logs for what starts each].",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
     " ({when})[, most of them as {clients:some} came and went. Read its logs at those times|. Look"
     " for members that come and go meanwhile].",
@@ -44,6 +47,8 @@ _SENTENCES = {
     " the last. Look at what it does between two polls|members took"
     " {join_ms:duration} at least to join, and the assignment took up to {sync_ms:duration}. Look"
     " at what the slowest member does between two polls and its leader|members took"
+    " {join_ms:duration} at least to join. Look at what the slowest member does between two polls,"
+    " and whether {left_meanwhile:some}, that left, had died|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
     "the assignment took up to {sync_ms:duration}. Look in the log of the leader, {leader:name}|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",

@@ -323,10 +323,11 @@ def _is_unread(track: Track, wait: Row, memberships: Memberships) -> bool:
     going = track.memory.get("going", [])
     until = wait["until"] or (going[-1][1] if going else 0)
     went_on = sum(max(0, min(e, until) - max(s, wait["first_at"])) for s, e in going)
-    if went_on < max(limit["pause_ms"], limit["times_the_usual"] * wait["usual_ms"]):
-        return False
     offset = wait["until_offset"] if wait["until"] is not None else None
     group = memberships.last(wait["record_partition"], offset)
+    least = limit["pause_ms"] if group is None else group.longest_work(limit["pause_ms"])
+    if went_on < max(least, limit["times_the_usual"] * wait["usual_ms"]):
+        return False
     if group is None:
         return True
     # Its generation tells of what has no owner.

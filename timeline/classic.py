@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from timeline import cause, connect, cost, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
-from timeline.model import Commits, Epochs, Member, partition_key, partition_of
+from timeline.model import Commits, Epochs, Member, partition_hash, partition_key, partition_of
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -261,7 +261,7 @@ def _step(
 
 def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     """Remember what has no owner now, and put down which tasks of Connect wait for one."""
-    state.last_owners = moved.released if step.members else {}
+    state.last_owners = _still_there(state, moved.released) if step.members else {}
     state.revoking = sorted({moved.released[p] for p in moved.vanished}) if step.members else []
     waited = state.waiting if state.members and step.follows else {}
     state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
@@ -269,6 +269,13 @@ def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     connect.fill_waiting(row, step.members, state.waiting)
     if row.get("protocol") == streams.PROTOCOL:
         row["delay_ms"] = streams.delay_ms(step.members.values(), step.when.at)
+
+
+def _still_there(state: GroupState, released: dict[str, str]) -> dict[str, str]:
+    """Return what waits for an owner, without topics that were deleted: they may be made again."""
+    deleted = {*state.commits.deleted}
+    topics = {partition_of(p)[0] for p in released if partition_hash(p) in deleted}
+    return {p: owner for p, owner in released.items() if partition_of(p)[0] not in topics}
 
 
 def _released(state: GroupState, step: _Step) -> dict[str, str]:

@@ -147,12 +147,15 @@ def _cause(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
     before, after = evidence.before, evidence.after
     if not (is_known(before) and is_known(after)):
         evidence = replace(evidence, moves=Moves({}, {}, {}, set()))
-    if not before or any(evidence.changes) or evidence.moves.returned or evidence.moves.recovered:
+    is_back = bool(evidence.moves.returned or evidence.moves.recovered)
+    if not before or any(evidence.changes):
         return cause.explain(evidence)
     if follows and (left := _follow_up(evidence)):
-        return cause.COOPERATIVE_FOLLOW_UP, left
+        return cause.explain(evidence) if is_back else (cause.COOPERATIVE_FOLLOW_UP, left)
     if read := _read_on(before, after):
         return cause.CONFIGURATION_CHANGED, "; ".join([read, *evidence.new_and_lost()])
+    if is_back:
+        return cause.explain(evidence)
     if follows and (delay := delay_ms(before) and delay_ms(after)):
         text = f"tasks of lost workers were put off again, by {delay / 1000:,.0f} s"
         return cause.COOPERATIVE_FOLLOW_UP, text

@@ -825,3 +825,82 @@ def _misspelt_topic(s: Script) -> None:
     s.style["topics"] = [misspelt]
     s.app(1, 3)
     s.trouble(SECOND)
+
+
+# -- ordinary, and look-alikes of trouble ---------------------------------------------------------
+
+
+@kind(*READING, hours=(4, 8))
+def _upstream_outage(s: Script) -> None:
+    """Who writes the topic is away, and catches up at once; its readers poll all the while."""
+    s.style["commits"] = "changed"
+    topic, gap = s.app(1, 4), s.between(15, 90) * MINUTE
+    s.do(100 * MINUTE, "produce", topic=topic, rate=0)
+    s.do(100 * MINUTE + gap, "produce", topic=topic, rate=3, at_once=3 * gap // SECOND)
+
+
+def _part(s: Script, at: float, slots: list[str]) -> float:
+    """Restart some members, one after the other."""
+    for slot in slots:
+        s.restart(at, slot, s.between(3, 14) * SECOND)
+        at += s.between(20, 70) * SECOND
+    return at
+
+
+@kind(*READING, STREAMS, fits=_CALLS[:1], hours=(1.5, 4))
+def _half_rollback(s: Script) -> None:
+    s.app(4, 8)
+    half = list(s.running)[: s.members // 2 + s.between(0, 1)]
+    at = _part(s, 20 * MINUTE, half)
+    _part(s, at + s.between(2, 15) * MINUTE, half)
+
+
+@kind(*READING, STREAMS, SHARE, fits=_CALLS[:1], hours=(1.5, 4))
+def _superseded(s: Script) -> None:
+    """A deployment takes over from one that is half done."""
+    s.style["static"] = False
+    s.app(4, 8)
+    order = list(s.running)
+    at = _part(s, 20 * MINUTE, order[: s.members // 2 + s.between(0, 1)])
+    _part(s, at + s.between(5, 60) * SECOND, order)
+
+
+@kind(*READING, hours=(3, 6))
+def _long_batches(s: Script) -> None:
+    """One member works on a batch for as long as it has said that it may."""
+    s.style |= {"max_poll_ms": 1_800_000, "commits": "changed", "static": False}
+    s.beside(s.app(1, 3))
+    at = 40.0 * MINUTE
+    while at < s.length:
+        takes = s.rng.choice((2, 4, 12, 18, 25)) * MINUTE
+        s.do(at, "work", client=s.running["0"], ms=takes)
+        at += takes + s.between(20, 400) * SECOND
+
+
+@kind(*READING, SHARE, STREAMS, hours=(2, 6))
+def _active_and_passive(s: Script) -> None:
+    s.members, s.style["topics"] = 2, [s.topic(1, 3)]
+    s.start_all(SECOND)
+    s.rolling(HOUR)
+
+
+@kind(*READING, hours=(1.5, 4))
+def _canary_reads_more(s: Script) -> None:
+    s.style["static"] = False
+    new, topic = s.topic(20, 2, "v2"), s.app(3, 5)
+    s.restart(20 * MINUTE, "0", 5 * SECOND, topics=[topic, new])
+    s.rolling(45 * MINUTE, topics=[topic, new])
+
+
+@kind(
+    *READING,
+    label="a release that cannot commit",
+    fits=("commit_stall", "unread_partition"),
+    hours=(2, 4),
+)
+def _cannot_commit(s: Script) -> None:
+    s.style["commits"] = "changed"
+    s.beside(s.app(1, 3, 5))
+    at = s.trouble(HOUR)
+    for slot in list(s.running):
+        s.restart(at, slot, 5 * SECOND, commits="none")

@@ -22,6 +22,7 @@ from detectors.group import (
     OPEN_STATE,
     SESSION,
     TOPIC,
+    WAIT,
     GroupDetector,
 )
 from detectors.log import LogFindings, alike, misplaced, stale_groups, with_clients
@@ -266,18 +267,19 @@ def test_growing_and_shrinking_is_no_storm() -> None:
 
 
 def test_static_members_that_came_back_without_a_rebalance_have_not_restarted() -> None:
-    """Else the second of two rolling restarts, as for a migration, would be each place's second."""
+    """Else the second of two rolling restarts, as for a migration, would be each place's fourth."""
     for is_static in (True, False):
         story = started()
         if is_static:
             row = story.generations[0]
-            for member in row["members_joined"][:2]:
-                back = {**member, "member_id": f"{member['member_id']}-back"}
-                back |= {"replaced_member_id": member["member_id"], "group_instance_id": "i"}
+            for member in row["members_joined"][:2] * 3:
+                before = story._members[member["client_id"]]
+                back = {**member, "member_id": f"{before['member_id']}-back"}
+                back |= {"replaced_member_id": before["member_id"], "group_instance_id": "i"}
                 row["members_replaced"].append(back)
                 story._members[member["client_id"]] = back
         else:
-            for name in "ab":
+            for name in "ababab":
                 story.then(5, "member_restarted", restarted=[name])
         story.then(1080, "member_restarted", restarted=["c"]).then(1200, "probing")
         for name in "abc":
@@ -355,6 +357,101 @@ def test_a_storm_names_who_makes_it_unless_all_do() -> None:
         assert "clients" not in json.loads(row["evidence"])
 
 
+def storm_of(story: Story) -> Row:
+    (storm,) = [r for r in story.found(lasts=60) if r["kind"] == "rebalance_storm"]
+    return storm | {"said": json.loads(storm["evidence"])}
+
+
+def test_who_makes_a_storm_is_who_makes_it_now() -> None:
+    story = started(*"abcdefgh")
+    for name in "aaaa":
+        story.then(60, "member_restarted", restarted=[name])
+    assert storm_of(story)["said"]["clients"] == ["a@/10.0.0.1"]
+    for name in "bcd" * 8:  # for an hour that of others
+        story.then(300, "member_restarted", restarted=[name])
+    assert "clients" not in storm_of(story)["said"]
+    assert "most of them" not in storm_of(story)["summary"]
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "named"), [("c{n}", "/bad", "*@/bad"), ("c", "/h{n}", "c@*")]
+)
+def test_a_machine_or_a_client_that_moves_makes_a_storm(client: str, host: str, named: str) -> None:
+    story = started(*"abc")
+    for n in range(12):
+        story.then(30, "member_left", left=["c"]).then(30, "new_member", joined=["c"])
+        own = {"client_id": client.format(n=n), "client_host": host.format(n=n)}
+        for member in (story._members["c"], *story.generations[-1]["members_joined"]):
+            member.update(own)
+        story.then(30, "member_restarted", restarted=["a" if n % 2 else "b"])
+    assert storm_of(story)["said"]["clients"] == [named]
+
+
+def test_deployments_of_a_part_and_one_that_takes_over_are_no_storm() -> None:
+    names, half = "abcdefgh", "abcd"
+    rolled_back = restarting(started(*names), *half, down=5, up=20)
+    assert not kinds(restarting(rolled_back.then(300, "probing"), *half, down=5, up=20).found())
+    story = restarting(started(*names), *half, down=5, up=20)
+    assert not kinds(restarting(story, *names, down=5, up=20).found())
+    # The rollback of that is one, too, and then it is enough.
+    restarting(story, *half, down=5, up=20)
+    assert "rebalance_storm" not in kinds(story.found())
+    assert "rebalance_storm" in kinds(restarting(story, *half, down=5, up=20).found())
+
+
+@pytest.mark.parametrize(("away", "flaps"), [(400, False), (300, True)])
+def test_who_is_scaled_in_and_out_under_its_own_name_does_not_flap(
+    away: int,
+    flaps: bool,  # noqa: FBT001
+) -> None:
+    story = started("a", "b", "c")
+    for _ in range(5):
+        story.then(600, "member_left", left=["c"]).then(away, "new_member", joined=["c"])
+    assert ("member_flapping" in kinds(story.found())) == flaps
+
+
+def test_the_first_join_of_an_empty_group_waits_for_nobody_that_died() -> None:
+    story = started("a", "b")
+    for _ in range(6):
+        story.then(400, "member_left", left=["a", "b"], member_count=0)
+        story.then(120, "new_member", joined=["a", "b"], join_ms=9_000, session_timeout_ms=10_000)
+    assert storm_of(story)["label"] != "crash_loop"
+
+
+@pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
+def test_a_worker_of_connect_has_no_time_to_poll(protocol_type: str) -> None:
+    story = started("a", "b")
+    for _ in range(8):
+        story.then(320, "member_left", left=["b"], protocol_type=protocol_type)
+        for member in story.generations[-1]["members_left"]:
+            member["rebalance_timeout_ms"] = 300_000
+        story.then(30, "new_member", joined=["b"], protocol_type=protocol_type)
+    assert (storm_of(story)["label"] == "slow_members") == (protocol_type == "consumer")
+
+
+@pytest.mark.parametrize("cause", ["partitions_changed", "subscription_changed"])
+def test_topics_that_are_made_now_and_then_are_no_storm(cause: str) -> None:
+    def told(times: int) -> Story:
+        story = started("a", "b")
+        for _ in range(2 * times):
+            story.then(3600 / times, cause)
+        return story
+
+    assert not kinds(told(5).found())
+    storm = storm_of(told(12))
+    assert storm["label"] == "reconfigured"
+    assert "No group comes to rest like that" in storm["summary"]
+    assert "Find out what changes its topics" in storm["summary"]
+
+
+def test_what_explains_other_rebalances_is_that_members_came() -> None:
+    story = restarting(started(*"abcdef"), *"abc", down=5, up=60)  # a deployment: three restarts
+    restarting(story, *"ddddd", down=5, up=60)
+    # Who leaves explains nothing, and the first restart of `d` is the fourth.
+    assert storm_of(story)["said"]["explained"] == 4
+    assert "; 4 other rebalances had such a reason." in storm_of(story)["summary"]
+
+
 def test_rebalances_that_begin_again_as_a_job_ends_or_starts_disturb_nobody() -> None:
     def told(**last: object) -> list[str]:
         story = started("a", "b")
@@ -415,7 +512,7 @@ def test_a_slow_rebalance_names_who_was_waited_for() -> None:
     soon = {"join_completed_at": 635 * SECOND, "join_completed_at_min": 635 * SECOND}
     assert "Look at what the slowest member does" in slow(**soon, stable_at=636 * SECOND)
     assigned = slow(sync_ms=20_000, leader_client_id="lead")
-    assert "its leader, lead" in assigned
+    assert ": the assignment took up to 20.0 s. Look in the log of the leader, lead." in assigned
     assert "lead" not in slow(**late, leader_client_id="lead")
 
 
@@ -694,6 +791,23 @@ def test_members_that_are_there_with_the_first_known_record_may_have_come_for_a_
     story.then(5400, "member_restarted", restarted=["c"], idle_members=[*"cde"])
     story.then(5400, "unknown", idle_members=[*"cde"])
     assert {row["severity"] for row in story.found(lasts=60)} == {"warning"}
+
+
+def test_one_in_reserve_is_a_choice_and_a_single_partition_has_one_owner() -> None:
+    def told(idle: str, names: str, total: int) -> set[str]:
+        given = {"assigned_partitions": total, "idle_members": [*idle]}
+        story = Story().then(0, "group_created", joined=[*names], **given)
+        return {r["severity"] for r in story.found(lasts=3600) if r["kind"] == "idle_members"}
+
+    assert told("b", "ab", 3) == told("bc", "abc", 1) == {"info"}
+    assert told("bc", "abc", 2) == told("a", "a", 0) == {"warning"}
+
+
+@pytest.mark.parametrize(("subscriptions", "is_skew"), [(1, True), (2, False)])
+def test_who_alone_subscribes_to_a_topic_has_all_of_it(subscriptions: int, is_skew: bool) -> None:  # noqa: FBT001
+    given = {"assigned_partitions": 24, "most_partitions": 22, "subscriptions": subscriptions}
+    story = Story().then(0, "group_created", joined=[*"abc"], **given)
+    assert ("assignment_skew" in kinds(story.found())) == is_skew
 
 
 # -- topics ----------------------------------------------------------------------------------------
@@ -1009,11 +1123,19 @@ def test_records_waited_that_came_all_through_a_stall() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
     following = [minute(40, 20), minute(41, 21)]
 
-    def judged(step: int, lag: int | None = None, **given: object) -> tuple[str, str | None]:
-        """Return how a stall is told that a commit ends which goes on by so many records."""
+    def judged(
+        step: int, lag: int | None = None, *, is_same: bool = False, **given: object
+    ) -> tuple[str, str | None]:
+        """Return how a stall is told that a commit ends which goes on by so many records.
+
+        In the meantime a member that hung has left, unless the members are the same.
+        """
         rhythm: Row = {"previous_at": 4 * MINUTE_MS, "rhythm_since": 0, "largest_step_before": 100}
         leap = {"step": step, "committed_offset": 10 + step, "record_offset": 20}
-        found = started().found(
+        story = started()
+        if not is_same:
+            story.then(300, "member_restarted", restarted=["c"], record_offset=17)
+        found = story.found(
             *([] if lag is None else [(LAG, {"at": 20 * MINUTE_MS, "lag": lag})]),
             *commits,
             move("leap", 40 * MINUTE_MS, **{**rhythm, **leap, **given}),
@@ -1023,11 +1145,55 @@ def test_records_waited_that_came_all_through_a_stall() -> None:
         return row["severity"], row["label"]
 
     assert judged(3_000) == ("warning", "records_wait")  # 36 minutes of 100 a minute
+    # Who polled all the while found nothing: all came at the end, once the producer was back.
+    assert judged(3_000, is_same=True) == ("info", None)
     assert judged(200_000) == ("info", None)  # a burst
     assert judged(500) == ("info", None)
     assert judged(3_000, is_complete=False) == ("info", None)
     assert judged(3_000, rhythm_since=None) == ("info", None)
     assert judged(3_000, lag=0) == ("info", "nothing_to_read")
+
+
+@pytest.mark.parametrize(("timeout", "stalls"), [(300_000, True), (1_800_000, False)])
+def test_who_works_for_as_long_as_it_said_does_not_stall(timeout: int, stalls: bool) -> None:  # noqa: FBT001
+    story = started()
+    story.generations[0]["rebalance_timeout_ms"] = timeout
+    commits = [*(minute(n, 10 + n) for n in range(1, 5)), minute(29, 20), minute(30, 21)]
+    assert ("commit_stall" in kinds(story.found(*commits, lasts=1800))) == stalls
+    assert "commit_stall" in kinds(story.found(*commits, lasts=12_000))
+
+
+def test_members_that_are_there_again_and_never_commit_stall_since_then() -> None:
+    story = started("a", "b").then(300, "member_left", left=["a", "b"], record_offset=20)
+    story.then(60, "new_member", joined=["a", "b"], record_offset=22)
+    shown = (WAIT, wait(since=4, first_at=5, other_offset=500))
+    found = story.found(*(minute(n, 10 + n) for n in range(1, 5)), shown, lasts=3600)
+    (row,) = [r for r in found if r["kind"] == "commit_stall"]
+    assert (row["severity"], row["label"]) == ("warning", "records_wait")
+    assert row["started_at"] == 360 * SECOND
+    assert "committed nothing for 60 min" in row["summary"]
+    assert not story.found(*(minute(n, 10 + n) for n in range(1, 5)), shown, lasts=300)
+
+
+def wait(since: int, first_at: int, other_offset: int) -> Row:
+    """Return that others went on in a partition, times in minutes."""
+    return {
+        "topic": "t",
+        "topic_partition": 0,
+        "since": since * MINUTE_MS,
+        "until": None,
+        "usual_ms": MINUTE_MS,
+        "committed_offset": 10,
+        "first_at": first_at * MINUTE_MS,
+        "first_offset": 11,
+        "other_offset": other_offset,
+        "others": ["beside"],
+        "is_complete": True,
+        "record_partition": 0,
+        "record_offset": 14,
+        "until_offset": None,
+        "owner": None,
+    }
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
@@ -1192,6 +1358,27 @@ def simple(*others: tuple[str, Row]) -> list[Row]:
         detector.take(kind, row)
     episodes = [*detector.settled(), *detector.still_open(HOUR)]
     return [anomaly_row(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
+
+
+@pytest.mark.parametrize(
+    ("times", "step", "largest", "severity"),
+    [
+        (5, 300, 100, "warning"),
+        (2, 300, 100, "info"),
+        (5, 150, 100, "info"),
+        (30, 90, 100, "info"),  # commits that overtake each other
+    ],
+)
+def test_who_seeks_again_and_again_is_told(
+    times: int, step: int, largest: int, severity: str
+) -> None:
+    back = {"step": -step, "largest_step_before": largest, "committed_offset": 9_000}
+    at = [HOUR + n * MINUTE_MS for n in range(times)]
+    moves = (
+        move("rewind", t, previous_at=t - SECOND, previous_offset=9_000 + step, **back) for t in at
+    )
+    (row,) = [r for r in started("a").found(*moves, lasts=7200) if r["kind"] == "offset_rewind"]
+    assert row["severity"] == severity
 
 
 def test_a_consumer_that_was_assigned_its_partitions_may_go_back() -> None:

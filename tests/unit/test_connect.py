@@ -356,7 +356,8 @@ def test_connectors_that_are_made_and_deleted() -> None:
     assert after["cause_detail"] == "workers re-joined when they had stopped 2 tasks"
 
 
-def test_a_task_that_is_made_again_where_it_ran_is_no_follow_up() -> None:
+@pytest.mark.parametrize("worker", ["w1", "w2"])
+def test_a_task_that_is_made_again_is_no_follow_up(worker: str) -> None:
     """A connector may lose one task, unlike a topic, whose others show that one was taken."""
     cluster = two_workers()
     (connector, tasks) = next(iter(cluster.runs["w2"].items()))
@@ -365,7 +366,7 @@ def test_a_task_that_is_made_again_where_it_ran_is_no_follow_up() -> None:
     cluster.generation({"w1": {}, "w2": {}}, HOUR, revoked={"w2": last})
     cluster.generation({"w1": {}, "w2": {}}, SECOND)
     cluster.offset += 1
-    cluster.generation({"w1": {}, "w2": last}, SECOND)
+    cluster.generation({"w1": {}, "w2": {}} | {worker: last}, SECOND)
     assert cluster.rows()[-1]["cause"] == "configuration_changed"
 
 

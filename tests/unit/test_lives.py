@@ -492,6 +492,24 @@ def test_what_has_its_owner_again_was_taken_if_others_of_its_topic_had_one(
     assert last["cost_member_ms"] > 0
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_topic_that_is_made_again_is_given_back_by_nobody(is_deleted: bool) -> None:  # noqa: FBT001
+    step = {"protocol": "cooperative-sticky"}
+    log = Records().classic(1, {"a": [0, 1], "b": [2]}, **step).wait(MINUTE)
+    for partition in range(3):
+        log.commit("t", partition)
+    for partition in range(3) if is_deleted else ():
+        log.commit("t", partition, deletes=True)
+    log.wait(SECOND).classic(2, {"a": [], "b": []}, **step).wait(40 * SECOND)
+    log.classic(3, {"a": [2], "b": [0, 1]}, **step)
+    tables = whole_and_cut(log.log())
+    *_, gone, last = generations(tables)
+    assert (gone["cause"] == "topic_deleted") == is_deleted
+    assert last["cause"] == ("partitions_changed" if is_deleted else "cooperative_follow_up")
+    slow = [a for a in detected_history(tables, log.clock) if a["kind"] == "slow_rebalance"]
+    assert bool(slow) != is_deleted
+
+
 @pytest.mark.parametrize("topics", [("t",), ("u",)], ids=["same subscription", "dropped"])
 def test_a_topic_that_is_deleted_is_the_cause(topics: tuple[str, ...]) -> None:
     log = Records().classic(1, {"a": [0, 1]}).wait(SECOND).commit("t", 0).commit("t", 1)

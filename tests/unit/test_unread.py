@@ -295,6 +295,8 @@ def test_what_looks_like_a_partition_without_owner_is_left_alone(group: Group) -
 class Life:
     """A group, and others, that commit partitions of topics; times in seconds."""
 
+    timeout_ms = 300_000
+
     def __init__(self) -> None:
         self._events: dict[str, list[Record | Commit]] = defaultdict(list)
         self._commits: dict[str, list[Row]] = defaultdict(list)
@@ -346,7 +348,7 @@ class Life:
                 missing.append(numbers["g"])
                 numbers["g"] += 1
             elif isinstance(what, tuple):
-                payload = _generation(generation, time, what)
+                payload = _generation(generation, time, what, self.timeout_ms)
                 record = record_of(numbers["g"], time, "group_metadata", None, payload)
                 self._events["g"].append(record)
                 numbers["g"] += 1
@@ -385,13 +387,13 @@ class Life:
         )
 
 
-def _generation(number: int, time: int, topics: tuple[str, ...]) -> Row:
+def _generation(number: int, time: int, topics: tuple[str, ...], timeout_ms: int) -> Row:
     member = {
         "member_id": "a",
         "group_instance_id": None,
         "client_id": "client-a",
         "client_host": "/10.0.0.1",
-        "rebalance_timeout_ms": 300_000,
+        "rebalance_timeout_ms": timeout_ms,
         "session_timeout_ms": 45_000,
         "subscription": {"topics": list(topics)},
         "assignment": {"partitions": [{"topic": t, "partitions": [0, 7]} for t in topics]},
@@ -422,6 +424,16 @@ def test_a_partition_that_others_read_stands_still(topics: tuple[str, ...], runs
     assert ("client-a" in row["summary"]) == bool(topics)
     # The other group reads on for three hours and ten seconds, at ten records a second.
     assert "108,000 records" in row["summary"]
+
+
+@pytest.mark.parametrize(("minutes", "is_told"), [(50, False), (70, True)])
+def test_who_may_work_for_half_an_hour_is_waited_for_twice_as_long(
+    minutes: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    life = stands_still(HOUR, HOUR + minutes * MINUTE).members(0, "t")
+    life.timeout_ms = 1_800_000
+    assert bool(life.told()) == is_told
 
 
 def test_the_ends_of_the_log_show_it_too() -> None:
