@@ -1,12 +1,12 @@
 """Follows the slots of a group's members, to distinguish repeated restarts from single ones.
 
 A slot is what one member of a group holds, and what its successor takes over. A member that comes
-back, or that takes the slot of one that left, is a restart of the slot. One restart of a slot an
-hour is a rolling restart, a deployment or a lost node; two, with others in between, are a
-deployment and its rollback, of all or of a part, a migration, or two deployments of which one takes
-over from the other. A slot that restarts again and again makes a storm. With members in new slots a
-group grows; with members that leave for good it shrinks; an autoscaler does both a few times an
-hour, with minutes in between.
+back, or that takes the slot of one that left, is a restart of the slot; so is a client that is back
+before its own session has ended. One restart of a slot an hour is a rolling restart, a deployment
+or a lost node; two, with others in between, are a deployment and its rollback, of all or of a part,
+a migration, or two deployments of which one takes over from the other. A slot that restarts again
+and again makes a storm. With members in new slots a group grows; with members that leave for good
+it shrinks; an autoscaler does both a few times an hour, with minutes in between.
 
 A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
 after it ended, and starts on schedule if that comes by the clock, however long its work took.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _WINDOW_MS = HOUR_MS
 # Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.
 _BACKOFF_MS = 6 * MINUTE_MS
+# A client that died and is back is beside itself till its session ends: 45 seconds by default.
+_TAKES_OVER_MS = MINUTE_MS
 # So often an hour an autoscaler may bring back a member that the group did without for longer.
 _SCALE_OUTS = 3
 # One restart of a deployment follows the other within minutes.
@@ -58,6 +60,7 @@ class SlotChanges:
     What is kept: `slots` by number, with the client that has or had it, since when it is free, and
     its restarts; `members` with their slot and since when they are there; `came_back` by member,
     its returns; `gone` by client, when members of that name left, and their returns up to then;
+    `fresh` by client, its last member that came into a new slot;
     `pass`, the slots that restarted one after the other, and `deployments`, when those passes ended
     that left no former member; `starts`, when the group began and how long it had been empty. A
     client that comes back goes on with those of one that left: members that share client id and
@@ -113,6 +116,12 @@ class SlotChanges:
             if (kept := [(at, returns) for at, returns in left if at >= since])
         }
         memory["gone"] = self._gone
+        self._fresh: dict[str, Row] = {
+            client: fresh
+            for client, fresh in memory.get("fresh", {}).items()
+            if at - fresh["at"] <= _TAKES_OVER_MS
+        }
+        memory["fresh"] = self._fresh
         self._take(generation)
 
     def _take(self, generation: Row) -> None:
@@ -134,7 +143,7 @@ class SlotChanges:
             if member not in back:
                 self._replace(member)
         for member in joined:
-            self._join(member)
+            self._join(member, is_start=was_empty)
         for member in back:
             if known := self._members.pop(member["replaced_member_id"], None):
                 self._members[member["member_id"]] = known
@@ -147,14 +156,20 @@ class SlotChanges:
         self._memory.pop("deployments", None)
 
     def _leave(self, member: Row) -> None:
-        """Note that a member left; its slot is free."""
-        slot = self._ended(member["member_id"], member)
+        """Note that a member left; its slot is free, or its successor's that is there already."""
+        slot, client = self._ended(member["member_id"], member), client_of(member)
+        fresh = self._fresh.pop(client, {"slot": slot})
+        returns = self._came_back.pop(member["member_id"], [])
+        if slot is not None and fresh["slot"] != slot and fresh["slot"] in self._slots:
+            del self._slots[fresh["slot"]]
+            self._restart(slot, fresh, client)
+            self._returns({**member, "member_id": fresh["member_id"]}, returns, since=self._at)
+            return
         if slot is not None:
             if self._slots[slot]["left"] is None:
                 self._free.append(slot)
             self._slots[slot]["left"] = self._at
-        returns = self._came_back.pop(member["member_id"], [])
-        self._gone.setdefault(client_of(member), []).append((self._at, returns))
+        self._gone.setdefault(client, []).append((self._at, returns))
 
     def _replace(self, member: Row) -> None:
         """Give a member the slot of the one it replaces."""
@@ -165,7 +180,7 @@ class SlotChanges:
             before = self._came_back.pop(member["replaced_member_id"], [])
             self._returns(member, before, since=self._at)
 
-    def _join(self, member: Row) -> None:
+    def _join(self, member: Row, *, is_start: bool) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""
         client = client_of(member)
         if left := self._gone.get(client):
@@ -173,7 +188,11 @@ class SlotChanges:
             self._returns(member, returns, since=at)
         slot = self._vacant(client)
         if slot is None:
-            self._members[member["member_id"]] = (self._new(client), self._settled)
+            slot = self._new(client)
+            self._members[member["member_id"]] = (slot, self._settled)
+            if not is_start:
+                own = {"slot": slot, "at": self._at, "member_id": member["member_id"]}
+                self._fresh[client] = own
         else:
             self._restart(slot, member, client)
 

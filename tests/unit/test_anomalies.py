@@ -399,6 +399,25 @@ def test_deployments_of_a_part_and_one_that_takes_over_are_no_storm() -> None:
     assert "rebalance_storm" in kinds(restarting(story, *half, down=5, up=20).found())
 
 
+@pytest.mark.parametrize("names", [["c", "c#2"], ["c", "d", "c#2", "d#2"]])
+def test_a_client_that_is_back_before_its_session_ends_has_restarted(names: list[str]) -> None:
+    """Its pod, say, was killed and started again in place, each quarter of an hour."""
+    story = started("a", "b", *names[: len(names) // 2])
+    for n in range(12):
+        old, new = names[n % len(names)], names[(n + len(names) // 2) % len(names)]
+        story.then(700, "new_member", joined=[new]).then(35, "member_left", left=[old])
+    assert {"rebalance_storm", "member_flapping"} <= kinds(story.found())
+
+
+def test_members_of_one_name_that_are_started_and_stopped_have_not_restarted() -> None:
+    story = started("a#1", "a#2")
+    for n in range(3, 12):
+        story.then(300, "new_member", joined=[f"a#{n}"])
+    for n in range(3, 12):
+        story.then(300, "member_left", left=[f"a#{n}"])
+    assert not kinds(story.found())
+
+
 @pytest.mark.parametrize(("away", "flaps"), [(400, False), (300, True)])
 def test_who_is_scaled_in_and_out_under_its_own_name_does_not_flap(
     away: int,
