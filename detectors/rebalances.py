@@ -39,6 +39,7 @@ _NO_MEMBER = {
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 # Those of what a group reads, which its members' logs do not explain.
 _SUBJECTS = {"partitions_changed", "subscription_changed", "topic_deleted", _CONFIGURATION}
+_RECONFIGURED = "reconfigured"
 _CONNECTOR_AND_TASK = 2
 _AT_LEAST_TWO = 2
 _NEARLY = 0.9
@@ -163,7 +164,10 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     is_long, is_dense = share > limit["share_of_time"], short >= limit["in_ten_minutes"]
     if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
+    label = _trigger(hour[-_SESSIONS:], memory["sessions"], generation.get("protocol_type"))
     severity = CRITICAL if times >= limit["critical_an_hour"] or is_dense else WARNING
+    if label == _RECONFIGURED:  # by somebody who has a reason, as long as it takes
+        severity = WARNING
     # The series that it is part of, in which one restart follows the other within minutes, and all
     # that count.
     series = min(hour[-1]["series"], counted[0]["clock"])
@@ -175,7 +179,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
         severity,
         *(first["at"], ended, record),
         first=Position(*first["record"]),
-        label=_trigger(hour[-_SESSIONS:], memory["sessions"], generation.get("protocol_type")),
+        label=label,
         sums={"rebalances": hour[-1]["counts"], f"causes.{cause}": 1},
         initial_sums={"rebalances": times, **{f"causes.{c}": n for c, n in causes.items()}},
         maxima={
@@ -286,7 +290,7 @@ def _trigger(
 ) -> str | None:
     """Return what kind of members make the storm, by length and end of their sessions."""
     if all(event["cause"] in _SUBJECTS for event in hour if event["counts"]):
-        return "reconfigured"
+        return _RECONFIGURED
     lasted = [session for _, session, _ in sessions if session is not None]
     if not lasted:
         return None

@@ -105,12 +105,9 @@ def explain(evidence: Evidence) -> tuple[str, str]:
 def _unchanged(evidence: Evidence) -> tuple[str, str]:
     """Tell why the same members with the same subscriptions rebalanced."""
     moves, number = evidence.moves, evidence.number
-    if moves.returned:
-        text = f"{number(moves.returned)} revoked by the generation before got an owner"
-        return COOPERATIVE_FOLLOW_UP, text
-    if moves.recovered:
-        text = f"{number(moves.recovered)} of members that are gone got an owner"
-        return COOPERATIVE_FOLLOW_UP, text
+    whose = "revoked by the generation before" if moves.returned else "of members that are gone"
+    if back := moves.returned or moves.recovered:
+        return COOPERATIVE_FOLLOW_UP, f"{number(back)} {whose} got an owner"
     is_streams, taken = evidence.protocol == streams.PROTOCOL, _taken(evidence)
     lost = f"; {number(taken)} taken from their owners, to be given to others" if taken else ""
     if (taken or not moves.vanished) and not moves.appeared and is_streams:
@@ -120,12 +117,29 @@ def _unchanged(evidence: Evidence) -> tuple[str, str]:
         if _is_probing(evidence, due):
             moved = f"; {number(moves.moved)} moved" if moves.moved else "; nothing moved"
             return PROBING, f"time to look for tasks that have caught up{lost or moved}"
+    if dropped := _dropped(evidence):
+        text = f"no member subscribes to {', '.join(dropped)} any more"
+        return SUBSCRIPTION_CHANGED, f"{text}; {number(moves.vanished)} without owner"
     if not taken and (parts := evidence.new_and_lost()):
         return PARTITIONS_CHANGED, "same members and subscriptions; " + ", ".join(parts)
     text = "same members and subscriptions; a re-join of the leader starts such a rebalance"
     if moves.moved:
         text += f"; {number(moves.moved)} moved"
     return LEADER_REJOINED, text + lost
+
+
+def _dropped(evidence: Evidence) -> list[str]:
+    """Return topics that lost their owners since nobody subscribes to them.
+
+    A static member that comes back with another subscription makes no rebalance, unless it is the
+    leader (GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin).
+    """
+    subscriptions = {member.subscription for member in evidence.after.values()}
+    if evidence.moves.appeared or None in subscriptions or evidence.unit != "partition":
+        return []
+    subscribed = {topic for topics in subscriptions for topic in topics or ()}
+    lost = {partition_of(p)[0] for p in evidence.moves.vanished}
+    return sorted(lost) if lost.isdisjoint(subscribed) else []
 
 
 def _taken(evidence: Evidence) -> list[str]:

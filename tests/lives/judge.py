@@ -504,8 +504,9 @@ class Truth:
             cause.MEMBER_LEFT: bool(one.gone),
             cause.MEMBER_RESTARTED: bool(again),
             cause.STATIC_MEMBER_REPLACED: is_replaced or bool(again),
-            cause.SUBSCRIPTION_CHANGED: self._happened("start", one)
-            or self._happened("create", one),
+            cause.SUBSCRIPTION_CHANGED: any(
+                self._happened(what, one) for what in ("start", "create", "subscribe")
+            ),
             cause.PARTITIONS_CHANGED: any(
                 self._happened(what, one) for what in ("create", "grow", "drop", "connector")
             ),

@@ -492,6 +492,16 @@ def test_what_has_its_owner_again_was_taken_if_others_of_its_topic_had_one(
     assert last["cost_member_ms"] > 0
 
 
+def test_a_topic_that_no_member_subscribes_to_any_more_is_no_change_of_its_partitions() -> None:
+    """Static members came back with another subscription, and then the leader re-joined."""
+    log = Records().classic(1, {"a": [0, 1]}, topics=("t", "u"), instance="i").wait(MINUTE)
+    log.classic(1, {"b": [0, 1]}, topics=("u",), instance="i", took=MINUTE).wait(SECOND)
+    log.classic(2, {"b": []}, topics=("u",), instance="i")
+    last = generations(whole_and_cut(log.log()))[-1]
+    assert last["cause"] == "subscription_changed"
+    assert last["cause_detail"] == "no member subscribes to t any more; 2 partitions without owner"
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_topic_that_is_made_again_is_given_back_by_nobody(is_deleted: bool) -> None:  # noqa: FBT001
     step = {"protocol": "cooperative-sticky"}
