@@ -21,7 +21,8 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 # A record that cannot be decoded raises nothing: silver.quarantine has the reason.
 FILES = (
     *("groupledger/*.py", "jobs/**/*.py", "lakehouse/*.py", "sources/*.py"),
-    *("detectors/thresholds.py", "reporting/alerts.py"),
+    *("detectors/thresholds.py", "reporting/alerts.py", "reporting/metrics.py"),
+    "reporting/webhook.py",
 )
 LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")
 # Calls whose first argument goes to the user, as does that of each error that is raised.
@@ -30,7 +31,7 @@ _CALLS = ("_fail", "say")
 _LINES = ("warn", "missing")
 # Functions that return messages, and constants that hold some.
 _RETURN = (
-    *("_explanation", "_own_name", "_post", "post_once", "_reason", "_unknown_properties"),
+    *("_explanation", "_own_name", "post", "post_once", "_reason", "_unknown_properties"),
     *("another_log", "no_tables", "other_bytes"),
 )
 _HOLD = ("ADVICE", "_KNOWN")
