@@ -57,14 +57,15 @@ def host_of(member: Row) -> str:
 class SlotChanges:
     """What a generation did to the slots of a group.
 
-    What is kept: `slots` by number, with the client that has or had it, since when it is free, and
-    its restarts; `members` with their slot and since when they are there; `came_back` by member,
-    its returns; `gone` by client, when members of that name left, and their returns up to then;
-    `fresh` by client, its last member that came into a new slot;
-    `pass`, the slots that restarted one after the other, and `deployments`, when those passes ended
-    that left no former member; `starts`, when the group began and how long it had been empty. A
-    client that comes back goes on with those of one that left: members that share client id and
-    host, as those of one machine with a client's default id do, are told apart by that.
+    What is kept: `slots` by number, with the client that has or had it, since when it is free, its
+    restarts, and until when a second one counts; `restarted`, which slots did so last; `members`
+    with their slot and since when they are there; `came_back` by member, its returns; `gone` by
+    client, when members of that name left, and their returns up to then; `fresh` by client, its
+    last member that came into a new slot; `pass`, the slots that restarted one after the other, and
+    `deployments`, when those passes ended that left no former member; `starts`, when the group
+    began and how long it had been empty. A client that comes back goes on with those of one that
+    left: members that share client id and host, as those of one machine with a client's default id
+    do, are told apart by that.
 
     Args:
         memory: what is kept of the group; changed.
@@ -147,6 +148,7 @@ class SlotChanges:
         for member in back:
             if known := self._members.pop(member["replaced_member_id"], None):
                 self._members[member["member_id"]] = known
+                self._goes_on(member)
         self.group_restart = self._count_group_restarts(was_empty=was_empty)
 
     def _clear(self) -> None:
@@ -160,9 +162,11 @@ class SlotChanges:
         slot, client = self._ended(member["member_id"], member), client_of(member)
         fresh = self._fresh.pop(client, {"slot": slot})
         returns = self._came_back.pop(member["member_id"], [])
-        if slot is not None and fresh["slot"] != slot and fresh["slot"] in self._slots:
-            del self._slots[fresh["slot"]]
+        if slot is not None and fresh["slot"] != slot and fresh["member_id"] in self._members:
+            former, joined = self._members[fresh["member_id"]]
+            del self._slots[former]
             self._restart(slot, fresh, client)
+            self._members[fresh["member_id"]] = (slot, joined)
             self._returns({**member, "member_id": fresh["member_id"]}, returns, since=self._at)
             return
         if slot is not None:
@@ -176,9 +180,16 @@ class SlotChanges:
         client = client_of(member)
         slot = self._ended(member["replaced_member_id"], member) or self._new(client)
         self._restart(slot, member, client)
+        self._goes_on(member)
         if member.get("group_instance_id") is None:  # static ones are looked at by their sessions
             before = self._came_back.pop(member["replaced_member_id"], [])
             self._returns(member, before, since=self._at)
+
+    def _goes_on(self, member: Row) -> None:
+        """Let a member be fresh if the one that it replaces was."""
+        for fresh in self._fresh.values():
+            if fresh["member_id"] == member["replaced_member_id"]:
+                fresh["member_id"] = member["member_id"]
 
     def _join(self, member: Row, *, is_start: bool) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""
@@ -245,8 +256,10 @@ class SlotChanges:
         is_among_others = self._restarts_among_others(name, *before)
         insort(slot["restarts"], self._at)
         is_second = len(slot["restarts"]) == 2  # noqa: PLR2004
-        normal = _SCALE_OUTS - 1 if is_added else is_second and is_among_others
-        times = len(slot["restarts"]) - normal
+        is_normal = is_second and is_among_others and self._at >= slot.get("counts_until", self._at)
+        if is_normal:
+            slot["counts_until"] = self._at + 2 * _WINDOW_MS
+        times = len(slot["restarts"]) - (_SCALE_OUTS - 1 if is_added else is_normal)
         self.restarts.append(1 if self._is_deployed(name) else max(1, times))
         self._members[member["member_id"]] = (name, self._settled)
 

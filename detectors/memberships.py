@@ -6,6 +6,8 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from detectors.model import HOUR_MS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 2**63 - 1
+_LONGEST_WORK_MS = 6 * HOUR_MS
 
 
 def keeps_offsets(generation: Row) -> bool:
@@ -75,9 +78,10 @@ class Membership(NamedTuple):
     def longest_work(self, usual_ms: float) -> float:
         """Return how long members may work on what they have read, twice over; at least as usual.
 
-        Who takes longer than its max.poll.interval.ms has left the group by then.
+        Who takes longer than its max.poll.interval.ms has left the group by then; one that has no
+        end says nothing of the work.
         """
-        return max(usual_ms, 2 * (self.timeout_ms or 0))
+        return max(usual_ms, min(2 * (self.timeout_ms or 0), _LONGEST_WORK_MS))
 
     @property
     def position(self) -> LogPosition:

@@ -9,7 +9,7 @@ from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position, partitio
 from schemas.gold import CRITICAL, INFO, WARNING
 
 if TYPE_CHECKING:
-    from detectors.memberships import Memberships
+    from detectors.memberships import Membership, Memberships
     from detectors.model import Row, Track
 
 _REMEMBERED_PAUSES = 20
@@ -176,30 +176,46 @@ def _commit_stall(
     Samples of the lag, or commits of other groups, in the meantime tell whether there was anything
     to commit.
     """
-    memory, limits, findings = track
-    last, pauses = memory["minute"], memory.get("pauses", [])
+    last = track.memory["minute"]
     position = last["record_partition"], last["last_offset"]
     group = memberships.at(position)
     if group is None or not group.members:
         return False
-    since, record = last["last_at"], Position(*position, last["last_at"])
+    since = Position(*position, last["last_at"])
     before = None if offset is None else offset - 1
     emptied = memberships.emptied(position, before)
-    if emptied is not None and (back := memberships.back(emptied.position, before)) is not None:
-        # Since they are there again, nobody has committed.
-        group, emptied = back, None
-        since = back.timestamp if back.timestamp is not None else until
-        record = Position(*back.position, back.timestamp)
-    elif emptied is not None and emptied.timestamp is not None:
-        until, offset = emptied.timestamp, emptied.offset
-    pause, longest = until - since, max(pauses, default=0)
+    if emptied is None or emptied.timestamp is None:
+        return _stalls(track, memberships, group, since, (until, offset))
+    ended = emptied.timestamp, emptied.offset
+    is_found = _stalls(track, memberships, group, since, ended, is_commit=False)
+    # Since they are there again, nobody has committed either.
+    back = memberships.back(emptied.position, before)
+    if back is not None and back.timestamp is not None:
+        since = Position(*back.position, back.timestamp)
+        is_found |= _stalls(track, memberships, back, since, (until, offset))
+    return is_found
+
+
+def _stalls(
+    track: Track,
+    memberships: Memberships,
+    group: Membership,
+    since: Position,
+    end: tuple[int, int | None],
+    *,
+    is_commit: bool = True,
+) -> bool:
+    """Find a pause of a group since a record of its own, until a time and an offset."""
+    memory, limits, findings = track
+    last, began, (until, offset) = memory["minute"], int(since.timestamp or 0), end
+    pause, longest = until - began, max(memory.get("pauses", []), default=0)
     limit = limits["commit_stall"]
     least = group.longest_work(limit["pause_ms"])
     if pause <= max(least, limit["times_the_usual"] * longest):
         return False
     # What a commit follows within a minute was read in time.
-    end = until - MINUTE_MS if offset is not None and emptied is None else until
-    samples = [s for s in memory.get("samples", []) if since < s[0] <= end]
+    seen_until = until - MINUTE_MS if offset is not None and is_commit else until
+    samples = [s for s in memory.get("samples", []) if began < s[0] <= seen_until]
     shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] <= until]
     lags = [lag for _, lag in samples]
     label = _label(
@@ -210,7 +226,7 @@ def _commit_stall(
     )
     # Where records came all the while, or all at once at its end, the next commit is the same. The
     # one who hangs has left the group by now; who is there still has polled, and found nothing.
-    has_changed = offset is not None and memberships.last(position[0], offset) != group
+    has_changed = offset is not None and memberships.last(last["record_partition"], offset) != group
     leaps = [
         step
         for left, at, step in memory.get("leaps", [])
@@ -220,18 +236,23 @@ def _commit_stall(
         label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
     elif not samples and leaps:
         label, lags = "records_wait", [sum(leaps)]
-    hit = Hit(
-        "commit_stall",
-        WARNING if label == "records_wait" else INFO,
-        *(since, until),
-        record if offset is None else Position(position[0], offset, until),
-        0,
-        record,
-        label=label,
-        maxima={"pause_ms": pause, "lag": max(lags, default=0), "longest_usual_pause_ms": longest},
-        lists={"others": sorted({group for s in shown for group in s[2]})} if shown else {},
+    findings.add(
+        Hit(
+            "commit_stall",
+            WARNING if label == "records_wait" else INFO,
+            *(began, until),
+            since if offset is None else Position(last["record_partition"], offset, until),
+            0,
+            since,
+            label=label,
+            maxima={
+                "pause_ms": pause,
+                "lag": max(lags, default=0),
+                "longest_usual_pause_ms": longest,
+            },
+            lists={"others": sorted({name for s in shown for name in s[2]})} if shown else {},
+        )
     )
-    findings.add(hit)
     return True
 
 

@@ -134,9 +134,9 @@ def _counted(track: Track, hit: Hit, move: Row) -> Hit:
     moved[hit.kind][partition_name(move)] = 1
     # Commits that overtake each other go back by a step at most; who seeks goes back further, and
     # does so again and again.
+    if hit.kind == "offset_rewind" and not goes_on:
+        memory["far"] = []
     if hit.kind == "offset_rewind" and hit.label is None:
-        if not goes_on:
-            memory["far"] = []
         far: list[int] = memory.setdefault("far", [])
         if -move["step"] > (move["largest_step_before"] or 0):
             far.append(-move["step"])

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _CONFIGURATION = "configuration_changed"
 _CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions", unread.KIND)
-# Causes without a change of members: each is normal once an hour; a burst counts as one.
+# Causes without a change of members: each is normal once an hour, and more often in `_SUBJECTS`; a
+# burst counts as one.
 _NO_MEMBER = {
     "partitions_changed",
     "subscription_changed",
@@ -50,7 +51,7 @@ _BURST_MS = MINUTE_MS
 # A burst that lasts is none: members of a deployment may each make a rebalance, a minute apart.
 _LONGEST_BURST_MS = _TEN_MINUTES_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
-_SESSIONS = 50
+_SESSIONS, _RECENT = 50, 200
 _FEW_CLIENTS = 5
 
 
@@ -189,7 +190,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
             "member_count": generation.get("member_count") or 0,
             "explained": len(explained) - bisect_left(explained, series),
         },
-        last_values={"clients": _by_whom(event.get("clients", ()) for event in counted)},
+        last_values={"clients": _by_whom(e.get("clients", ()) for e in counted[-_RECENT:])},
     )
 
 
@@ -247,7 +248,7 @@ def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
     for part in (str, _machine_of, _id_of):
         counted = Counter(chain.from_iterable({*map(part, of_one)} for of_one in every))
         named = sorted(client for client, n in counted.items() if n >= least)
-        if named and (part is str or len(counted) > 1):  # else it is that of all
+        if named and (part is str or len(named) < len(counted)):  # else it is that of all
             return named
     return []
 
@@ -372,7 +373,10 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             # In each attempt that was given up the members had joined, and the leader was to assign
             # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
             took = {"attempts_ms": join, "aborted": aborted}
-        is_of_leader = is_classic and not took
+        lists = _waited_for(generation, join) if took or not is_classic else {}
+        if "join_ms" in took and is_classic and not lists and generation.get("members_left"):
+            # One that died is waited for as long as its session had to go.
+            lists = {"left_meanwhile": sorted({host_of(m) for m in generation["members_left"]})}
         if is_late:
             took["sync_ms"] = sync
         yield Hit(
@@ -383,7 +387,7 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             sums={"rebalances": 1},
             maxima=dict(took),
             last_values=_leader(generation) if is_late else {},
-            lists={} if is_of_leader else _waited_for(generation, join),
+            lists=lists,
         )
 
 
@@ -400,11 +404,9 @@ def _waited_for(generation: Row, join: int = 0) -> dict[str, list[str]]:
     timeouts = [generation.get(f"{name}_timeout_ms") for name in ("session", "rebalance")]
     waits = min((t for t in timeouts if t), default=None)
     left = generation.get("members_left") or ()
-    if not left or waits is None:
+    if not left or waits is None or join < _NEARLY * waits:
         return {}
-    # Before that, one that died is waited for as long as its session had to go.
-    name = "not_rejoined" if join >= _NEARLY * waits else "left_meanwhile"
-    return {name: sorted({host_of(member) for member in left})}
+    return {"not_rejoined": sorted({host_of(member) for member in left})}
 
 
 def _leader(generation: Row) -> Row:
@@ -760,10 +762,9 @@ def _conditions_of(
         not total and bool(generation.get("unassigned_topics"))
     )
     if idle and generation["group_type"] != "share" and not (awaits_tasks or has_no_share):
-        # One in reserve takes over at once; and a topic of one partition is to have no more.
-        is_reserve = len(idle) == 1 < members or total == 1
         is_much = len(idle) >= limits["idle_members"]["warning_share"] * members
-        is_much &= not (is_scaled_out or is_reserve)
+        # Where there is one partition, others are in reserve: they take over at once.
+        is_much &= not (is_scaled_out or total == 1)
         if is_connect:
             # Connectors come and go, and workers wait for them; who runs no more than a connector
             # and its task has nothing that another could take over.

@@ -1076,10 +1076,12 @@ def fill_unassigned(state: GroupState) -> None:
     assignment.
     """
     row, epochs = _of_kind(state), state.epochs
-    is_assigned = epochs.assignment is not None and epochs.assignment == epochs.group
-    if row is None or row.get("unassigned_topics") is not None:
+    if row is None or row.get("unassigned_topics") is not None or not state.members:
         return
-    if is_assigned and state.members:
+    if epochs.assignment is None or epochs.assignment != epochs.group:
+        return
+    given = (epochs.target.get(member, {}) for member in state.members)
+    if all(topic in state.topic_names for topics in given for topic in topics):
         row["unassigned_topics"] = _unassigned(state, state.last_owners)
 
 

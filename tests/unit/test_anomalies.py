@@ -409,6 +409,27 @@ def test_a_client_that_is_back_before_its_session_ends_has_restarted(names: list
     assert {"rebalance_storm", "member_flapping"} <= kinds(story.found())
 
 
+def test_places_that_restart_twice_an_hour_for_hours_are_a_storm() -> None:
+    story = started(*"abcdefgh")
+    for name in "abcdefgh" * 8:
+        story.then(240, "member_restarted", restarted=[name])
+    assert "rebalance_storm" in kinds(story.found())
+
+
+@pytest.mark.parametrize("host", ["/10.0.0.1", "/10.0.0.9"])
+def test_who_is_gone_before_its_former_self_takes_no_place(host: str) -> None:
+    story = started("a", "c").then(700, "new_member", joined=["c#2"])
+    story.then(20, "member_restarted", restarted=["c#2"])  # it died once more, and is back
+    story._members["c#2"]["client_host"] = host
+    story.then(20, "member_left", left=["c#2"]).then(5, "new_member", joined=["d"])
+    story.then(5, "member_left", left=["c", "d"]).then(5, "member_left", left=["a"])
+    memory: Row = {}
+    for generation in story.generations:
+        SlotChanges(memory, generation, generation["join_started_at"])
+    assert memory["members"] == {}
+    assert memory["emptied"] == story.generations[-1]["join_started_at"]
+
+
 def test_members_of_one_name_that_are_started_and_stopped_have_not_restarted() -> None:
     story = started("a#1", "a#2")
     for n in range(3, 12):
@@ -812,14 +833,14 @@ def test_members_that_are_there_with_the_first_known_record_may_have_come_for_a_
     assert {row["severity"] for row in story.found(lasts=60)} == {"warning"}
 
 
-def test_one_in_reserve_is_a_choice_and_a_single_partition_has_one_owner() -> None:
+def test_who_is_in_reserve_of_a_single_partition_is_a_choice() -> None:
     def told(idle: str, names: str, total: int) -> set[str]:
         given = {"assigned_partitions": total, "idle_members": [*idle]}
         story = Story().then(0, "group_created", joined=[*names], **given)
         return {r["severity"] for r in story.found(lasts=3600) if r["kind"] == "idle_members"}
 
-    assert told("b", "ab", 3) == told("bc", "abc", 1) == {"info"}
-    assert told("bc", "abc", 2) == told("a", "a", 0) == {"warning"}
+    assert told("b", "ab", 1) == told("bc", "abc", 1) == {"info"}
+    assert told("b", "ab", 10) == told("bc", "abc", 2) == told("a", "a", 0) == {"warning"}
 
 
 @pytest.mark.parametrize(("subscriptions", "is_skew"), [(1, True), (2, False)])
@@ -1194,6 +1215,16 @@ def test_members_that_are_there_again_and_never_commit_stall_since_then() -> Non
     assert not story.found(*(minute(n, 10 + n) for n in range(1, 5)), shown, lasts=300)
 
 
+def test_a_stall_that_a_restart_ends_is_told() -> None:
+    story = started("a", "b").then(2400, "member_left", left=["a", "b"], record_offset=20)
+    story.then(60, "new_member", joined=["a", "b"], record_offset=22)
+    lags = [(LAG, {"at": at * MINUTE_MS, "lag": 500}) for at in (20, 30, 39)]
+    commits = [*(minute(n, 10 + n) for n in range(1, 5)), minute(42, 30), minute(43, 31)]
+    (row,) = [r for r in story.found(*lags, *commits) if r["kind"] == "commit_stall"]
+    assert (row["severity"], row["started_at"]) == ("warning", 4 * MINUTE_MS)
+    assert row["ended_at"] == 40 * MINUTE_MS
+
+
 def wait(since: int, first_at: int, other_offset: int) -> Row:
     """Return that others went on in a partition, times in minutes."""
     return {
@@ -1398,6 +1429,21 @@ def test_who_seeks_again_and_again_is_told(
     )
     (row,) = [r for r in started("a").found(*moves, lasts=7200) if r["kind"] == "offset_rewind"]
     assert row["severity"] == severity
+
+
+def test_what_was_sought_hours_ago_is_another_matter() -> None:
+    def back(minutes: float, step: int, largest: int) -> tuple[str, Row]:
+        at = round(minutes * MINUTE_MS)
+        own = {"step": -step, "largest_step_before": largest, "committed_offset": 9_000}
+        return move("rewind", at, previous_at=at - SECOND, previous_offset=9_000 + step, **own)
+
+    story = started("a").then(300 * 60 - 10, "probing", record_offset=15)
+    later = (("rewind", 300, 60), ("rewind", 303, 60))
+    moves = [back(100, 490, 100), back(101, 490, 100), *(back(at, n, 50) for _, at, n in later)]
+    for number, (_, row) in enumerate(moves):
+        row["record_offset"] = 10 + number if number < 2 else 20 + number
+    found = [r for r in story.found(*moves) if r["kind"] == "offset_rewind"]
+    assert {r["severity"] for r in found} == {"info"}
 
 
 def test_a_consumer_that_was_assigned_its_partitions_may_go_back() -> None:
