@@ -6,7 +6,7 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from detectors.model import HOUR_MS
+from detectors.model import HOUR_MS, MINUTE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 2**63 - 1
-_LONGEST_WORK_MS = 6 * HOUR_MS
+_USUAL_TIMEOUT_MS, _LONGEST_WORK_MS = 5 * MINUTE_MS, 6 * HOUR_MS
 
 
 def keeps_offsets(generation: Row) -> bool:
@@ -76,12 +76,13 @@ class Membership(NamedTuple):
         )
 
     def longest_work(self, usual_ms: float) -> float:
-        """Return how long members may work on what they have read, twice over; at least as usual.
+        """Return for how long members may commit nothing, which work on what they have read.
 
-        Who takes longer than its max.poll.interval.ms has left the group by then; one that has no
-        end says nothing of the work.
+        Who takes longer than its max.poll.interval.ms has left the group: the usual time is for
+        Kafka's default of that, and grows with it. One that has no end says nothing of the work.
         """
-        return max(usual_ms, min(2 * (self.timeout_ms or 0), _LONGEST_WORK_MS))
+        longer = usual_ms * (self.timeout_ms or 0) / _USUAL_TIMEOUT_MS
+        return max(usual_ms, min(longer, _LONGEST_WORK_MS))
 
     @property
     def position(self) -> LogPosition:

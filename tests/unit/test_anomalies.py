@@ -27,6 +27,7 @@ from detectors.group import (
 )
 from detectors.log import LogFindings, alike, misplaced, stale_groups, with_clients
 from detectors.members import SlotChanges
+from detectors.memberships import Membership
 from detectors.model import anomaly_id
 from detectors.rows import anomaly_row
 from detectors.sentences import KINDS, window
@@ -1201,6 +1202,13 @@ def test_who_works_for_as_long_as_it_said_does_not_stall(timeout: int, stalls: b
     commits = [*(minute(n, 10 + n) for n in range(1, 5)), minute(29, 20), minute(30, 21)]
     assert ("commit_stall" in kinds(story.found(*commits, lasts=1800))) == stalls
     assert "commit_stall" in kinds(story.found(*commits, lasts=12_000))
+
+
+def test_a_shorter_threshold_is_the_users_own() -> None:
+    group = Membership(1, 2, 6, 0, timeout_ms=300_000)
+    assert group.longest_work(5_000) == 5_000
+    assert group._replace(timeout_ms=1_800_000).longest_work(5_000) == 30_000
+    assert group._replace(timeout_ms=2**31 - 1).longest_work(600_000) == 6 * HOUR
 
 
 def test_members_that_are_there_again_and_never_commit_stall_since_then() -> None:
