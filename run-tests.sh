@@ -51,9 +51,11 @@ trap 'end INT' INT
 trap 'end TERM' TERM HUP
 
 # Spark plans most of the time, on one core; tests of brokers and killed jobs wait for much of theirs.
-# These share no lakehouse with the others there: with them all lanes end at about the same time.
-alone=(tests/spark/test_cookbook.py tests/spark/test_grown_topic.py tests/spark/test_redpanda.py
-  tests/spark/test_settled_anomalies.py tests/spark/test_validate.py)
+# With these all lanes end at about the same time.
+alone=()
+for name in cookbook explain grown_topic redpanda report_job settled_anomalies sql_rows superset_datasets validate; do
+  alone+=("tests/spark/test_$name.py")
+done
 spark() { "$python" -m pytest --long --durations=40 tests/spark "${alone[@]/#/--ignore=}"; }
 live() { "$python" -m pytest --durations=40 tests/e2e; }
 rest() {
