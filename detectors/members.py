@@ -186,10 +186,10 @@ class SlotChanges:
             self._returns(member, before, since=self._at)
 
     def _goes_on(self, member: Row) -> None:
-        """Let a member be fresh if the one that it replaces was."""
-        for fresh in self._fresh.values():
-            if fresh["member_id"] == member["replaced_member_id"]:
-                fresh["member_id"] = member["member_id"]
+        """Let a member be fresh if the one that it replaces, of the same client, was."""
+        fresh = self._fresh.get(client_of(member))
+        if fresh is not None and fresh["member_id"] == member["replaced_member_id"]:
+            fresh["member_id"] = member["member_id"]
 
     def _join(self, member: Row, *, is_start: bool) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""

@@ -9,6 +9,8 @@ from timeline import streams
 from timeline.model import partition_hash, partition_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from timeline.generations import Moves
     from timeline.members import Changes
     from timeline.model import Member
@@ -203,11 +205,17 @@ def _other_topics(before: Member, member: Member) -> str:
     return f"{member.client_id or member.member_id} {' and '.join(parts)}"
 
 
+def without_offsets(partitions: Iterable[str], hashes: Iterable[int]) -> list[str]:
+    """Return partitions that had an owner when their offsets went, by `partition_hash`."""
+    known = {*hashes}
+    return [p for p in partitions if partition_hash(p) in known] if known else []
+
+
 def _deleted(evidence: Evidence) -> str | None:
     """Return which topics are gone; None without one."""
     # The coordinator keeps the offsets of a topic that is read, unless the topic itself is deleted
     # (OffsetMetadataManager.cleanupExpiredOffsets, onPartitionsDeleted).
-    gone = [p for p in evidence.moves.vanished if partition_hash(p) in evidence.deleted]
+    gone = without_offsets(evidence.moves.vanished, evidence.deleted)
     topics = sorted({partition_of(p)[0] for p in gone})
     if not topics:
         return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from timeline import cause, connect, cost, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
 from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
-from timeline.model import Commits, Epochs, Member, partition_hash, partition_key, partition_of
+from timeline.model import Commits, Epochs, Member, partition_key, partition_of
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -273,8 +273,9 @@ def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
 
 def _still_there(state: GroupState, released: dict[str, str]) -> dict[str, str]:
     """Return what waits for an owner, without topics that were deleted: they may be made again."""
-    deleted = {*state.commits.deleted}
-    topics = {partition_of(p)[0] for p in released if partition_hash(p) in deleted}
+    topics = {partition_of(p)[0] for p in cause.without_offsets(released, state.commits.deleted)}
+    if not topics:
+        return released
     return {p: owner for p, owner in released.items() if partition_of(p)[0] not in topics}
 
 

@@ -11,7 +11,7 @@ from timeline.model import COST, GENERATIONS, partition_of
 from timeline.timeline import NEVER, elapsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from timeline.members import Changes
     from timeline.model import GroupState, Member, Record, Row
@@ -139,7 +139,7 @@ class Moves:
         released: dict[str, str],
         after: dict[str, str],
         present: set[str],
-        shared: set[str] | None = None,
+        shared: Container[str] = (),
     ) -> None:
         """Compare owners by partition.
 
@@ -152,12 +152,11 @@ class Moves:
                 was taken from its last owner, even if that has it again: what two members claim,
                 an assignor takes from both (AbstractStickyAssignor.allSubscriptionsEqual).
         """
-        shared = shared or set()
         self.former = known = {**released, **before}
         self.owners = after
         self.gained = [p for p, owner in after.items() if before.get(p) != owner]
         self.moved = [p for p in self.gained if known.get(p, after[p]) != after[p]]
-        self.kept = sum(known.get(p) == owner for p, owner in after.items())
+        self.kept = len(after) - sum(known.get(p) != after[p] for p in self.gained)
         new = [p for p in self.gained if p not in before]
         back = {
             p: released[p]
@@ -176,7 +175,7 @@ def moves(before: dict[str, Member], after: dict[str, Member], released: dict[st
     present, owners = {m.identity for m in after.values()}, owners_by_partition(before)
     # A topic that is gone has no owner of any partition; a connector may lose one of its tasks.
     is_shared = released and len(present) > 1 and not any(m.worker for m in after.values())
-    shared = {partition_of(p)[0] for p in owners} if is_shared else None
+    shared = {partition_of(p)[0] for p in owners} if is_shared else ()
     return Moves(owners, released, owners_by_partition(after), present, shared)
 
 
