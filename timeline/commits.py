@@ -113,7 +113,9 @@ def _note_again(state: GroupState, chunk: CommitChunk) -> None:
 
 def is_simple(state: GroupState) -> bool:
     """Return whether all that is known of the group are offsets."""
-    return state.group_type is None or bool(state.live)
+    # A record of it that tells no state is what the log's cleaner left of another one.
+    is_another = state.interval is None and state.record_offset is not None
+    return bool(state.live) or (state.group_type is None and not is_another)
 
 
 def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]:

@@ -187,6 +187,18 @@ def test_a_group_whose_members_may_come_yet_is_not_called_empty() -> None:
     assert timeline(whole_and_cut(log.log())) == [("Stable", 7)]
 
 
+@pytest.mark.parametrize("kind", ["consumer", "streams"])
+def test_a_group_that_is_known_by_who_left_it_is_no_simple_one(kind: str) -> None:
+    # What the cleaner leaves of a crash loop: what each member read last, and that it is gone.
+    log = Records().wait(SECOND, hole=True)
+    for name in "abc":
+        log.commit("t", ord(name)).wait(SECOND, hole=True)
+        log.record(f"{kind}_group_current_member_assignment", None, name)
+        log.member(name, gone=True, kind=kind).wait(SECOND)
+    log.commit("t", ord("a"), deletes=True).wait(SECOND)
+    assert not [name for name, _ in timeline(whole_and_cut(log.log())) if name == "Dead"]
+
+
 @pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
 def test_a_member_without_an_epoch_is_in_no_known_state(kind: str) -> None:
     # The first record of the partition has nothing missing before it, and all the rest behind it.
