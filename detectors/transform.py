@@ -116,11 +116,13 @@ def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
     owners = ever.join(F.broadcast(back), list(_PARTITION), "left_semi")
     yield _part(owners.selectExpr(*_PARTITION, "inline(ownerships)"), group.OWNER, "valid_from")
     yield _part(_owned_twice(owned), group.TWO_OWNERS)
-    yield _part(_never_owned(sources, owned, thresholds), group.NEVER_OWNED)
+    sums = None if sources.commits is None else _sums(sources.commits)
+    yield _part(_never_owned(sources.committed, sums, owned, thresholds), group.NEVER_OWNED)
     if sources.commits is not None:
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
-        yield _part(_topics(sources.commits), group.TOPIC)
+    if sums is not None:
+        yield _part(_topics(sums), group.TOPIC)
     if sources.lag is not None:
         yield _part(_lags(sources.lag), group.LAG, "at")
     if sources.checkpoints is not None:
@@ -173,7 +175,9 @@ def _owned_twice(owned: DataFrame) -> DataFrame:
     )
 
 
-def _never_owned(sources: Sources, owned: DataFrame, thresholds: Thresholds) -> DataFrame:
+def _never_owned(
+    committed: DataFrame, sums: DataFrame | None, owned: DataFrame, thresholds: Thresholds
+) -> DataFrame:
     """Return topics with partitions that a group has never had, by `NEVER_COLUMNS`.
 
     Who commits a partition that a group neither owned nor committed is another group. Partitions
@@ -181,21 +185,17 @@ def _never_owned(sources: Sources, owned: DataFrame, thresholds: Thresholds) -> 
     """
     least = thresholds.least(unread.KIND, "pause_ms")
     at = F.coalesce("record_timestamp", "committed_at")
-    ever = sources.committed.groupBy("group_id", "topic").agg(
+    ever = committed.groupBy("group_id", "topic").agg(
         F.collect_set("topic_partition").alias("committed")
     )
-    last = sources.committed.where("NOT is_deleted AND committed_offset > 0")
+    last = committed.where("NOT is_deleted AND committed_offset > 0")
     recent = F.coalesce(F.get("recent_commits", F.lit(0))["committed_at"], at)
     shown = last.select(
         *_LOG, F.col("group_id").alias("other"), "committed_offset", recent.alias("first"), at
     )
-    if sources.commits is not None:
-        time = F.coalesce("record_timestamp", "commit_timestamp")
-        new = sources.commits.where("NOT is_tombstone AND committed_offset > 0")
-        new = new.groupBy(*_LOG, F.col("group_id").alias("other")).agg(
-            F.max("committed_offset"), F.min(time), F.max(time)
-        )
-        shown = shown.union(new)
+    if sums is not None:
+        new = sums.where("committed_offset IS NOT NULL")
+        shown = shown.union(new.select(*_LOG, "group_id", "committed_offset", "first", "last"))
     shown = shown.toDF(*_LOG, "other", "other_offset", "first", "last")
     # Who committed others of its partitions long before has seen the topic grow.
     begun = F.min("first").over(Window.partitionBy("topic", "other"))
@@ -375,16 +375,26 @@ def _minutes(commits: DataFrame) -> DataFrame:
     return minutes.withColumn("partitions", F.size("keys"))
 
 
-def _topics(commits: DataFrame) -> DataFrame:
+def _sums(commits: DataFrame) -> DataFrame:
+    """Sum up the commits of each partition, by group and partition of the log.
+
+    `record_offset` is that of its first; the rest is of those that show records.
+    """
+    shows, at = F.col("committed_offset") > 0, F.coalesce("record_timestamp", "commit_timestamp")
+    sums = commits.where("NOT is_tombstone").groupBy("group_id", "record_partition", *_LOG)
+    return sums.agg(
+        F.min("record_offset").alias("record_offset"),
+        F.max(F.when(shows, F.col("committed_offset"))).alias("committed_offset"),
+        F.min(F.when(shows, at)).alias("first"),
+        F.max(F.when(shows, at)).alias("last"),
+    ).localCheckpoint(eager=False)
+
+
+def _topics(sums: DataFrame) -> DataFrame:
     """Give the first commit of each partition, by group, partition of the log and topic."""
-    log = ("group_id", "record_partition", "topic")
-    firsts = (
-        commits.where("NOT is_tombstone")
-        .groupBy(*log, "topic_partition")
-        .agg(F.min("record_offset").alias("record_offset"))
-    )
     first = F.struct("topic_partition", "record_offset")
-    return firsts.groupBy(*log).agg(F.sort_array(F.collect_list(first)).alias("firsts"))
+    firsts = F.sort_array(F.collect_list(first)).alias("firsts")
+    return sums.groupBy("group_id", "record_partition", "topic").agg(firsts)
 
 
 def _lags(lag: DataFrame) -> DataFrame:
