@@ -12,8 +12,12 @@ from schemas.gold import CRITICAL, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from detectors.model import Row, Track
+
+# A process starts its threads within so long.
+_RESTART_MS = 15_000
 
 
 def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> None:
@@ -34,20 +38,36 @@ def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> 
         sessions[session["group_instance_id"]].append(session)
         on_machine[session["client_host"]].add(session["group_instance_id"])
     taken: dict[str, list[Row]] = memory.setdefault("replaced", {})
-    for session in ended:
-        if session["end_cause"] == "static_member_replaced":
-            instance, at = session["group_instance_id"], session["left_at"]
-            hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
-            taken[instance] = [
-                *hour,
-                {"at": at, "offset": session["record_offset"], "client": host_of(session)},
-            ]
-            after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
-            is_shared = len(on_machine[session["client_host"]]) > 1
-            _replaced(track, session, taken[instance], after, is_shared=is_shared)
+    replaced = [s for s in ended if s["end_cause"] == "static_member_replaced"]
+    moments: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for known, times in taken.items():
+        for t in times:
+            moments[t["client"], t["at"] // _RESTART_MS].add(known)
+    for s in replaced:
+        moments[host_of(s), s["left_at"] // _RESTART_MS].add(s["group_instance_id"])
+    for session in replaced:
+        instance, at = session["group_instance_id"], session["left_at"]
+        hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
+        client = host_of(session)
+        taken[instance] = [*hour, {"at": at, "offset": session["record_offset"], "client": client}]
+        after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
+        there = on_machine[session["client_host"]]
+        # Two clients that share an instance id take that one alone; a process takes all of its own.
+        is_process = all(_are_most(t, moments, there) for t in taken[instance][-2:])
+        is_shared = len(there) > 1 and not is_process
+        _replaced(track, session, taken[instance], after, is_shared=is_shared)
     for instance, times in list(taken.items()):
         if times[-1]["at"] < memory.get("clock", 0) - HOUR_MS:
             del taken[instance]
+
+
+def _are_most(
+    taken: Row, moments: dict[tuple[str, int], set[str]], there: AbstractSet[str]
+) -> bool:
+    """Return whether most members of a machine were replaced at about the time of one of them."""
+    client, number = taken["client"], taken["at"] // _RESTART_MS
+    together = {i for n in (number - 1, number, number + 1) for i in moments.get((client, n), ())}
+    return len(together) > 1 and 2 * len(together) > len(there)
 
 
 def _replaced(
@@ -57,7 +77,7 @@ def _replaced(
 
     `hour` are the times that this happened to the instance within the hour, this one the last;
     `after` is the session that took its place, if it is known; `is_shared`, whether other members
-    are on its machine.
+    are on its machine that went on.
     """
     _, limits, findings = track
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
