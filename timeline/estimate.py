@@ -227,7 +227,8 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
     if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
         first = min((last for last, *_ in stay.values()), default=end)
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
-        return end - since - (first - since) // _BEGAN if is_known else 0
+        lasted = end - since - (first - since) // _BEGAN if is_known else 0
+        return min(lasted, _longest_batch(stay, end))
     if not quiet:
         return _since_one_left(state, end, members)[0]
     first, usual = min(quiet)
@@ -237,6 +238,16 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
     first, usual = min((q for q in quiet if q[0] > since), default=(end, 0))
     goes_on = max(last for last, *_ in rhythms.values()) - first > _unusual(usual)
     return max(end - first if goes_on else 0, _since_one_left(state, end, members)[0])
+
+
+def _longest_batch(rhythms: dict[str, list[int]], end: int) -> int:
+    """Return for how long members that commit at each poll can have been waited for."""
+    # Who polls learns of a rebalance by a heartbeat, and re-joins with the next poll.
+    pauses = [
+        max(longest, end - last) if moments > _PAUSES else end
+        for last, moments, longest, *_ in rhythms.values()
+    ]
+    return _HEARTBEAT_MS + max(pauses, default=end)
 
 
 def _since_one_left(
