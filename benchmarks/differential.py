@@ -14,12 +14,13 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from schemas.messages import record_types
 from tests.damage import KINDS, damaged_more, of_any_version
-from tests.factories import decode_all, record_batch
+from tests.factories import Pair, decode_all, record_batch
 from tests.support.kafka_classes import (
     BOTH_READ,
     BOTH_REFUSE,
@@ -31,11 +32,6 @@ from tests.support.kafka_classes import (
     jdk,
     type_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.factories import Pair
 
 SEVERAL = "two or three of these"
 _CHUNK = 5_000

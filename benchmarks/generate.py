@@ -15,28 +15,24 @@ import math
 import random
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from schemas.messages import embedded_messages
 from schemas.placement import partition_for
 from tests.support.encoder import encode_key, encode_message, encode_value
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Pair = tuple[bytes, bytes | None]
+Ints = NDArray[np.int64]
+Pair = tuple[bytes, bytes | None]
 
 SCHEMA = pa.schema(
     [

@@ -17,16 +17,16 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
@@ -43,11 +43,6 @@ from jobs.runtime.session import session
 from lakehouse.tables import spark_schema
 from schemas.silver import decoded_columns, silver_tables
 from sources import parquet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import DataFrame
 
 _WARM_UP = 50_000
 # What a decode run bounds its batches by.

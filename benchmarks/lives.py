@@ -21,17 +21,15 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.lives.judge import Reading, Verdict, judge
 from tests.lives.player import play
 from tests.lives.scripts import DAY, KINDS, of_seed
 from tests.support.kafka_classes import jdk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CHUNK = 20
 _OF_KIND = 3

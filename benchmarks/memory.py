@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GIB = 2**30
 # To look at the pages of a large process takes tens of milliseconds.

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, TopicPartition
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
@@ -32,11 +33,6 @@ from schemas.silver import decoded_columns, silver_tables
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import succeed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
 TOPIC = "recorded"
 _TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.1")

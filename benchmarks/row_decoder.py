@@ -9,18 +9,22 @@ from __future__ import annotations
 import base64
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from typing import TYPE_CHECKING
 
-from schemas.messages import WRAPPED, WRAPPED_TYPES, record_types
+from schemas.messages import (
+    WRAPPED,
+    WRAPPED_TYPES,
+    Embed,
+    Field,
+    Message,
+    RecordType,
+    Struct,
+    record_types,
+)
 from schemas.silver import decoded_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from schemas.messages import Embed, Field, Message, RecordType, Struct
 
 _FORMATS = {"bool": ">b", "int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "int64": ">q"}
 _WIDTHS = {kind: struct.calcsize(layout) for kind, layout in _FORMATS.items()} | {"uuid": 16}

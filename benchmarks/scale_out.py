@@ -16,17 +16,12 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks import generate
-from benchmarks.shapes import pipeline
+from benchmarks.shapes import Measured, pipeline
 from tests.support.cluster import FEW_TASKS, HOST, standalone
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from benchmarks.shapes import Measured
 
 
 def main(argv: list[str]) -> None:

@@ -15,16 +15,14 @@ import shutil
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from benchmarks import generate, growth, memory
 from benchmarks.generate import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Span: TypeAlias = tuple[int, int]
 """From when to when a task ran, in epoch milliseconds."""

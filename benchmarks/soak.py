@@ -21,15 +21,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from kafka import KafkaProducer
+from pyspark.sql import SparkSession
 
 from benchmarks import generate
 from benchmarks.ingest_decode import spark_session
@@ -38,11 +40,6 @@ from lakehouse.lakehouse import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 _MIB = 2**20

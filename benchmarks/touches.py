@@ -9,13 +9,11 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.engine import jobs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TABLE = re.compile(r"(bronze|silver|gold|dq)/(\w+)")
 _STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"

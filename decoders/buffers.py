@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-    Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
 
 # Reads start at or before the end of a record's bytes, so this many bytes behind the last record
 # make every read of up to 16 bytes safe; what such a read returns is never used.

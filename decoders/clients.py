@@ -12,12 +12,9 @@ import hashlib
 import hmac
 import re
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HASHED = frozenset(
     {

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+from decoders.buffers import Ints, Mask
 
 
 class Reason(IntEnum):

@@ -9,31 +9,23 @@ message definitions (``MessageDataGenerator``), ByteUtils.readUnsignedVarint inc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from decoders.buffers import Buffer, Slots, spread
+from decoders.buffers import Buffer, Ints, Mask, Slots, spread
 from decoders.failures import Failures, Reason
 from decoders.walker import Walker
 from schemas.columns import LAST_MS, field_columns, scalar_type, struct_columns
-from schemas.messages import FIXED_WIDTH
+from schemas.messages import FIXED_WIDTH, Embed, Field, Message, Struct, Versions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from schemas.messages import Embed, Field, Message, Struct, Versions
-
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-    # Which slots: True and False for all and none, which spares looking at each.
-    Which = bool | Mask
-    Columns = dict[str, pa.Array]
+# Which slots: True and False for all and none, which spares looking at each.
+Which = bool | Mask
+Columns = dict[str, pa.Array]
 
 _MAX_STRING = 32767
 _FEW = 16  # slots: so many arrays are passed over one after the other

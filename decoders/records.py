@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from decoders.buffers import Buffer, Slots
+from decoders.buffers import Buffer, Ints, Mask, Slots
+from decoders.failures import Failures
 from decoders.reader import Reader, join_notes
 from schemas.columns import arrow_schema, millis_of
-from schemas.messages import WRAPPED, WRAPPED_TYPES, record_types
+from schemas.messages import WRAPPED, WRAPPED_TYPES, Message, RecordType, record_types
 from schemas.silver import decoded_columns, quarantine_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from decoders.failures import Failures
-    from schemas.messages import Message, RecordType
-
-    Ints = NDArray[np.int64]
 
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
 _NO_TYPE = -(2**31)  # of a key too short to hold one
@@ -314,7 +305,7 @@ class _Values:
     keys: _Part
     part: _Part
     failures: Failures
-    fits: NDArray[np.bool_]
+    fits: Mask
 
 
 def _holds(outer: int, inner: int) -> bool:
@@ -329,10 +320,10 @@ def _holds(outer: int, inner: int) -> bool:
     return outer not in types or types[outer].table == types[inner].table
 
 
-def _not_null(array: pa.Array) -> NDArray[np.bool_]:
+def _not_null(array: pa.Array) -> Mask:
     if array.null_count == 0:
         return np.ones(len(array), np.bool_)
-    valid: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterable
 from functools import cache, partial
 from importlib import resources
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from decoders.clients import hash_clients
+from decoders.clients import ClientKey, hash_clients
 from decoders.records import decode
+from schemas.columns import Column
 from schemas.silver import decoded_columns, quarantine_columns
 from schemas.tagged import ddl, tagged, tagged_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
-    from decoders.clients import ClientKey
-    from schemas.columns import Column
 
 INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
 """Columns of the records that are decoded."""

@@ -7,13 +7,9 @@ the k-th element of every record at once, costs the same for a single record as 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from schemas.messages import Field, Struct
+from decoders.buffers import Bytes
+from schemas.messages import Field, Struct
 
 _MORE = 0x80  # the bit of a varint's byte that says another follows
 _MAX_STRING = 32767
@@ -22,7 +18,7 @@ _MAX_STRING = 32767
 class Walker:
     """Passes over well-formed elements; what to say of others is the reader's business."""
 
-    def __init__(self, data: NDArray[np.uint8], *, end: int, version: int, flexible: bool) -> None:
+    def __init__(self, data: Bytes, *, end: int, version: int, flexible: bool) -> None:
         self._data = memoryview(data.data)
         self._end = end
         self._version = version

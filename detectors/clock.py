@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
-from detectors.model import SKEW_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from detectors.model import Row
+from detectors.model import SKEW_MS, Row
 
 
 def time_of_log(groups: Iterable[Row], observed_at: int | None, sampled_until: int | None) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,16 +12,12 @@ import pyarrow.compute as pc
 from detectors import group
 from detectors.group import GroupDetector
 from detectors.minutes import MINUTE_COLUMNS
+from detectors.model import Row
 from detectors.rows import anomaly_rows
+from detectors.thresholds import Thresholds
 from detectors.unread import NEVER_COLUMNS, OWNERS_COLUMNS, WAIT_COLUMNS
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from detectors.model import Row
-    from detectors.thresholds import Thresholds
 
 CHECKPOINT = "checkpoint"
 """The kind of the row that holds what the detectors keep of a group."""

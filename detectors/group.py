@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import orjson
 
 from detectors import minutes, moves, rebalances, samples, sessions, topics, unread
 from detectors.memberships import Membership, Memberships
-from detectors.model import Episode, Findings, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from detectors.model import Row
-    from detectors.thresholds import Values
+from detectors.model import Episode, Findings, Row, Track
+from detectors.thresholds import Values
 
 GENERATION, OPEN_GENERATION = "generation", "open_generation"
 SESSION, OPEN_SESSION = "session", "open_session"

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from detectors.model import Row
 from detectors.sentences import KINDS
+from detectors.thresholds import Thresholds
 from schemas.gold import OK, SEVERITIES, STATUSES, STOP, WARN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from detectors.model import Row
-    from detectors.thresholds import Thresholds
 
 WINDOWS = {"1h": dt.timedelta(hours=1), "24h": dt.timedelta(hours=24), "7d": dt.timedelta(days=7)}
 # The most important one of the same severity comes last.

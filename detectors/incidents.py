@@ -10,22 +10,18 @@ the same trouble, it explains nothing.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from detectors.log import pattern_of
-from detectors.model import DAY_MS, MINUTE_MS, anomaly_id
+from detectors.model import DAY_MS, MINUTE_MS, Row, anomaly_id
 from detectors.sentences import filled, window
 from detectors.unread import KIND as UNREAD
 from detectors.unread import NEVER_OWNED
 from schemas.gold import SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from detectors.model import Row
 
 LEAST_GROUPS = 3
 """Two groups in trouble at a time are a coincidence, or an application with two groups, and two

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
 from detectors.members import host_of
-from detectors.model import DAY_MS, HOUR_MS, Findings, Hit, Position, partition_name
+from detectors.model import DAY_MS, HOUR_MS, Findings, Hit, Position, Row, partition_name
 from detectors.rows import anomaly_rows
+from detectors.thresholds import Thresholds, Values
 from schemas.gold import INFO, WARNING
 from schemas.tables import NOT_LOST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from detectors.model import Row
-    from detectors.thresholds import Thresholds, Values
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = DAY_MS

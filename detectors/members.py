@@ -17,12 +17,9 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, insort
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from detectors.model import HOUR_MS, MINUTE_MS
-
-if TYPE_CHECKING:
-    from detectors.model import Row
+from detectors.model import HOUR_MS, MINUTE_MS, Row
 
 _WINDOW_MS = HOUR_MS
 # Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from detectors.model import HOUR_MS, MINUTE_MS
+from detectors.model import HOUR_MS, MINUTE_MS, Row
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from detectors.model import Row
-
-    LogPosition = tuple[int, int]
+LogPosition = tuple[int, int]
 
 
 _MOST = 2**63 - 1

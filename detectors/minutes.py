@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from detectors import unread
-from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position, partition_name
+from detectors.memberships import Membership, Memberships
+from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position, Row, Track, partition_name
 from schemas.gold import CRITICAL, INFO, WARNING
-
-if TYPE_CHECKING:
-    from detectors.memberships import Membership, Memberships
-    from detectors.model import Row, Track
 
 _REMEMBERED_PAUSES = 20
 _REMEMBERED_ABSENCES = 5

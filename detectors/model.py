@@ -7,15 +7,12 @@ be kept as JSON between two runs.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from detectors.thresholds import Values
 from schemas.gold import SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
-
-    from detectors.thresholds import Values
 
 Row: TypeAlias = dict[str, Any]
 

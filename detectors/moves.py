@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from detectors.members import host_of
-from detectors.model import DAY_MS, MINUTE_MS, Hit, Position, partition_name
+from detectors.memberships import Membership, Memberships
+from detectors.model import DAY_MS, MINUTE_MS, Hit, Position, Row, Track, partition_name
+from detectors.thresholds import Values
 from schemas.gold import INFO, RHYTHM_COMMITS, WARNING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from detectors.memberships import Membership, Memberships
-    from detectors.model import Row, Track
-    from detectors.thresholds import Values
 
 # A reset writes all its partitions at once; the commits of one poll come at once, too.
 _AT_ONCE_MS = 500

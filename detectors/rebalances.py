@@ -8,19 +8,15 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detectors import unread
 from detectors.members import SlotChanges, host_of
-from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position
+from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position, Row, Track
+from detectors.thresholds import Values
 from schemas.gold import CRITICAL, INFO, WARNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from detectors.model import Row, Track
-    from detectors.thresholds import Values
 
 _CONFIGURATION = "configuration_changed"
 _CONDITIONS = ("idle_members", "assignment_skew", "mixed_subscriptions", unread.KIND)

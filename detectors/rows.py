@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import orjson
 
-from detectors.model import anomaly_id
+from detectors.model import Episode, Row, anomaly_id
 from detectors.sentences import name, summary, window
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from detectors.model import Episode, Row
-    from detectors.thresholds import Values
+from detectors.thresholds import Values
 
 _FIRST_RECORD = ("first_record_partition", "first_record_offset", "first_record_timestamp")
 _LAST_RECORD = ("last_record_partition", "last_record_offset", "last_record_timestamp")

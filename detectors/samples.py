@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from detectors.model import DAY_MS, Hit, Position, partition_name
+from detectors.model import DAY_MS, Hit, Position, Row, Track, partition_name
+from detectors.thresholds import Values
 from detectors.unread import KIND, LEAST_RECORDS, MANY_RECORDS
 from schemas.gold import INFO, WARNING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from detectors.model import Row, Track
-    from detectors.thresholds import Values
 
 BEFORE_START, BEYOND_END, STALLED = "before_start", "beyond_end", "stalled"
 _WEEK_MS = 7 * DAY_MS

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from detectors.model import Row
+from detectors.model import Row
 
 # By kind, the most important first, and by kind and label where a label has its own sentence.
 _SENTENCES = {

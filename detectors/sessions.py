@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from detectors.members import client_of, host_of
-from detectors.model import HOUR_MS, Hit, Position
+from detectors.model import HOUR_MS, Hit, Position, Row, Track
 from schemas.gold import CRITICAL, WARNING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
-
-    from detectors.model import Row, Track
 
 # A process starts its threads within so long.
 _RESTART_MS = 15_000

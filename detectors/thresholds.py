@@ -6,14 +6,12 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from schemas import toml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Values: TypeAlias = "dict[str, dict[str, float]]"
 

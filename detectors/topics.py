@@ -15,18 +15,14 @@ generations and its tombstones, so that both are followed together, in the order
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from detectors.memberships import keeps_offsets
-from detectors.model import MINUTE_MS, Hit, Position
+from detectors.model import MINUTE_MS, Hit, Position, Row, Track
 from schemas.gold import INFO, WARNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from detectors.model import Row, Track
 
 KIND = "orphan_topic"
 DELETED, ABANDONED = "deleted", "abandoned"

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Window
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from detectors import group, unread
 from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
 from detectors.model import MINUTE_MS
+from detectors.thresholds import Thresholds
 from schemas.gold import RHYTHM_COMMITS
 from schemas.placement import HOME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import pyarrow as pa
-    from pyspark.sql import Column
-
-    from detectors.thresholds import Thresholds
 
 _NEVER_MS = 253_402_300_799_000
 _SHOWERS = 20

@@ -8,18 +8,13 @@ samples of the log's end. Both are compared with a pause in the commits of a par
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from detectors.members import host_of
-from detectors.model import DAY_MS, HOUR_MS, Hit, Position, partition_name
+from detectors.memberships import Memberships
+from detectors.model import DAY_MS, HOUR_MS, Hit, Position, Row, Track, partition_name
 from schemas.gold import CRITICAL, INFO, WARNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from detectors.memberships import Memberships
-    from detectors.model import Row, Track
 
 KIND = "unread_partition"
 TWO_OWNERS, BROADCAST, NO_OWNER = "two_owners", "broadcast", "no_owner"

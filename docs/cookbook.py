@@ -11,8 +11,9 @@ import re
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks.ingest_decode import spark_session
@@ -30,9 +31,6 @@ from jobs.sql import split, sql
 from jobs.validate import validate
 from lakehouse.lakehouse import Lakehouse
 from reporting.model import For
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "sql-cookbook.md"

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dq.declared import CRITICAL, suites
-from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dq.declared import Check, Suite
-    from schemas.tables import TableSpec
+from dq.declared import CRITICAL, Check, Suite, suites
+from schemas.tables import TableSpec, all_tables
 
 PAGE = Path(__file__).parents[1] / "examples" / "dbt" / "sources.yml"
 _HEAD = """\

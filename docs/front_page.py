@@ -9,7 +9,9 @@ import re
 import shlex
 import tempfile
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from benchmarks.ingest_decode import spark_session
 from docs import cookbook
@@ -17,11 +19,6 @@ from docs.markdown import WIDTH
 from docs.post_mortem import COMMAND, LAKEHOUSE
 from lakehouse.lakehouse import Lakehouse
 from schemas.tables import RESULTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 README = cookbook.ROOT / "README.md"
 QUALITY = cookbook.ROOT / "docs" / "quality.md"

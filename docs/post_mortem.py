@@ -8,13 +8,11 @@ from __future__ import annotations
 import re
 import shlex
 import tempfile
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from benchmarks.ingest_decode import spark_session
 from docs import cookbook
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PAGE = cookbook.ROOT / "docs" / "post-mortem.md"
 LAKEHOUSE = "./demo-lakehouse"

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from docs.markdown import item, paragraph
-from schemas.columns import ArrayOf, StructOf
-from schemas.messages import snake_case
+from schemas.columns import ArrayOf, Column, ColumnType, StructOf
+from schemas.messages import Message, RecordType, Struct, snake_case
 from schemas.silver import silver_tables
-from schemas.tables import all_tables, decoded_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from schemas.columns import Column, ColumnType
-    from schemas.messages import Message, RecordType, Struct
-    from schemas.tables import TableSpec
+from schemas.tables import TableSpec, all_tables, decoded_table
 
 PAGE = Path(__file__).with_suffix(".md")
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas import toml
 from schemas.silver import silver_tables
-from schemas.tables import RECORDS, all_tables, decoded_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from schemas.tables import TableSpec
+from schemas.tables import RECORDS, TableSpec, all_tables, decoded_table
 
 WARNING, CRITICAL = "warning", "critical"
 

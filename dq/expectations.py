@@ -5,18 +5,16 @@ Its batch is what was counted of a suite, in one row: see `dq.declared.counted`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine.execution_engine import ExecutionEngine
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
 from dq.declared import ROWS
-
-if TYPE_CHECKING:
-    from great_expectations.execution_engine.execution_engine import ExecutionEngine
 
 _COUNTED = "table.rows_that_break"
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from pathlib import Path
 
 _LOADED = re.compile(
     r"<(script|footer)\b.*?</\1>|<(?:link|img)\b[^>]*\"https?://[^>]*>|url\(.https?:[^)]*\)",

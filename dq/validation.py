@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from dq.declared import broken_keys, counted, filled
+import pyarrow as pa
+
+from dq.declared import Check, Suite, broken_keys, counted, filled
 from dq.pages import without_network
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-
-    from dq.declared import Check, Suite
-    from lakehouse.queries import Ask
+from lakehouse.queries import Ask
 
 _SITE = "groupledger"
 

@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from detectors import health, log
 from detectors.clock import known_until, time_of_log
 from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
-from detectors.model import HOUR_MS
+from detectors.log import Finding
+from detectors.model import HOUR_MS, Row
+from detectors.thresholds import Thresholds
 from detectors.transform import Sources, detect
 from jobs.runtime.incidents import tell_incidents
 from jobs.runtime.limits import read_thresholds
 from jobs.runtime.notify import notify
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from jobs.runtime.summary import show_anomalies
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
-from lakehouse.queries import rows_by
-from lakehouse.runs import PLANNED
+from lakehouse.queries import Ask, rows_by
+from lakehouse.runs import PLANNED, LedgerRow, StageRun
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
 from schemas.ledger import Detail, Stage
 from schemas.tables import (
@@ -45,25 +51,11 @@ from schemas.tables import (
     MEMBER_SESSIONS,
     OFFSET_MOVES,
     PARTITION_OWNERS,
+    TableSpec,
     all_tables,
 )
-from timeline.homes import second_of
+from timeline.homes import Second, second_of
 from timeline.transform import by_coordinator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame
-
-    from detectors.log import Finding
-    from detectors.model import Row
-    from detectors.thresholds import Thresholds
-    from jobs.runtime.run import Run
-    from lakehouse.lakehouse import Lakehouse
-    from lakehouse.queries import Ask
-    from lakehouse.runs import LedgerRow, StageRun
-    from schemas.tables import TableSpec
-    from timeline.homes import Second
 
 COMMITS = all_tables()[log.COMMITS]
 _OF_LOG = "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group_id IS NULL"

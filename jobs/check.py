@@ -13,11 +13,12 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.text import Text
@@ -32,6 +33,7 @@ from jobs.runtime.findings import (
     FAIL,
     OK,
     WARN,
+    Finding,
     SparkOnDemand,
     by_spark,
     missing,
@@ -40,7 +42,7 @@ from jobs.runtime.findings import (
     some,
     warn,
 )
-from jobs.runtime.options import local_path
+from jobs.runtime.options import Options, local_path
 from jobs.runtime.paths import nearest
 from jobs.runtime.runner import run_alone
 from lakehouse import files
@@ -50,14 +52,6 @@ from reporting.text import printable
 from schemas.messages import GROUP_METADATA, record_types
 from schemas.tables import FORMAT_VERSION, RECORDS
 from sources import parquet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from jobs.runtime.findings import Finding
-    from jobs.runtime.options import Options
 
 _STYLES = {OK: "green", WARN: "yellow", FAIL: "bold red"}
 # What all tables take, with room for small files before `maintain`: docs/performance.md.

@@ -10,9 +10,10 @@ import datetime as dt
 import json
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -28,9 +29,11 @@ from decoders.transform import (
     quarantined,
 )
 from detectors.sentences import duration
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.runs import DONE, PLANNED
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.runs import DONE, PLANNED, LedgerRow, StageRun
 from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.errors import LakehouseError
 from schemas.ledger import Detail, Stage
@@ -38,14 +41,6 @@ from schemas.messages import OFFSET_COMMIT, OFFSETS_TOPIC, WRAPPED_TYPES, record
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from sources.coverage import record_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
-
-    from jobs.runtime.run import Run
-    from lakehouse.lakehouse import Lakehouse
-    from lakehouse.runs import LedgerRow, StageRun
 
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING
 
 from jobs.pipeline import pipeline
 from jobs.runtime.paths import CHECKOUT
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-
-if TYPE_CHECKING:
-    from jobs.runtime.run import Run
 
 RECORDING = "examples/recordings/4.3.1-storm.parquet"
 

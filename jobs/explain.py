@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from jobs.runtime.options import Options
 from jobs.runtime.page import here, page_here, print_page, put, write_page
 from jobs.runtime.reset import known_log
+from jobs.runtime.run import Run, Told
 from jobs.runtime.runner import run_job
 from jobs.runtime.times import zone
 from lakehouse.local import NeedsSparkError
-from lakehouse.queries import by_spark
-from reporting.model import Selection, quoted
+from lakehouse.queries import Ask, by_spark
+from reporting.model import Log, Selection, quoted
 from reporting.one_group import log_of, rows_of_group
 from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from jobs.runtime.options import Options
-    from jobs.runtime.run import Run, Told
-    from lakehouse.queries import Ask
-    from reporting.model import Log
 
 
 def explain(run: Run) -> None:

@@ -8,11 +8,14 @@ import shutil
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from detectors.log import pattern_of
 from jobs.runtime.paths import write_whole
 from jobs.runtime.reset import known_offsets
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.serve import chosen_clusters
 from jobs.runtime.unused import unused_groups
@@ -23,12 +26,6 @@ from reporting.reset import command, groups_of, plan
 from reporting.text import count
 from schemas.errors import GroupledgerError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
-    from jobs.runtime.run import Run
 
 # What the jobs keep for themselves.
 _STATE = {GROUP_CHECKPOINTS.name, ANOMALY_CHECKPOINTS.name}

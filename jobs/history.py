@@ -7,20 +7,23 @@ checkpoints, from which the next run resumes, are written last.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.runs import PLANNED
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.runs import PLANNED, LedgerRow, StageRun
 from lakehouse.tables import (
     EVERY_ROW,
     FEW_ROWS,
@@ -39,19 +42,9 @@ from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, MARKER, QUARANTINE, all_tables, decoded_table
 from timeline.commits import COMMITS
 from timeline.holes import HOLE, Holes, holes_in, holes_of, ranges, unread
-from timeline.homes import second_of, with_second
+from timeline.homes import Locations, second_of, with_second
 from timeline.model import CHECKPOINTS, OWNERS, STATES, TABLES
 from timeline.transform import at_home, locate, timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import Column
-
-    from jobs.runtime.run import Run
-    from lakehouse.lakehouse import Lakehouse
-    from lakehouse.runs import LedgerRow, StageRun
-    from timeline.homes import Locations
 
 # To be raised when the same records make other rows: those of earlier releases are then rebuilt.
 _RULES = 17

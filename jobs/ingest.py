@@ -11,14 +11,20 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.text import Text
 
+from jobs.runtime.options import Options
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.state import state_of
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
@@ -27,6 +33,8 @@ from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import COVERAGE, MARKER, RECORDS
 from sources import kafka, parquet
 from sources.coverage import (
+    Extent,
+    Position,
     Range,
     coverage,
     extents,
@@ -35,19 +43,8 @@ from sources.coverage import (
     offsets_of,
     record_type,
 )
+from sources.kafka import Topic
 from sources.plan import State, by_type, is_backfill, truncated
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    import numpy as np
-    from pyspark.sql import DataFrame
-
-    from jobs.runtime.options import Options
-    from jobs.runtime.run import Run
-    from lakehouse.lakehouse import Lakehouse
-    from sources.coverage import Extent, Position
-    from sources.kafka import Topic
 
 _NOTE = f'{{"{Stage.INGEST}": '
 """What a commit of records has in its userMetadata begins so."""

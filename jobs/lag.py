@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
+from lakehouse.lakehouse import Lakehouse
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from reporting.text import records_behind, short_name
@@ -23,12 +25,6 @@ from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.runtime.run import Run
-    from lakehouse.lakehouse import Lakehouse
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MICROSECOND = dt.timedelta(microseconds=1)

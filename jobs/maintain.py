@@ -9,20 +9,17 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rich.table import Table
+
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from lakehouse import upkeep
+from lakehouse.upkeep import Stored
 from reporting.screen import titled
 from schemas.ledger import Detail, RunId, Stage
-from schemas.tables import LAG, RESULTS, all_tables
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from jobs.runtime.run import Run
-    from lakehouse.upkeep import Stored
-    from schemas.tables import TableSpec
+from schemas.tables import LAG, RESULTS, TableSpec, all_tables
 
 _AT_ONCE = 3
 _HOUR_MS = 3_600_000

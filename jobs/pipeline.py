@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jobs.anomalies import anomalies
 from jobs.decode import decode
@@ -13,17 +13,13 @@ from jobs.lag import lag
 from jobs.report import bring_up
 from jobs.runtime.notify import notify
 from jobs.runtime.page import facts_of
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.summary import show_summary
 from jobs.validate import validate
 from reporting.metrics import write_groups
 from reporting.model import For
 from schemas.errors import SourceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jobs.runtime.run import Run
 
 
 def pipeline(run: Run) -> None:

@@ -9,31 +9,24 @@ import io
 import json
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.serve import chosen_clusters, serve
 from lakehouse.catalog import function_texts, register, view_texts
 from reporting.text import cut, printable
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pyspark.sql import DataFrame
-
-    from jobs.runtime.run import Run
-
 
 _SHOWN = 1_000
 _WIDE = 1_000_000

@@ -6,21 +6,22 @@ import datetime as dt
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from rich.markup import escape
 
-from dq.declared import CRITICAL, broken_rows, decoded_rows, filled, suites
-from dq.validation import evaluate, great_expectations
+from dq.declared import CRITICAL, Suite, broken_rows, decoded_rows, filled, suites
+from dq.validation import Found, evaluate, great_expectations
+from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import tables_of
+from lakehouse.runs import LedgerRow, StageRun
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, RunId, Stage
 from schemas.placement import JAVA_HASH, KAFKA
 from schemas.tables import (
     ANOMALIES,
@@ -35,13 +36,6 @@ from schemas.tables import (
     all_tables,
     silver_specs,
 )
-
-if TYPE_CHECKING:
-    from dq.declared import Suite
-    from dq.validation import Found
-    from jobs.runtime.run import Run
-    from lakehouse.runs import LedgerRow, StageRun
-    from schemas.ledger import RunId
 
 FAILED = 3
 """The exit status when a table is wrong. That a log is odd does not change it."""

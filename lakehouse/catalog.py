@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import error_classes
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import null_column, spark_schema, sql_literal
-from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakehouse.lakehouse import Lakehouse
-    from schemas.tables import TableSpec
+from schemas.tables import TableSpec, all_tables
 
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"

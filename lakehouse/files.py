@@ -7,14 +7,12 @@ given name, and other libraries do not know the settings and credentials of the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def folder_here(spark: SparkSession, folder: str) -> Path | None:

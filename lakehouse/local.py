@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,18 +15,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakehouse import files
-from lakehouse.queries import bound, by_spark, on_views, tables_of, view_of
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.queries import Ask, bound, by_spark, on_views, tables_of, view_of
 from schemas.columns import arrow_schema, in_millis
 from schemas.errors import GroupledgerError
-from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakehouse.lakehouse import Lakehouse
-    from lakehouse.queries import Ask
-    from schemas.tables import TableSpec
-
+from schemas.tables import TableSpec, all_tables
 
 # The version of Delta's protocol for readers that knows data files alone: no deletion vectors, and
 # no other names of columns.

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import sql_text
 from schemas.columns import in_millis
 from schemas.placement import JAVA_HASH
 from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakehouse.lakehouse import Lakehouse
 
 Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.Table]]"
 """Answers queries over the tables by name; `:name` in them stands for a value, or for several.

@@ -12,22 +12,18 @@ import datetime as dt
 import json
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from lakehouse.tables import Tables
 from schemas.errors import LakehouseError
 from schemas.ledger import Detail, RunId
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from pyspark.sql import DataFrame, Row
-
-    from lakehouse.tables import Tables
 
 PLANNED, DONE = "planned", "done"
 NEWEST = """

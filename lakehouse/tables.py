@@ -7,8 +7,9 @@ own log, in the same commit as the rows): a write that is tried again is done on
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 from delta.exceptions import (
@@ -17,24 +18,17 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse import files
 from lakehouse.errors import error_classes
-from schemas.columns import ArrayOf, Primitive, arrow_schema
+from schemas.columns import ArrayOf, ColumnType, Primitive, arrow_schema
+from schemas.columns import Column as DeclaredColumn
 from schemas.errors import LakehouseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrameWriter, SparkSession
-
-    from schemas.columns import Column as DeclaredColumn
-    from schemas.columns import ColumnType
-    from schemas.ledger import RunId
-    from schemas.tables import TableSpec
+from schemas.ledger import RunId
+from schemas.tables import TableSpec
 
 Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
 """Rows of a table without the column `cluster`: in Spark, or here."""

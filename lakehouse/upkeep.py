@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import sql_text
 from schemas.errors import LakehouseError
-
-if TYPE_CHECKING:
-    from lakehouse.lakehouse import Lakehouse
-    from schemas.tables import TableSpec
+from schemas.tables import TableSpec
 
 _MIB = 2**20
 # Runs add to a file of this size or more no longer, so that no byte is rewritten over and over.

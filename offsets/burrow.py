@@ -6,13 +6,11 @@ Rules"); docs/lag.md says where the evaluation differs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from schemas.gold import OK, REWIND, STALL, STOP, WARN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SEVERITY = {OK: 0, WARN: 1, STOP: 2, STALL: 2, REWIND: 2}
 """How bad a partition's status is for its group: 0 leaves it OK, 1 makes it WARN, 2 ERR."""

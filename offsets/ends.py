@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 MOST_SAMPLES = 64
 """Samples kept of a partition. They grow apart with age, so that few cover years."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from offsets.burrow import Window, evaluate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from offsets.ends import EndHistory
+from offsets.ends import EndHistory
 
 LATELY_S = 100
 """A partition at the end of its log so lately has not stopped; Burrow keeps 10 ends, 10 s apart."""

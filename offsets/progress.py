@@ -8,21 +8,17 @@ the form in which it came from the earlier runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import gold
-from schemas.columns import arrow_schema
+from schemas.columns import Column, arrow_schema
 from schemas.silver import decoded_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from schemas.columns import Column
 
 COMMIT_COLUMNS = (
     *("group_id", "topic", "topic_partition"),

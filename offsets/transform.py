@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -17,11 +19,6 @@ from schemas.columns import ArrayOf, Column, Primitive
 from schemas.gold import ERR, LAG, OK, WARN
 from schemas.placement import placed
 from schemas.tagged import ddl, tagged, tagged_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pyspark.sql import Column as SparkColumn
 
 FOLLOWED = tagged_columns(progress.TABLES)
 """Columns of the rows that `follow_offsets` gives."""

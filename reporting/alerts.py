@@ -19,15 +19,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from reporting.text import count, cut, escaped, one_line, passed_on
 from schemas.gold import SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 Json: TypeAlias = "dict[str, Any]"
 

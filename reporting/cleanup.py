@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from reporting.text import count, printable, to_second
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Row = Mapping[str, Any]
-    """A row of `gold.unused_groups`, times in epoch milliseconds."""
+Row = Mapping[str, Any]
+"""A row of `gold.unused_groups`, times in epoch milliseconds."""
 
 _TOOLS = {"share": "kafka-share-groups.sh", "streams": "kafka-streams-groups.sh"}
 _AT_ONCE = 100

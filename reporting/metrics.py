@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.registry import Collector
 
+from reporting.model import Facts
 from schemas.errors import GroupledgerError
 from schemas.gold import SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from reporting.model import Facts
 
 _OURS = "groupledger_"
 _OF_RUN = f"{_OURS}run_"

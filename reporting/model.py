@@ -6,14 +6,12 @@ Times are epoch milliseconds, None where a table has none.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Row: TypeAlias = dict[str, Any]
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
 
-from lakehouse.queries import rows_by
-from reporting.model import Log
+from lakehouse.queries import Ask, rows_by
+from reporting.model import Log, Row
 from schemas.tables import INCIDENTS
-
-if TYPE_CHECKING:
-    from lakehouse.queries import Ask
-    from reporting.model import Row
 
 _LOG = {
     "states": "SELECT min(started_at), max(record_timestamp) FROM gold.group_states",

@@ -10,24 +10,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from html import escape
 from importlib import resources
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from reporting.advice import ADVICE
-from reporting.charts import LABELS_WIDTH, charts, javascript, licences
-from reporting.model import NO_ROWS, OLDER_STEPS, PANELS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from reporting.charts import Spec
-    from reporting.model import Facts
+from reporting.charts import LABELS_WIDTH, Spec, charts, javascript, licences
+from reporting.model import NO_ROWS, OLDER_STEPS, PANELS, Facts
 
 _GROUP_COLUMNS = (
     *("group_id", "group_type", "health", "state", "since", "members", "rebalances_1h"),

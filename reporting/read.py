@@ -6,14 +6,17 @@ The questions are SQL that Spark and DuckDB both know, see `lakehouse.queries.As
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.queries import Ask
+from lakehouse.runs import LastRuns
 from reporting.model import (
     DAY_MS,
     DAY_PARTS,
@@ -34,6 +37,7 @@ from reporting.model import (
     For,
     Group,
     Quality,
+    Row,
     Selection,
     day_of,
 )
@@ -50,15 +54,8 @@ from schemas.tables import (
     MEMBER_SESSIONS,
     OFFSET_PROGRESS,
     PARTITION_OWNERS,
+    TableSpec,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from lakehouse.queries import Ask
-    from lakehouse.runs import LastRuns
-    from reporting.model import Row
-    from schemas.tables import TableSpec
 
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from reporting.text import consumer_time, count, cut, duration
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    Row = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 STATIC, SESSION, POLL = "static_membership", "session_timeout", "max_poll_interval"
 DELAY, COOPERATIVE = "initial_delay", "cooperative"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    Row = Mapping[str, Any]
-    """A row of `gold.offsets_at`."""
+Row = Mapping[str, Any]
+"""A row of `gold.offsets_at`."""
 
 
 def plan(rows: Sequence[Row]) -> str:

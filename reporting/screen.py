@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from reporting.model import DAY_MS, SUMMED_UP_GROUPS
-from reporting.story import MARKS, UNKNOWN, axis, band, committed, owned
+from reporting.model import DAY_MS, SUMMED_UP_GROUPS, Facts, Quality, Row
+from reporting.story import MARKS, UNKNOWN, Event, Owned, Story, axis, band, committed, owned
 from reporting.text import (
     consumer_time,
     count,
@@ -26,15 +28,6 @@ from reporting.text import (
 )
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, LOST
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import Console
-
-    from reporting.model import Facts, Quality, Row
-    from reporting.story import Event, Owned, Story
 
 COLOURS = {"ok": "green", "info": "cyan", "warning": "yellow", "critical": "bold red"}
 _SHOWN_ANOMALIES = 8

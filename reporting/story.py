@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from reporting.model import Log
 from reporting.remedies import Remedies
 from reporting.text import count, duration, moment, printable
 
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from reporting.model import Log
-
-    Row = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 MARKS = {
     "Stable": "█",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from schemas.messages import Field, Message, RecordType, Struct
+from schemas.messages import Field, Message, RecordType, Struct
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999 in epoch milliseconds: few tools know a time behind it."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 HOME = "is_home"
 """Column that tells, where it is there, whether a record is where its group belongs."""

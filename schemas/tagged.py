@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
 from schemas.columns import Column, StructOf, arrow_schema, column
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 
 def tagged_columns(tables: Mapping[str, tuple[Column, ...]]) -> tuple[Column, ...]:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from schemas.columns import arrow_schema
 from schemas.tables import COMPACTED, COVERAGE, MARKER, NOT_READ
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-
 
 Position = tuple[str, int]
 """A topic and one of its partitions."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime as dt
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
@@ -21,12 +22,8 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from schemas.columns import LAST_MS
+from sources.kafka import Cluster
 from sources.log_offsets import LogOffsets, ask, speaking_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sources.kafka import Cluster
 
 READER_GROUPS = "spark-kafka-relation"
 """What the names begin with of the groups whose offsets Spark's reader asks for."""

@@ -10,28 +10,22 @@ import json
 import re
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
 from schemas.environment import with_environment
 from schemas.errors import SourceError
 from schemas.tables import TRUNCATED
-from sources.coverage import Range, leading
+from sources.coverage import Position, Range, leading
 from sources.listeners import refuse_closed_ports
 from sources.parquet import kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import SparkSession
-
-    from sources.coverage import Position
 
 _TIMEOUTS = {"request.timeout.ms": "10000", "default.api.timeout.ms": "20000"}
 _FETCH_TIMEOUT_S = 20.0

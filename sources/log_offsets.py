@@ -10,27 +10,22 @@ import datetime as dt
 import logging
 import re
 import ssl
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition, errors
 from kafka.admin import OffsetSpec
 from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from schemas.errors import SourceError
-from sources.kafka import ADVICE
+from sources.kafka import ADVICE, Cluster
 from sources.listeners import refuse_closed_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kafka.net.connection import KafkaConnection
-
-    from sources.kafka import Cluster
 
 NO_LOG = "the cluster has no such topic or partition"
 NOT_AUTHORIZED = "the user may not describe the topic"

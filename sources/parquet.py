@@ -7,25 +7,21 @@ import os
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, reduce
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
 from schemas.errors import SourceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, SparkSession
 
 # Types of Spark's; what its own reader of Kafka gives is among them.
 COLUMNS = {

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas.tables import COMPACTED, NOT_READ
-from sources.coverage import Range, leading
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from sources.coverage import Extent, Position
+from sources.coverage import Extent, Position, Range, leading
 
 _BY_PARTITION = ("positions", "last_read")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from tests.support.kafka_classes import KafkaClasses, NoJdkError, jdk
 from tests.support.kills import QUICK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.jobs import Outcome
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from tests.factories import layouts
+from schemas.messages import Field, Message, RecordType, Struct
+from tests.factories import Pair, layouts
 from tests.support.encoder import encode_key, encode_message, encode_value, unsigned_varint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from schemas.messages import Field, Message, RecordType, Struct
-    from tests.factories import Pair
-
-    Damage = Callable[[bytes, random.Random], bytes]
+Damage = Callable[[bytes, random.Random], bytes]
 
 RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
 MADE_OF_EACH_LAYOUT = 30

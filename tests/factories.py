@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from benchmarks.row_decoder import DecodedRow, Rejected, decode_record
 from decoders.records import decode
-from schemas.messages import embedded_messages, record_types
+from schemas.messages import (
+    Embed,
+    Field,
+    Message,
+    RecordType,
+    Struct,
+    embedded_messages,
+    record_types,
+)
 from tests.support.encoder import encode_key, encode_message, encode_value
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hypothesis.strategies import SearchStrategy
-
-    from schemas.messages import Embed, Field, Message, RecordType, Struct
-
-    Pair = tuple[bytes | None, bytes | None]
-    Encoded = tuple[bytes, bytes]
+Pair = tuple[bytes | None, bytes | None]
+Encoded = tuple[bytes, bytes]
 
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -11,12 +12,7 @@ import pyarrow.compute as pc
 
 from timeline import connect, streams
 from timeline.fold import GROUP_METADATA
-from timeline.model import CHECKPOINTS, Member
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from timeline.model import Row, Worker
+from timeline.model import CHECKPOINTS, Member, Row, Worker
 
 COLUMNS = {
     "group_id": "string",

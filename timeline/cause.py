@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from timeline import streams
-from timeline.model import partition_hash, partition_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from timeline.generations import Moves
-    from timeline.members import Changes
-    from timeline.model import Member
+from timeline.generations import Moves
+from timeline.members import Changes
+from timeline.model import Member, partition_hash, partition_of
 
 GROUP_CREATED = "group_created"
 NEW_MEMBER = "new_member"

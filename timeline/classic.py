@@ -8,12 +8,22 @@ gone; nothing is written when members join, leave or fail (GroupMetadataManager,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from timeline import cause, connect, cost, estimate, gaps, generations, lives, streams
 from timeline.gaps import USUAL_TIMEOUT_MS, doubt
-from timeline.members import EMPTIED, LEFT, REPLACED, compare, follow
-from timeline.model import Commits, Epochs, Member, partition_key, partition_of
+from timeline.generations import Moves
+from timeline.members import EMPTIED, LEFT, REPLACED, Changes, compare, follow
+from timeline.model import (
+    Commits,
+    Epochs,
+    GroupState,
+    Member,
+    Record,
+    Row,
+    partition_key,
+    partition_of,
+)
 from timeline.timeline import (
     COMPLETING,
     DEAD,
@@ -29,11 +39,6 @@ from timeline.timeline import (
     exactly,
     not_before,
 )
-
-if TYPE_CHECKING:
-    from timeline.generations import Moves
-    from timeline.members import Changes
-    from timeline.model import GroupState, Record, Row
 
 # The cleaner takes whole segments, which are of minutes at least.
 _PAUSE_MS = 60_000

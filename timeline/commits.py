@@ -6,17 +6,13 @@ its last offset is gone (GroupMetadataManager, simple consumer groups).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from timeline import classic, cost, lives, tasks
-from timeline.model import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from timeline.model import GroupState
+from timeline.model import GroupState, Record
 
 COMMITS = "offset_commits"
 """The silver table of offset commits."""

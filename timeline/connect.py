@@ -9,18 +9,13 @@ configuration changed (DistributedHerder).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from timeline import cause
+from timeline.cause import Evidence
 from timeline.generations import Moves
-from timeline.model import Worker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from timeline.cause import Evidence
-    from timeline.model import Member, Row, Tasks
+from timeline.model import Member, Row, Tasks, Worker
 
 PROTOCOL_TYPE = "connect"
 UNKNOWN_TASKS = ""

@@ -8,16 +8,12 @@ had nothing to give up, and who is gone is no consumer any more.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
-from timeline.model import COST
+from timeline.generations import Moves
+from timeline.model import COST, GroupState, Member, Row
 from timeline.timeline import Moment, elapsed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from timeline.generations import Moves
-    from timeline.model import GroupState, Member, Row
 
 Waits: TypeAlias = "list[tuple[float, Moment]]"
 """How many members are without partitions, since when; one that lacks some counts by its share."""

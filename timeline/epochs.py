@@ -9,15 +9,12 @@ knows of the topics; up to Kafka 4.0 it wrote what it knew.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from timeline import cause
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from timeline.members import Changes
-    from timeline.model import Epochs, GroupState, Member, Record
+from timeline.members import Changes
+from timeline.model import Epochs, GroupState, Member, Record
 
 CREATED = "the first members of a new group"
 _NO_MEMBERS = "the group has no members"

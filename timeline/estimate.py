@@ -12,15 +12,11 @@ when it is done, so that in a group of such members rebalances begin at any time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from timeline.members import client
+from timeline.model import GroupState, Member, Row
 from timeline.timeline import Moment, earliest_exit
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
-
-    from timeline.model import GroupState, Member, Row
 
 # group.initial.rebalance.delay.ms, as brokers have it unless configured otherwise.
 _INITIAL_DELAY_MS = 3_000

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import orjson
 
 from timeline import classic, commits, lives, modern
-from timeline.commits import NO_TIME
+from timeline.commits import NO_TIME, CommitChunk
+from timeline.holes import Unseen
 from timeline.lives import is_dead
 from timeline.members import is_of_partition, name_topics
 from timeline.model import (
@@ -21,14 +22,8 @@ from timeline.model import (
     GroupState,
     Member,
     Record,
+    Row,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from timeline.commits import CommitChunk
-    from timeline.holes import Unseen
-    from timeline.model import Row
 
 GROUP_METADATA = "group_metadata"
 # Clocks of brokers that differ by more are wrong.

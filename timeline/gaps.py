@@ -7,15 +7,10 @@ written, so that a member that no record names any more may have left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
-from timeline.model import Gap
+from timeline.model import Gap, GroupState, Member, Row
 from timeline.timeline import not_before
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from timeline.model import GroupState, Member, Row
 
 USUAL_TIMEOUT_MS = 300_000
 """Default of max.poll.interval.ms, which consumers send as their rebalance timeout."""

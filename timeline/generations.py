@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable
 
 from timeline import streams
-from timeline.members import brief, owners_by_partition
-from timeline.model import COST, GENERATIONS, partition_of
-from timeline.timeline import NEVER, elapsed
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from timeline.members import Changes
-    from timeline.model import GroupState, Member, Record, Row
-    from timeline.timeline import Moment
+from timeline.members import Changes, brief, owners_by_partition
+from timeline.model import COST, GENERATIONS, GroupState, Member, Record, Row, partition_of
+from timeline.timeline import NEVER, Moment, elapsed
 
 COMPLETE = "complete"
 UNKNOWN = "unknown"

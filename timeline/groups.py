@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from schemas import gold
 from schemas.columns import array_of_millis
+from schemas.placement import Placement
+from timeline.arrow import Checkpoint, Events
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
 from timeline.fold import Fold, resumed
-from timeline.holes import NO_HOLES
-from timeline.model import CHECKPOINTS, IS_SETTLED, TABLES, GroupState, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from schemas.placement import Placement
-    from timeline.arrow import Checkpoint, Events
-    from timeline.holes import Holes, Unseen
-    from timeline.model import Member, Row
+from timeline.holes import NO_HOLES, Holes, Unseen
+from timeline.model import CHECKPOINTS, IS_SETTLED, TABLES, GroupState, Member, Record, Row
 
 OUTPUT = {
     **TABLES,

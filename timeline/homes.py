@@ -10,7 +10,8 @@ own, `name_of_second`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from schemas.ledger import Detail
 from schemas.placement import (
@@ -19,9 +20,6 @@ from schemas.placement import (
     explained,
     partitions_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # So many groups are not all in wrong partitions by chance.
 _FEW = 3

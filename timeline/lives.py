@@ -7,11 +7,12 @@ getOrMaybeCreateConsumerGroup, classicGroupJoinToClassicGroup).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from timeline import gaps, generations
+from timeline.holes import Unseen
 from timeline.members import DELETED, follow
-from timeline.model import Commits, Epochs
+from timeline.model import Commits, Epochs, GroupState, Member, Record
 from timeline.timeline import (
     DEAD,
     EMPTY,
@@ -23,12 +24,6 @@ from timeline.timeline import (
     exactly,
     not_before,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from timeline.holes import Unseen
-    from timeline.model import GroupState, Member, Record
 
 # Default of offsets.retention.minutes, counted since the group became empty.
 _RETENTION_MS = 7 * 24 * 3_600_000

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from timeline import gaps, tasks
-from timeline.model import OWNERS, SESSIONS
-from timeline.timeline import elapsed
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from timeline.model import GroupState, Member, Record, Row
-    from timeline.timeline import Moment
+from timeline.model import OWNERS, SESSIONS, GroupState, Member, Record, Row
+from timeline.timeline import Moment, elapsed
 
 LEFT = "left_or_failed"
 REPLACED = "static_member_replaced"

@@ -9,14 +9,12 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import orjson
 
 from schemas import gold
-
-if TYPE_CHECKING:
-    from schemas.columns import Column
+from schemas.columns import Column
 
 Row: TypeAlias = dict[str, Any]
 

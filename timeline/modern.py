@@ -9,8 +9,9 @@ is NotReady, a share group is Empty or Stable.
 
 from __future__ import annotations
 
+from collections.abc import Container
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from timeline import cost, gaps, generations, lives, tasks
 from timeline import epochs as group_epochs
@@ -20,8 +21,10 @@ from timeline.model import (
     Batch,
     Commits,
     Epochs,
+    GroupState,
     Member,
     Record,
+    Row,
     partition_key,
     partition_of,
 )
@@ -38,12 +41,6 @@ from timeline.timeline import (
     enter,
     not_before,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-    from collections.abc import Set as AbstractSet
-
-    from timeline.model import GroupState, Row
 
 COLUMNS = frozenset(
     {

@@ -8,14 +8,9 @@ is when a member is to start the next rebalance (StreamsPartitionAssignor.addCli
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from timeline.model import Streams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from timeline.model import Member
+from timeline.model import Member, Streams
 
 PROTOCOL = "stream"
 _VERSIONS = range(1, 12)

@@ -8,14 +8,10 @@ are known to have the same number; of the others, a commit shows that a partitio
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from timeline.model import partition_hash, partition_key, partition_of
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from timeline.model import Epochs, GroupState, Row
+from timeline.model import Epochs, GroupState, Row, partition_hash, partition_key, partition_of
 
 Tasks = dict[str, list[int]]
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from timeline.model import STATES
-
-if TYPE_CHECKING:
-    from timeline.model import GroupState, Record, Row
+from timeline.model import STATES, GroupState, Record, Row
 
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"

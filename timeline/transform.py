@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from schemas.placement import HOME, KAFKA, REDPANDA, inferred, placed
+from schemas.placement import HOME, KAFKA, REDPANDA, Placement, inferred, placed
 from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, modern
 from timeline.commits import COMMITS, NO_TIME
 from timeline.fold import GROUP_METADATA
-from timeline.homes import Found, Locations, likeliest, name_of_second, sorted_out
+from timeline.holes import Holes
+from timeline.homes import Found, Locations, Second, likeliest, name_of_second, sorted_out
 from timeline.model import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from schemas.placement import Placement
-    from timeline.holes import Holes
-    from timeline.homes import Second
 
 _COLUMNS = tagged_columns(groups.OUTPUT)
 _POSITION = ("record_partition", "record_offset")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jobs.runtime.options import local_path, report_path
+from jobs.runtime.options import Options, local_path, report_path
 from jobs.runtime.paths import nearest
 from schemas.errors import GroupledgerError, LakehouseError
 from schemas.tables import RECORDS
 from sources.listeners import refuse_closed_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.runtime.options import Options
 
 
 class TargetError(GroupledgerError):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import math
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
 
 from detectors.sentences import count, duration
-from jobs.runtime.findings import by_spark, missing, ok, size, some, warn
+from jobs.runtime.findings import Finding, SparkOnDemand, by_spark, missing, ok, size, some, warn
+from jobs.runtime.options import Options
 from schemas.errors import SourceError
 from schemas.messages import OFFSETS_TOPIC
 from sources import kafka
@@ -16,6 +19,8 @@ from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (
     READER_GROUPS,
     Inspector,
+    LogOfTopic,
+    Partitions,
     has_address,
     measured,
     vendor_of,
@@ -27,15 +32,6 @@ from sources.log_offsets import (
     client_options,
     principal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from jobs.runtime.findings import Finding, SparkOnDemand
-    from jobs.runtime.options import Options
-    from sources.inspection import LogOfTopic, Partitions
 
 # What a record takes in the log of a quiet group, if none can be looked at: key, value, batch.
 _RECORD_BYTES = 150.0

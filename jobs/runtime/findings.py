@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from jobs.runtime.options import Options
 from jobs.runtime.runner import line_of
 from jobs.runtime.session import session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import ExitStack
-
-    from pyspark.sql import SparkSession
-
-    from jobs.runtime.options import Options
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _SHOWN = 3

@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark import SparkConf
 
 # Spark asks for a module that Java calls an incubator; SLF4J tells which logger it has found. No
 # option of theirs keeps both silent. An error of SLF4J is `SLF4J(E)`.

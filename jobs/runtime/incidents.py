@@ -5,26 +5,21 @@ As long as no anomaly is new, worse or over, and no incident is open, nothing is
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import xor
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from detectors import incidents as rule
 from detectors.detection import batch_of
-from lakehouse.queries import rows_by
+from detectors.model import Row
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.queries import Ask, rows_by
+from lakehouse.runs import StageRun
 from lakehouse.tables import EVERY_ROW, among
 from schemas.ledger import Detail
 from schemas.tables import INCIDENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from detectors.model import Row
-    from lakehouse.lakehouse import Lakehouse
-    from lakehouse.queries import Ask
-    from lakehouse.runs import StageRun
 
 _MARK, _OPEN_SINCE, _HAS_SOME = "mark", "open_since", "has_some"
 _TIMES = ("started_at", "ended_at")

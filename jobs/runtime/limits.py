@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from detectors import thresholds
-
-if TYPE_CHECKING:
-    from detectors.thresholds import Thresholds
+from detectors.thresholds import Thresholds
 
 
 def read_thresholds(path: str | None) -> Thresholds:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from jobs.runtime.run import Run
+from lakehouse.lakehouse import Lakehouse
 from reporting.alerts import (
     AGAIN,
     ALERTMANAGER,
@@ -38,12 +40,6 @@ from reporting.text import moment
 from reporting.webhook import post
 from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import ALERTS, ANOMALIES, INCIDENTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from jobs.runtime.run import Run
-    from lakehouse.lakehouse import Lakehouse
 
 # Some anomalies are found a while behind their end.
 _RECENT = dt.timedelta(days=1)

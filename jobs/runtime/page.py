@@ -6,41 +6,33 @@ import datetime as dt
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from detectors.sentences import KINDS
 from jobs.launch.jars import cache_folder
-from jobs.runtime.options import local_path
+from jobs.runtime.options import Options, local_path
 from jobs.runtime.paths import write_whole
+from jobs.runtime.run import Run, Told
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from lakehouse import files
+from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
-from lakehouse.queries import rows_by
-from lakehouse.runs import NEWEST, LastRuns, known_rows
+from lakehouse.queries import Ask, rows_by
+from lakehouse.runs import NEWEST, LastRuns, LedgerRow, known_rows
 from reporting.charts import MADE_OF, javascript
-from reporting.model import EVERYTHING, Facts, For
+from reporting.model import EVERYTHING, Facts, For, Selection
 from reporting.page import ingredients, page
 from reporting.read import read_facts
 from reporting.text import to_second
 from schemas.errors import GroupledgerError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
-    from jobs.runtime.options import Options
-    from jobs.runtime.run import Run, Told
-    from lakehouse.lakehouse import Lakehouse
-    from lakehouse.queries import Ask
-    from lakehouse.runs import LedgerRow
-    from reporting.model import Selection
 
 
 class ReportError(GroupledgerError):

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
+from jobs.runtime.run import Run
 from jobs.runtime.times import zone
 from lakehouse.catalog import register
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
-from reporting.model import Selection, quoted
+from lakehouse.queries import Ask
+from reporting.model import Log, Selection, quoted
 from reporting.one_group import log_of
 from reporting.story import near_names
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
-
-if TYPE_CHECKING:
-    from jobs.runtime.run import Run
-    from lakehouse.queries import Ask
-    from reporting.model import Log
 
 
 def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:

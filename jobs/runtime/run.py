@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.status import Status
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import SparkSession
-    from rich.console import Console
-    from rich.status import Status
-
-    from jobs.runtime.options import Options
-    from lakehouse.lakehouse import Lakehouse
+from jobs.runtime.options import Options
+from lakehouse.lakehouse import Lakehouse
 
 Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
 

@@ -8,32 +8,26 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from jobs import INTERRUPTED, say_ended, wait
 from jobs.launch import executors
 from jobs.runtime import command_line, writers
 from jobs.runtime.beforehand import look_ahead, no_tables
-from jobs.runtime.run import Run, Told
+from jobs.runtime.options import Options
+from jobs.runtime.run import Figure, Run, Told
 from jobs.runtime.session import forget, session
 from lakehouse.lakehouse import Lakehouse
 from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from schemas.ledger import Stage
 from schemas.tables import RECORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pyspark.sql import SparkSession
-
-    from jobs.runtime.options import Options
-    from jobs.runtime.run import Figure
 
 _PIPE_CLOSED = 141  # as a shell gives it
 

@@ -6,14 +6,12 @@ import ipaddress
 import signal
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.runtime.options import EVERY_CLUSTER
+from jobs.runtime.run import Run
 from lakehouse.catalog import register
 from schemas.errors import GroupledgerError
-
-if TYPE_CHECKING:
-    from jobs.runtime.run import Run
 
 _NEW_TABLES_S = 60
 _READY_S = 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -15,11 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs import end_by_signals
 from jobs.runtime import gateway
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.runtime.options import Options
+from jobs.runtime.options import Options
 
 # From here on, what a query takes is more than it takes to compile it.
 _MANY_RECORDS = 100_000

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from lakehouse.lakehouse import Lakehouse
 from schemas.ledger import Detail, Stage
 from schemas.tables import COVERAGE
 from sources.plan import State
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from lakehouse.lakehouse import Lakehouse
 
 
 def state_of(lakehouse: Lakehouse) -> State:

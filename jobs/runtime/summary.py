@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.table import Table
 
 from detectors.sentences import KINDS
 from jobs.runtime.page import facts_of
+from jobs.runtime.run import Run
 from jobs.runtime.times import zone
 from lakehouse.local import quickest
 from reporting import screen
-from reporting.model import For, Selection
+from reporting.model import Facts, For, Selection
 from reporting.read import newest_anomalies, values_of, worst_groups
 from reporting.screen import titled
 from reporting.text import short_name
 from schemas.errors import UsageError
 from schemas.tables import QUARANTINE
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from jobs.runtime.run import Run
-    from reporting.model import Facts
 
 
 def show_summary(run: Run, facts: Facts) -> None:

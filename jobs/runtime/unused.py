@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from jobs.runtime.reset import known_log, known_until, named, of_one_cluster
+from jobs.runtime.run import Run
 from lakehouse.catalog import register
 from reporting.read import time_at
 from reporting.text import to_second
 from schemas.columns import in_millis
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from jobs.runtime.run import Run
 
 
 def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:

@@ -9,17 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import socket
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from jobs.runtime.run import Run
 from lakehouse import files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jobs.runtime.run import Run
 
 _FOLDER = "writers"
 # Delta's setting for who has several writers arbitrated.

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from reporting.model import Facts
@@ -26,10 +28,6 @@ from reporting.page import Ingredients, ingredients, page
 from tests.support.report import ATTACKS, facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from selenium.webdriver.remote.webelement import WebElement
-
     from tests.support.jobs import Outcome
 
 _PATIENCE = 60

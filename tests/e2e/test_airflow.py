@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +29,6 @@ from tests.support.environments import environment
 from tests.support.parts import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, differences, everything, is_balanced, succeed
 from tests.support.kills import Job
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.slow

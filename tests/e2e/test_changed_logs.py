@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka import TopicPartition
+from pyspark.sql import SparkSession
 
 from jobs import INTERRUPTED
 from jobs import ingest as ingest_job
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
+from jobs.runtime.run import Run
 from lakehouse.lakehouse import Lakehouse
 from schemas.placement import partition_for
 from schemas.tables import COVERAGE, RECORDS, RUNS
@@ -20,14 +23,6 @@ from sources import log_offsets
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import everything, run, succeed, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from jobs.runtime.run import Run
 
 Hole = tuple[int, int, str]
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from pyspark.sql import SparkSession
 
 from jobs.check import check
 from jobs.runtime.runner import run_alone
 from tests.conftest import DESCRIBER, GROUPLESS, RECORDINGS
 from tests.support import clients
-from tests.support.broker import Broker
+from tests.support.broker import Broker, Credentials
 from tests.support.jobs import succeed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
-
-    from tests.support.broker import Credentials
 
 OFFSETS = "__consumer_offsets"
 RECORDING = RECORDINGS / "2.2.2-default.parquet"

@@ -6,26 +6,20 @@ Any test that runs jobs in the session runs on a cluster, too: ``./run-tests.sh 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.demo import RECORDING as OF_DEMO
 from jobs.launch import jars
 from jobs.runtime.paths import CHECKOUT
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
-from tests.support.jobs import contents, differences, everything, succeed
+from tests.support.jobs import Outcome, contents, differences, everything, succeed
 from tests.support.kills import BRIEF, Job
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from tests.support.jobs import Outcome
 
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
 

@@ -7,7 +7,9 @@ import signal
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
@@ -16,10 +18,6 @@ import pytest
 from tests.conftest import RECORDINGS
 from tests.support.kills import BRIEF, Job
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 RECORDING = RECORDINGS / "4.3.1-modern.parquet"
 # In a second: a process that waits takes next to nothing of a processor.

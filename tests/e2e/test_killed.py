@@ -8,23 +8,18 @@ import shutil
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from schemas.tables import COVERAGE, RECORDS
 from tests.conftest import RECORDINGS
 from tests.support import clients
+from tests.support.broker import Broker
 from tests.support.jobs import contents, differences, everything, is_balanced, succeed, table
 from tests.support.kills import BRIEF, Job, counted, steps_of
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from tests.support.broker import Broker
 
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
 SEED = 20_260_701

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from schemas.placement import java_hash
@@ -23,12 +26,6 @@ from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.clients import GroupMember, wait_stable
 from tests.support.jobs import succeed, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import Row, SparkSession
 
 THRESHOLDS = """
 idle_members = {least_ms = 1000}

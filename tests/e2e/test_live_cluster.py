@@ -6,11 +6,13 @@ import shlex
 import shutil
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
@@ -24,15 +26,8 @@ from schemas.tables import (
 from sources import kafka
 from tests.conftest import DESCRIBER, GROUPLESS
 from tests.support import clients
-from tests.support.broker import Credentials
+from tests.support.broker import Broker, Credentials
 from tests.support.jobs import contents, is_balanced, run, succeed, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import Row, SparkSession
-
-    from tests.support.broker import Broker
 
 OFFSETS = "__consumer_offsets"
 AWAY_S = 4

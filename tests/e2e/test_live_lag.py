@@ -6,30 +6,26 @@ import datetime as dt
 import re
 import shutil
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
+from jobs.runtime.run import Run
 from lakehouse.lakehouse import Lakehouse
 from schemas.ledger import RunId
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
 from sources import kafka, log_offsets
 from tests.support import clients
+from tests.support.broker import Broker
 from tests.support.jobs import contents, run, succeed, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import Row, SparkSession
-
-    from jobs.runtime.run import Run
-    from tests.support.broker import Broker
 
 OFFSETS = "__consumer_offsets"
 NOW = dt.datetime.now(dt.timezone.utc)

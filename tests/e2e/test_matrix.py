@@ -10,8 +10,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from kafka import TopicPartition
@@ -19,12 +19,8 @@ from kafka import TopicPartition
 from tests.conftest import RECORDINGS
 from tests.spark.test_golden import GOLDEN, differing
 from tests.support import clients, golden
+from tests.support.broker import Broker
 from tests.support.environments import package
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.broker import Broker
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1_800)]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+from collections.abc import Iterator
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.launch import jars
 from tests.conftest import RECORDINGS
@@ -16,12 +18,6 @@ from tests.support.jobs import contents, differences, everything, query, succeed
 from tests.support.kills import Job
 from tests.support.object_store import BUCKET, Store, s3_server
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"

@@ -6,21 +6,17 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.launch import packaging
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
 from tests.support.jobs import contents, succeed
 from tests.support.kills import Job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 RECORDING = RECORDINGS / "4.3.1-connect.parquet"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -11,12 +11,8 @@ from kafka import TopicPartition
 
 from jobs.runtime.options import HASH_KEY
 from tests.support import clients
+from tests.support.broker import Broker
 from tests.support.kills import Job
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.broker import Broker
 
 
 def arguments_below(root: int) -> set[str]:

@@ -7,21 +7,17 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import pytest
 
 from jobs.launch import jars, submit
 from jobs.runtime import command_line
-from tests.support.jobs import query, run
+from tests.support.jobs import Outcome, query, run
 from tests.support.kills import BRIEF
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.jobs import Outcome
 
 
 @pytest.fixture(scope="module")

@@ -6,23 +6,19 @@ What a run has made, Spark does not read again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from benchmarks import touches
 from tests.conftest import RECORDINGS
 from tests.support.jobs import succeed
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 # What other runs made and the run behind the first goes on from, by table. What has few rows as an
 # answer is asked without Spark here: what the page shows, what is validated, how groups are.

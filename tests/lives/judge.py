@@ -5,31 +5,26 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.generate import SCHEMA
-from tests.lives.scripts import CONNECT, DAY, HOUR, MINUTE, START
+from offsets.progress import Holes
+from tests.lives.player import Kept, Played
+from tests.lives.scripts import CONNECT, DAY, HOUR, MINUTE, START, Life
 from tests.support.detection import detected_history
-from tests.support.history import commits_of, logs_of, rebuild
+from tests.support.history import Log, commits_of, logs_of, rebuild
 from timeline import cause, members
 from timeline.holes import Unseen, holes_of
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offsets.progress import Holes
-    from tests.lives.player import Kept, Played
-    from tests.lives.scripts import Life
-    from tests.support.history import Log
 
 Row = dict[str, Any]
 CLASSIC = "classic"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from reporting.remedies import COOPERATIVE, DELAY, POLL, SESSION, STATIC, Remedies, remedies
+from reporting.remedies import COOPERATIVE, DELAY, POLL, SESSION, STATIC, Remedies, Remedy, remedies
 from tests.lives.judge import write
-from tests.lives.player import play
+from tests.lives.player import Played, play
 from tests.lives.scripts import (
     CLASSIC,
     CONSUMER,
@@ -29,12 +30,6 @@ from tests.support.history import commits_of, logs_of, rebuild
 from tests.support.kafka_classes import jdk
 from tests.support.remedies import with_nulls
 from timeline.model import GENERATIONS, SESSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from reporting.remedies import Remedy
-    from tests.lives.player import Played
 
 Row = dict[str, Any]
 SEED = 3

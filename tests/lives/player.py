@@ -8,16 +8,13 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.launch.jars import JarSet, cache_folder, fetch
+from tests.lives.scripts import Life
 from tests.support.broker import JARS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.lives.scripts import Life
 
 Row = dict[str, Any]
 SOURCES = sorted(Path(__file__).parent.glob("*.java"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,19 +12,14 @@ from benchmarks.differential import SEVERAL, cases_of
 from benchmarks.differential import compare as compare_cases
 from benchmarks.row_decoder import DecodedRow, Rejected
 from tests.damage import KINDS, damaged, pool
-from tests.factories import TOPIC_ID, decode_all, offset_commit, record_batch
+from tests.factories import TOPIC_ID, Pair, decode_all, offset_commit, record_batch
 from tests.support.kafka_classes import (
     BOTH_READ,
     BOTH_REFUSE,
     DIFFERENT,
+    KafkaClasses,
     compare_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.factories import Pair
-    from tests.support.kafka_classes import KafkaClasses
 
 DAMAGED = 20_000
 

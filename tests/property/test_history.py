@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.coordinator import DEAD, EMPTY, STABLE, Coordinator
 from tests.support.history import Commit, check_timeline, rebuild
+from tests.support.journal import Generation
 from tests.unit.test_history_truth import assert_same, check_owners, is_legal
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
-
-if TYPE_CHECKING:
-    from tests.support.journal import Generation
 
 INSTANCES = st.sampled_from([None, None, None, "instance-1", "instance-2"])
 JOIN = st.tuples(st.just("join"), INSTANCES)

@@ -6,24 +6,18 @@ import random
 import struct
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from benchmarks.row_decoder import DecodedRow
 from decoders.records import decode
-from schemas.messages import record_types
+from schemas.messages import Message, RecordType, Struct, record_types
 from tests.damage import damaged
-from tests.factories import assert_agrees_with_row_decoder, layout_id, layouts, record_batch
+from tests.factories import Pair, assert_agrees_with_row_decoder, layout_id, layouts, record_batch
 from tests.support.encoder import encode_key, encode_value, unsigned_varint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from schemas.messages import Message, RecordType, Struct
-    from tests.factories import Pair
 
 BATCH = 5_000
 # A batch may take so many times its own bytes while it is decoded, whatever they say.

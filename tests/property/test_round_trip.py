@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 
 from benchmarks.row_decoder import DecodedRow, decode_record
-from schemas.messages import embedded_messages, record_types
+from schemas.messages import Message, RecordType, embedded_messages, record_types
 from schemas.silver import decoded_columns
 from tests.factories import (
     EmbeddedBytes,
+    Encoded,
+    Pair,
     assert_agrees_with_row_decoder,
     decode_one,
     expected_columns,
@@ -24,12 +25,6 @@ from tests.factories import (
     record_batch,
 )
 from tests.support.encoder import encode_key, encode_value
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import DataObject
-
-    from schemas.messages import Message, RecordType
-    from tests.factories import Encoded, Pair
 
 POSITION = {"record_partition", "record_offset", "record_timestamp"}
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.conftest import RECORDINGS
 from tests.support import golden
 from tests.support.parts import parts_of
 from tests.support.webhook import SECRET, Webhook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 class Thrice(NamedTuple):

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import spark_schema
 from schemas.errors import LakehouseError
 from schemas.ledger import RunId
-from schemas.tables import ANOMALIES, RECORDS, all_tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from schemas.tables import TableSpec
+from schemas.tables import ANOMALIES, RECORDS, TableSpec, all_tables
 
 
 def rows_of(spark: SparkSession, spec: TableSpec, **values: object) -> DataFrame:

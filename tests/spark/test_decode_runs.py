@@ -8,11 +8,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
@@ -23,17 +23,12 @@ from jobs.runtime.run import Run
 from lakehouse import runs as ledger
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import PLANNED
-from schemas.tables import QUARANTINE, RUNS, decoded_table
+from schemas.ledger import RunId
+from schemas.tables import QUARANTINE, RUNS, TableSpec, decoded_table
 from tests.conftest import RECORDINGS
+from tests.spark.conftest import Thrice
 from tests.support.jobs import contents, is_balanced, run, run_of, succeed, table
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from schemas.ledger import RunId
-    from schemas.tables import TableSpec
-    from tests.spark.conftest import Thrice
 
 OLDER = "0-older"
 # It has rows of consumer_group_metadata in each of three parts.

@@ -11,24 +11,19 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from jobs.explain import explain as explain_job
 from reporting.screen import show_story
-from tests.support.jobs import asked, run, run_of
+from reporting.story import Story
+from tests.support.jobs import Outcome, asked, run, run_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, MINUTE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from reporting.story import Story
-    from tests.support.jobs import Outcome
 
 SINCE, UNTIL = "2026-11-21 07:01:08", "2026-11-21 07:01:40"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs import INTERRUPTED
 from lakehouse.lakehouse import Lakehouse
@@ -25,19 +26,13 @@ from schemas.tables import (
     RECORDS,
     RESULTS,
     RUNS,
+    TableSpec,
     decoded_table,
 )
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from schemas.tables import TableSpec
 
 JOBS = ("decode", "history", "anomalies")
 OF_OFFSETS = [COMMITTED_OFFSETS, OFFSET_MOVES, OFFSET_PROGRESS]

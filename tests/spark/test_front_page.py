@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from docs import front_page
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def test_the_pages_show_what_the_demo_prints(spark: SparkSession, storm: str) -> None:

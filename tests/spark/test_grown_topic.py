@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from schemas.placement import partition_for
 from tests.support.jobs import asked, query, succeed
 from tests.support.topic import MINUTE, Topic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 START = 1_700_000_000_000
 DAY = 24 * 60 * MINUTE

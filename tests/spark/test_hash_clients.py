@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from decoders.clients import HASHED, MEMBERS, ClientKey
 from jobs.runtime.options import HASH_KEY
@@ -14,11 +15,6 @@ from schemas.tables import MEMBER_SESSIONS, all_tables, decoded_table
 from tests.conftest import RECORDINGS
 from tests.support.jobs import asked, contents, is_balanced, rows_of, run, succeed, table
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 SECRET = "a secret for the tests"  # noqa: S105
 OTHER = "another secret for them"

@@ -12,12 +12,13 @@ from bisect import bisect_right
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from detectors import transform
@@ -39,19 +40,13 @@ from schemas.tables import (
     decoded_table,
 )
 from tests.conftest import RECORDINGS
+from tests.spark.conftest import Thrice
 from tests.support import golden
-from tests.support.jobs import contents, query, run, sampled, succeed, table
+from tests.support.jobs import Outcome, contents, query, run, sampled, succeed, table
 from tests.support.kills import killed_behind
 from tests.support.parts import halves_of
 from tests.support.report import column_of, data_of
 from tests.support.topic import GAP_GROUPS, GAP_SINCE, HOUR, PARTITIONS, with_a_gap
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
-
-    from tests.spark.conftest import Thrice
-    from tests.support.jobs import Outcome
-
 
 STORM = RECORDINGS / "4.3.1-storm.parquet"
 OLD = RECORDINGS / "0.11.0.3-default.parquet"

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs import INTERRUPTED
 from jobs import history as job
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import PLANNED
-from schemas.tables import COMMITTED_OFFSETS, GROUP_CHECKPOINTS, GROUP_STATES, OFFSET_MOVES
+from schemas.tables import (
+    COMMITTED_OFFSETS,
+    GROUP_CHECKPOINTS,
+    GROUP_STATES,
+    OFFSET_MOVES,
+    TableSpec,
+)
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, run, succeed
 from tests.support.kills import killed_behind
 from tests.support.parts import parts_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from schemas.tables import TableSpec
 
 pytestmark = pytest.mark.slow
 

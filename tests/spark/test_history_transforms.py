@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import rows_of, spark_schema
@@ -20,20 +21,13 @@ from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns, silver_tables
 from schemas.tables import COMMITTED_OFFSETS
 from tests.conftest import RECORDINGS
-from tests.support.history import decoded, in_millis, logs_of, rebuild
+from tests.support.history import Row, decoded, in_millis, logs_of, rebuild
 from timeline import arrow
 from timeline.commits import COMMITS
 from timeline.holes import holes_of
 from timeline.model import CHECKPOINTS, TABLES
 from timeline.modern import COLUMNS
 from timeline.transform import timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tests.support.history import Row
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MOST = 2**63 - 1

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from benchmarks.generate import SCHEMA
 from schemas.tables import COMMITTED_OFFSETS, GROUP_STATES
 from tests.factories import group_metadata, member, offset_commit
 from tests.support.jobs import query, run, succeed, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 HOSTILE = (
     "x' OR '1'='1",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from detectors.health import known_anomalies
 from jobs.runtime.incidents import tell_incidents
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
-from lakehouse.queries import by_spark, rows_by
+from lakehouse.queries import Ask, by_spark, rows_by
 from lakehouse.runs import StageRun
 from lakehouse.tables import sql_text
 from schemas.ledger import Detail, RunId
@@ -21,14 +24,6 @@ from schemas.tables import ANOMALIES, INCIDENTS, MEMBER_SESSIONS
 from tests.support.jobs import asked, run, sampled, succeed
 from tests.support.topic import HOUR, MINUTE, PARTITIONS, Topic
 from tests.support.webhook import NOW, Webhook, anomaly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from lakehouse.queries import Ask
 
 START = 1_700_000_000_000
 SET_AT = START + HOUR

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from dq.declared import filled, suites
 from jobs.anomalies import with_open
@@ -16,12 +16,8 @@ from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, show, view_of
 from schemas.ledger import RunId
 from schemas.tables import all_tables
+from tests.spark.conftest import Thrice
 from tests.support.jobs import noted, run, table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tests.spark.conftest import Thrice
 
 RUNS = 4
 NEW = f"history_run > {RUNS - 2} AND history_run <= {RUNS - 1}"

@@ -8,13 +8,15 @@ import random
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
@@ -23,20 +25,21 @@ from jobs import ingest as ingest_job
 from jobs.runtime import runner
 from lakehouse.lakehouse import Lakehouse
 from schemas.ledger import RunId
-from schemas.tables import COMMITTED_OFFSETS, COVERAGE, QUARANTINE, RECORDS, RUNS, all_tables
+from schemas.tables import (
+    COMMITTED_OFFSETS,
+    COVERAGE,
+    QUARANTINE,
+    RECORDS,
+    RUNS,
+    TableSpec,
+    all_tables,
+)
 from sources import parquet
 from tests.conftest import FIELD, RECORDINGS
 from tests.support.jobs import contents, held, is_balanced, noted, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted
 from tests.support.parts import parts_of
 from tests.support.topic import PARTITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from schemas.tables import TableSpec
 
 # The first of a file makes the session, which has to have its JARs.
 pytestmark = pytest.mark.usefixtures("spark")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from schemas.columns import LAST_MS
 from sources import kafka
 from tests.support import clients
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.support.broker import Broker
+from tests.support.broker import Broker
 
 
 @pytest.mark.parametrize(

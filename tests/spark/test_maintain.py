@@ -6,9 +6,9 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.runtime.command_line import parse
 from lakehouse.lakehouse import Lakehouse
@@ -16,13 +16,9 @@ from lakehouse.tables import spark_schema
 from lakehouse.upkeep import Stored
 from schemas.ledger import RunId
 from schemas.tables import ANOMALY_CHECKPOINTS, GROUP_CHECKPOINTS, GROUP_STATES, LAG, RECORDS, RUNS
+from tests.spark.conftest import Thrice
 from tests.support import golden
 from tests.support.jobs import contents, noted, run, succeed
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.spark.conftest import Thrice
 
 FILES = 6
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
 
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import by_spark
@@ -14,13 +16,6 @@ from reporting.read import measured
 from schemas.tables import LAG
 from sources import kafka
 from tests.support.jobs import asked, query, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-    from pyspark.sql import SparkSession
-
 
 _COSTS = "groupledger_group_rebalance_cost_seconds"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +11,6 @@ import pytest
 
 from tests.support.jobs import asked, succeed
 from tests.support.topic import HOUR, MINUTE, Topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 START, DAY = 1_700_000_000_000, 24 * HOUR
 NAME = "mirror.offsets"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from schemas.placement import partition_for
 from tests import factories
 from tests.support.jobs import asked, succeed
 from tests.support.topic import MINUTE, PARTITIONS, Topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 START, GROWS = 1_700_000_000_000, 12
 

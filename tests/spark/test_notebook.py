@@ -8,11 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 import groupledger
 from groupledger.application import home
@@ -20,11 +21,6 @@ from lakehouse.catalog import foreign_layers, function_texts, layers
 from schemas.errors import LakehouseError, UsageError
 from tests.support.jobs import query
 from tests.support.topic import GAP_GROUPS, GAP_SINCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"

@@ -6,23 +6,19 @@ import dataclasses
 import datetime as dt
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.runtime.notify import Notes, notify
 from lakehouse.lakehouse import Lakehouse
+from reporting.alerts import Alert, Rule
 from schemas.ledger import RunId
 from schemas.tables import ALERTS, ANOMALIES
 from tests.support.jobs import noted, run_of, table
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from reporting.alerts import Alert, Rule
 
 
 @pytest.fixture

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.factories import TOPIC_ID, offset_commit
 from tests.support.jobs import run, succeed
 from tests.support.topic import MINUTE, Topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 TEN = 1_763_719_800_000  # 2025-11-21 10:10 UTC
 PLACE, DELETED = 7, -1

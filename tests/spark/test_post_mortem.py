@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from docs import post_mortem
 from tests.support.jobs import query
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def test_the_post_mortem_shows_what_its_commands_print(spark: SparkSession, storm: str) -> None:

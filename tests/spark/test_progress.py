@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import re
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from tests.support.jobs import run_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("terminal", [True, False])

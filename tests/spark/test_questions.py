@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from detectors import health, log
+from detectors.thresholds import Values
 from jobs.runtime.limits import read_thresholds
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here
-from lakehouse.queries import by_spark, rows_by
+from lakehouse.queries import Ask, by_spark, rows_by
 from schemas.gold import OK, REWIND, STOP
 from schemas.tables import (
     ANOMALIES,
@@ -31,13 +33,7 @@ from schemas.tables import (
 )
 from tests.support.webhook import anomaly
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from detectors.thresholds import Values
-    from lakehouse.queries import Ask
-
-    Row = dict[str, Any]
+Row = dict[str, Any]
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_000

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from deltalake import DeltaTable
 
 from examples import read_with_deltalake, read_with_duckdb, read_with_polars
 from schemas.tables import all_tables
 from tests.support.jobs import query
-
-if TYPE_CHECKING:
-    import pytest
 
 AT = dt.datetime(2026, 11, 21, 7, 2, tzinfo=dt.timezone.utc)
 

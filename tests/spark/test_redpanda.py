@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.check import _vendor
 from sources import parquet
 from tests.conftest import FIELD
 from tests.support.jobs import asked, succeed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 FILE = FIELD / "redpanda.parquet"
 

@@ -9,18 +9,20 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from detectors.sentences import KINDS
 from jobs.report import report
 from jobs.runtime.page import ReportError, facts_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
-from lakehouse.queries import by_spark, tables_of
+from lakehouse.queries import Ask, by_spark, tables_of
 from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
 from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
 from schemas.ledger import RunId
@@ -37,13 +39,6 @@ from schemas.tables import (
 )
 from tests.support.jobs import asked, run, run_of, succeed
 from tests.support.report import column_of, data_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakehouse.queries import Ask
 
 # Within the recording of the storm, which is of three minutes.
 FROM_MS = 1_795_244_460_000

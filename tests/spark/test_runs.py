@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import DONE, PLANNED
@@ -12,9 +11,6 @@ from schemas.errors import LakehouseError
 from schemas.ledger import RunId
 from schemas.tables import RUNS
 from tests.support.jobs import noted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from schemas.placement import partition_for
 from tests.support.jobs import asked, succeed
 from tests.support.topic import MINUTE, Topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 START = 1_700_002_800_000  # an hour begins
 HOUR = 60 * MINUTE

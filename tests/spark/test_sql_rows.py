@@ -7,18 +7,15 @@ import json
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from jobs.sql import sql
 from lakehouse.catalog import view_texts
 from tests.support.jobs import query, run, run_of, succeed
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MANY = "SELECT id FROM range(2500)"
 ODD = """SELECT 'a|b\\\\c, "d"' AS text, CAST(NULL AS INT) AS nothing,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.lakehouse import Lakehouse
@@ -29,11 +30,6 @@ from schemas.tables import (
 from tests.conftest import RECORDINGS
 from tests.support.balance import unbalanced
 from tests.support.jobs import succeed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
 
 # What URLs, SQL and Hadoop take for something else.
 ODD = ("a b#c?dé", "a%20b", 'it\'s "quoted"', "plus+and=equal,comma")

@@ -7,18 +7,20 @@ import datetime as dt
 import json
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
-from dq.declared import ROWS, broken_keys, counted, suites
+from dq.declared import ROWS, Check, Suite, broken_keys, counted, suites
 from dq.validation import EvaluationError, evaluate
 from jobs import validate as job
 from lakehouse.lakehouse import Lakehouse
@@ -29,18 +31,10 @@ from lakehouse.tables import spark_schema
 from schemas.columns import ArrayOf, StructOf, arrow_schema
 from schemas.ledger import RunId
 from schemas.placement import JAVA_HASH, java_hash, partition_for
-from schemas.tables import RESULTS, RUNS, all_tables
+from schemas.tables import RESULTS, RUNS, TableSpec, all_tables
 from tests.conftest import RECORDINGS
 from tests.factories import assignment, group_metadata, member, offset_commit, subscription
 from tests.support.jobs import held, noted, run, succeed, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from dq.declared import Check, Suite
-    from schemas.tables import TableSpec
 
 
 class Broken(NamedTuple):

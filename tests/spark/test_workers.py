@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from jobs.runtime import runner
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def test_a_worker_that_is_killed_is_one_line(spark: SparkSession) -> None:

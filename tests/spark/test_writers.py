@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs.runtime import writers
 from lakehouse import files
 from tests.support.jobs import run_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture

@@ -18,16 +18,14 @@ import sys
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from jobs.launch.jars import pyspark_home
 from schemas import toml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-dev.lock")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
+import pyarrow as pa
 
 
 def unbalanced(records: pa.Table, decoded: Iterable[pa.Table]) -> list[tuple[int, int]]:

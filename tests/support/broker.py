@@ -14,6 +14,7 @@ import subprocess
 import time
 import uuid
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from kafka.errors import KafkaError
 from jobs.launch.jars import JarSet, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from typing_extensions import Self
 
 HOST = "127.0.0.1"

@@ -7,6 +7,7 @@ import json
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,6 @@ from jobs.launch.jars import JarSet, fetch
 from tests.support.broker import JARS, JVM_FLAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from typing_extensions import Self
 
 T = TypeVar("T")

@@ -7,16 +7,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from jobs.launch.jars import pyspark_home
 from tests.support.broker import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 HOST = "127.0.0.1"
 FEW_TASKS = "spark.sql.shuffle.partitions=8"

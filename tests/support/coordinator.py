@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.support.history import Log
 from tests.support.journal import Entered, Generation, Journal, Truth, Written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.support.history import Log
 
 Row = dict[str, Any]
 Parts = frozenset[tuple[str, int]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,18 +30,13 @@ from detectors.group import (
     WAIT,
 )
 from detectors.model import MINUTE_MS
+from detectors.thresholds import Thresholds
 from offsets import progress
 from schemas.columns import arrow_schema
 from schemas.gold import RHYTHM_COMMITS
 from schemas.silver import decoded_columns
 from tests.support.history import commits_of, histories_of, in_millis
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from detectors.thresholds import Thresholds
 
 Row = dict[str, Any]
 CLUSTER = "default"

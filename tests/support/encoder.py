@@ -10,12 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from schemas.messages import record_types
-
-if TYPE_CHECKING:
-    from schemas.messages import Field, Message, Struct
+from schemas.messages import Field, Message, Struct, record_types
 
 Values: TypeAlias = "Mapping[str, object]"
 

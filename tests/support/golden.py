@@ -28,23 +28,20 @@ import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from schemas.silver import silver_tables
 from tests.support.jobs import run
 from tests.support.parts import parts_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pyspark.sql import SparkSession
-
-    Row = dict[str, Any]
-    Tables = dict[str, list[Row]]
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
 
 VARIANTS = {"once": 1, "thrice": 3}
 """In how many runs a recording is processed."""

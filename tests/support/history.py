@@ -7,9 +7,11 @@ import itertools
 import json
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from decoders.records import decode
 from tests.support.members import record_of
 from timeline.commits import NO_TIME, CommitChunk
 from timeline.fold import GROUP_METADATA, Fold, resumed
+from timeline.holes import Unseen
 from timeline.model import (
     GENERATIONS,
     OWNERS,
@@ -29,12 +32,6 @@ from timeline.model import (
     partition_hash,
     partition_key,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from timeline.holes import Unseen
 
 Row = dict[str, Any]
 TABLES = (STATES, GENERATIONS, SESSIONS, OWNERS)

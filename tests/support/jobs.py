@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from jobs.anomalies import find_and_tell
@@ -44,18 +47,11 @@ from schemas.tables import (
     QUARANTINE,
     RECORDS,
     RUNS,
+    TableSpec,
     all_tables,
     decoded_table,
 )
 from tests.support.balance import unbalanced
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Iterable, Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from schemas.tables import TableSpec
 
 
 def to_silver(run: Run) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -16,17 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.row_decoder import DecodedRow, Rejected, decode_record
 from jobs.launch.jars import JarSet, fetch
-from schemas.messages import embedded_messages, record_types
-from tests.factories import EPOCH, FIRST_MS, LAST_MS, same
+from schemas.messages import Field, Message, RecordType, Struct, embedded_messages, record_types
+from tests.factories import EPOCH, FIRST_MS, LAST_MS, Pair, same
 from tests.support.broker import JARS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from typing_extensions import Self
-
-    from schemas.messages import Field, Message, RecordType, Struct
-    from tests.factories import Pair
 
 PROGRAM = Path(__file__).with_name("KafkaDecoder.java")
 CLOSING_S = 60

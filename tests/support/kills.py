@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -17,13 +18,10 @@ import pytest
 
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import Runs
+from schemas.tables import TableSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from typing_extensions import Self
-
-    from schemas.tables import TableSpec
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
 """Options of a JVM that compiles what it runs once."""

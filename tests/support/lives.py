@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import random
 import traceback
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tests.support import coordinator
 from tests.support.coordinator import (
@@ -28,10 +29,6 @@ from tests.support.history import check_timeline, rebuild
 from tests.unit.test_history_truth import assert_same, check_owners
 from tests.unit.test_history_truth import is_legal as is_legal_classic
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]

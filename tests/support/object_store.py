@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from tests.support.broker import free_ports
 from tests.support.cluster import wait_for
 from tests.support.environments import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 HOST = "127.0.0.1"
 BUCKET = "lake"

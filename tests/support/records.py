@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.history import Commit, Log
 from tests.support.members import record_of
+from timeline.holes import Unseen
 from timeline.model import Record, partition_hash, partition_key
-
-if TYPE_CHECKING:
-    from timeline.holes import Unseen
 
 Row = dict[str, Any]
 START = 1_700_000_000_000

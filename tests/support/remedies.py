@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from schemas.tables import GROUP_GENERATIONS, MEMBER_SESSIONS
 from timeline.model import GENERATIONS, SESSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _TABLES = {GENERATIONS: GROUP_GENERATIONS, SESSIONS: MEMBER_SESSIONS}
 

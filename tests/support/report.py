@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +19,6 @@ from reporting.model import (
     Quality,
     Selection,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AS_OF = 1_795_244_400_000
 ATTACKS = (

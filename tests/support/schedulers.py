@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import botocore.session
 import kubernetes_validate
@@ -16,9 +17,6 @@ import yaml
 from botocore.validate import ParamValidator
 from databricks.sdk.service.compute import ClusterSpec
 from databricks.sdk.service.jobs import JobSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KUBERNETES = "1.36"
 EMR = {"cluster": "RunJobFlow", "step": "AddJobFlowSteps"}

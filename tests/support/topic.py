@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,9 +10,6 @@ import pyarrow.parquet as pq
 from benchmarks.generate import SCHEMA
 from schemas.placement import partition_for
 from tests import factories
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MINUTE = 60_000
 PARTITIONS = 50

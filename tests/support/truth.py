@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import NamedTuple
 
 PREPARING = "PreparingRebalance"
 COMPLETING = "CompletingRebalance"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support import audit
 from tests.support.audit import CannotAskError, Finding, Package
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 LOCK = """\
 # made by a tool

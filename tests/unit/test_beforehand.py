@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from jobs.runtime.command_line import parse
 from jobs.runtime.gateway import without_usual_lines
 from schemas.errors import LakehouseError, SourceError
 from sources.listeners import refuse_closed_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

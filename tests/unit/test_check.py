@@ -9,7 +9,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from jobs.launch import jars
 from jobs.runtime import check_cluster
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.command_line import parse
+from jobs.runtime.findings import Finding, SparkOnDemand
 from jobs.runtime.runner import run_alone
 from schemas.errors import SourceError
 from sources import log_offsets
@@ -31,11 +33,6 @@ from sources.inspection import (
     measured,
 )
 from sources.log_offsets import LogOffsets, principal
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from jobs.runtime.findings import Finding, SparkOnDemand
 
 HOUR = 3_600_000
 PREFIXED = "--resource-pattern-type prefixed"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from detectors.log import pattern_of
 from reporting.cleanup import by_pattern, script
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 86_400_000
 NAMES = ["jobs-1", "jobs-22", "it's; rm -rf $HOME", "two\nlines", "`whoami`"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,7 @@ from tests.support.members import record_of
 from tests.unit.test_history_truth import assert_same
 from timeline import connect
 from timeline.fold import GROUP_METADATA, Fold
-from timeline.model import GENERATIONS, OWNERS, GroupState, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from timeline.model import Member
+from timeline.model import GENERATIONS, OWNERS, GroupState, Member, Record
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 START = 1_700_000_000_000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from tests.unit.test_history_truth import RECORDINGS
 from tests.unit.test_join_phases import three, working
 from tests.unit.test_lives import Row, generations, whole_and_cut
 from timeline.model import COST
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Cost = tuple[int | None, ...]
 SYNC = 10

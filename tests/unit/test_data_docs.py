@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pandas as pd
 
 from dq.pages import without_network
 from dq.validation import _SITE, _add_site, great_expectations
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_pages_load_nothing_and_the_first_one_leads_to_each_suite(tmp_path: Path) -> None:

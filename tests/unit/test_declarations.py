@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from importlib import resources
-from typing import TYPE_CHECKING
 
 import pytest
 
 from schemas.columns import ArrayOf, Column, StructOf, arrow_schema
 from schemas.messages import (
     DeclarationError,
+    Message,
+    RecordType,
     Versions,
     _message,
     embedded_messages,
@@ -19,11 +21,6 @@ from schemas.messages import (
     snake_case,
 )
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from schemas.messages import Message, RecordType
 
 CONSUMER_MESSAGES = ("ConsumerProtocolAssignment", "ConsumerProtocolSubscription")
 CONNECT_MESSAGES = ("ConnectProtocolAssignment", "ConnectProtocolSubscription")

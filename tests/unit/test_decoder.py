@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from tests.factories import (
     LAST_MS,
     NIL_UUID,
     TOPIC_ID,
+    Pair,
     Records,
     assert_agrees_with_row_decoder,
     assignment,
@@ -33,11 +35,6 @@ from tests.factories import (
     subscription,
 )
 from tests.support.encoder import UNKNOWN_TAGS, encode_key, encode_message, encode_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.factories import Pair
 
 INT32 = struct.Struct(">i").pack
 INT16 = struct.Struct(">h").pack

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from jobs.runtime.command_line import COMMANDS
 from jobs.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
 from reporting.alerts import FORMATS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_no_line_of_a_page_is_longer_than_120_characters() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -15,9 +16,6 @@ from jobs.export import _DATABASE, _load
 from lakehouse.catalog import description, duckdb_texts, view_texts
 from lakehouse.tables import spark_schema
 from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
 TABLES = ("gold.anomalies", "gold.group_health", "gold.partition_owners")

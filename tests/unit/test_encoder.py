@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.row_decoder import DecodedRow, decode_record
-from schemas.messages import embedded_messages, record_types
+from schemas.messages import Field, Struct, embedded_messages, record_types
 from tests.factories import EPOCH, NIL_UUID, TOPIC_ID, assignment, member, subscription
 from tests.support.encoder import (
     UNKNOWN_TAGS,
@@ -19,11 +19,6 @@ from tests.support.encoder import (
     encode_value,
     unsigned_varint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from schemas.messages import Field, Struct
 
 RECORDINGS = Path(__file__).parents[2] / "examples" / "recordings"
 TOPIC_ID_HEX = "0102030405060708090a0b0c0d0e0f10"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from tests.support.detection import detected_history
 from tests.support.records import HOUR, MINUTE, SECOND, Records
 from tests.unit.test_lives import generations, states, whole_and_cut
 from timeline.model import OWNERS, SESSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Row = dict[str, Any]
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.detection import detected_history
-from tests.support.history import logs_of, rebuild
+from tests.support.history import Commit, Log, logs_of, rebuild
 from tests.support.labels import path_of
 from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_lives import Row, generations, states, whole_and_cut
 from timeline.holes import Unseen
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, Record
-
-if TYPE_CHECKING:
-    from tests.support.history import Commit, Log
 
 DAY = 24 * HOUR
 # Of `owners`, where `c` came for `a` while records were missing: whether `b` had its partition all

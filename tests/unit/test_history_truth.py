@@ -5,18 +5,15 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
 
 from benchmarks.truth import score
-from tests.support.history import TABLES, check_timeline, cut_anywhere, logs_of, rebuild
+from tests.support.history import TABLES, Log, Row, check_timeline, cut_anywhere, logs_of, rebuild
 from tests.support.truth import Truth
 from timeline.model import GENERATIONS, OWNERS, STATES
-
-if TYPE_CHECKING:
-    from tests.support.history import Log, Row
 
 ROOT = Path(__file__).parents[2]
 TRUTH = ROOT / "tests" / "truth"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from schemas.errors import SourceError
 from sources.kafka import read_properties
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from offsets.ends import EndHistory
 from offsets.measure import NO_OFFSET, Lag, known_until, measure
 from schemas.errors import SourceError
 from sources.log_offsets import UnsupportedError, client_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECOND = 1_000_000
 MINUTES = [60 * SECOND * i for i in range(10)]

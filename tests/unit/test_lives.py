@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.detection import detected_history
-from tests.support.history import _chunk, cut_anywhere, rebuild
+from tests.support.history import Log, _chunk, cut_anywhere, rebuild
 from tests.support.records import HOUR, MINUTE, SECOND, START, Records
 from tests.unit.test_history_truth import as_text, assert_same
 from timeline.fold import Fold
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES, GroupState
-
-if TYPE_CHECKING:
-    from tests.support.history import Log
 
 Row = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,9 +13,6 @@ from deltalake import write_deltalake
 
 from lakehouse.local import NeedsSparkError, asked_here
 from reporting.model import Selection, quoted
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AT = dt.datetime(2026, 11, 21, 7, tzinfo=dt.timezone.utc)
 AT_MS = int(AT.timestamp() * 1_000)

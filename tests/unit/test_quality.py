@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from dq.declared import EVERY_DECODED, broken_rows, decoded_rows, filled, suites
+from dq.declared import EVERY_DECODED, Suite, broken_rows, decoded_rows, filled, suites
 from lakehouse.queries import tables_of
 from schemas.tables import all_tables
-
-if TYPE_CHECKING:
-    from dq.declared import Suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 PLACEHOLDERS = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,6 @@ from reporting.remedies import (
 from tests.support.history import histories_of
 from tests.support.remedies import with_nulls
 from timeline.model import GENERATIONS, SESSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000

@@ -11,8 +11,9 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -23,13 +24,9 @@ from jobs.launch import jars
 from jobs.launch.shipping import CONF, read_properties
 from jobs.launch.submit import choose_target
 from jobs.runtime.command_line import parse
+from jobs.runtime.options import Options
 from schemas.errors import UsageError
 from tests.support.environments import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jobs.runtime.options import Options
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from tests.support.records import HOUR, MINUTE, SECOND, START, Records, classic_
 from tests.unit.test_lives import generations, whole_and_cut
 from timeline import streams
 from timeline.model import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Row = dict[str, Any]
 NEVER = 2**63 - 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
@@ -16,15 +17,10 @@ from jobs.runtime.command_line import parse
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
 from reporting import alerts
-from reporting.alerts import POSTED, due
+from reporting.alerts import POSTED, Alert, Rule, due
+from schemas.ledger import RunId
 from tests.support.receivers import SCHEMAS
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from reporting.alerts import Alert, Rule
-    from schemas.ledger import RunId
 
 REPORT = "https://reports.example.org/groups.html"
 
