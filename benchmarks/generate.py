@@ -108,34 +108,22 @@ _ASSIGNORS = ("range", "cooperative-sticky", "sticky", "roundrobin")
 
 @dataclass(frozen=True)
 class Shape:
-    """What the topic looks like.
+    """What the topic looks like."""
 
-    Attributes:
-        records: how many records.
-        groups: how many groups.
-        members: least and greatest number of members of a group.
-        topic_partitions: numbers of partitions that a topic may have.
-        partitions: partitions of the topic.
-        skew: share of the records that the busiest group has.
-        is_crowded: every other group is in one partition, with about half of the records.
-        commits: share of offset commits.
-        group_metadata: share of metadata of classic groups; the rest are tombstones and records
-            of the new protocols.
-        gaps: share of the offsets that follow one that compaction has removed.
-        seed: start of the random numbers.
-    """
-
-    records: int = 1_000_000
-    groups: int = 400
-    members: tuple[int, int] = (3, 50)
+    records: int = 1_000_000  # how many records
+    groups: int = 400  # how many groups
+    members: tuple[int, int] = (3, 50)  # least and greatest number of members of a group
+    # Numbers of partitions that a topic may have.
     topic_partitions: tuple[int, ...] = (3, 6, 12, 12, 24, 48)
-    partitions: int = 50
-    skew: float = 0.1
+    partitions: int = 50  # partitions of the topic
+    skew: float = 0.1  # share of the records that the busiest group has
+    # Every other group is in one partition, with about half of the records.
     is_crowded: bool = False
-    commits: float = 0.92
+    commits: float = 0.92  # share of offset commits
+    # Share of metadata of classic groups; the rest are tombstones and records of the new protocols.
     group_metadata: float = 0.05
-    gaps: float = 0.0
-    seed: int = 1
+    gaps: float = 0.0  # share of the offsets that follow one that compaction has removed
+    seed: int = 1  # start of the random numbers
 
 
 @dataclass(frozen=True)
@@ -268,18 +256,14 @@ class Positions:
 
 @dataclass(frozen=True)
 class Pool:
-    """The records that one partition's groups write, as templates.
-
-    Attributes:
-        first: by kind of record (commits, group metadata, the rest), its first template.
-        weights: by kind, how often each of its templates is used.
-    """
+    """The records that one partition's groups write, as templates."""
 
     keys: pa.Array
     values: pa.Array
     positions: Positions
+    # By kind of record (commits, group metadata, the rest), its first template.
     first: tuple[int, int, int]
-    weights: tuple[NDArray[np.float64], ...]
+    weights: tuple[NDArray[np.float64], ...]  # by kind, how often each of its templates is used
 
     def filled_values(self, which: Ints, time_ms: Ints) -> pa.Array:
         """Copy templates, and fill in what rises with the time."""

@@ -44,17 +44,12 @@ _SOURCE = ("partition", "offset", "timestamp")
 
 @dataclass(frozen=True)
 class Way:
-    """One way of doing it.
-
-    Attributes:
-        rows: rows that it gave, of any table.
-        lacks: what is not there afterwards.
-    """
+    """One way of doing it."""
 
     name: str
     seconds: float
-    rows: int
-    lacks: str
+    rows: int  # rows that it gave, of any table
+    lacks: str  # what is not there afterwards
 
 
 @dataclass(frozen=True)

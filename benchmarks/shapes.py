@@ -66,19 +66,14 @@ class Stage(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a run of the pipeline took, and said.
-
-    Attributes:
-        task_seconds: Of all of Spark's tasks together.
-        idle_seconds: In which no task ran, from the first one to the last.
-    """
+    """What a run of the pipeline took, and said."""
 
     seconds: float
     peak_gib: float
     summary: dict[str, Any]
     stages: list[Stage]
-    task_seconds: float
-    idle_seconds: float
+    task_seconds: float  # of all of Spark's tasks together
+    idle_seconds: float  # in which no task ran, from the first one to the last
 
 
 def pipeline(records: Path, work: Path, spark: Sequence[str] = ()) -> Measured:

@@ -32,24 +32,15 @@ _CLOCK_MS = 50
 
 
 class Score(NamedTuple):
-    """How a history compares with the log of its broker.
+    """How a history compares with the log of its broker."""
 
-    Attributes:
-        logged: generations that reached Stable.
-        found: how many of them are in the history.
-        stable: errors of the times at which they did, in milliseconds.
-        ended: the same of the ends of join phases.
-        started: the same of their starts.
-        inside: how many of the starts lie inside their bounds.
-        told: by group, milliseconds in a state and what the history tells of them.
-    """
-
-    logged: int
-    found: int
-    stable: list[int]
-    ended: list[int]
-    started: list[int]
-    inside: int
+    logged: int  # generations that reached Stable
+    found: int  # how many of them are in the history
+    stable: list[int]  # errors of the times at which they did, in milliseconds
+    ended: list[int]  # the same of the ends of join phases
+    started: list[int]  # the same of their starts
+    inside: int  # how many of the starts lie inside their bounds
+    # By group, milliseconds in a state and what the history tells of them.
     told: dict[str, Counter[tuple[str | None, str | None]]]
 
     @property

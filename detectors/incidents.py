@@ -98,17 +98,13 @@ class Client(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of the groups, in trouble or not.
+    """What is known of the groups, in trouble or not."""
 
-    Attributes:
-        places: by group, the partition that its newest record is in, and the time of that record.
-        groups_of: which groups had such clients then, of all that `clients_of` names.
-        former: incidents that earlier runs told: incident_id, cause and anomaly_ids.
-    """
-
+    # By group, the partition that its newest record is in, and the time of that record.
     places: Mapping[str, tuple[int, int]]
+    # Which groups had such clients then, of all that `clients_of` names.
     groups_of: Mapping[Client, Collection[str]]
-    former: Sequence[Row]
+    former: Sequence[Row]  # incidents that earlier runs told: incident_id, cause and anomaly_ids
 
 
 class _Suspected(NamedTuple):

@@ -107,21 +107,13 @@ class LogFindings:
 
 
 class Asked(NamedTuple):
-    """What is new in the tables of a lakehouse.
+    """What is new in the tables of a lakehouse."""
 
-    Attributes:
-        is_read: the condition of new rows of bronze.
-        is_decoded: the condition of new rows of silver.
-        rows: how many rows are new, by table of silver.
-        since: the time of the earliest new commit; None without one.
-        hours: the condition of rows of gold.offset_progress of the hours to look at.
-    """
-
-    is_read: str
-    is_decoded: str
-    rows: Mapping[str, int]
-    since: int | None
-    hours: str
+    is_read: str  # the condition of new rows of bronze
+    is_decoded: str  # the condition of new rows of silver
+    rows: Mapping[str, int]  # how many rows are new, by table of silver
+    since: int | None  # the time of the earliest new commit; None without one
+    hours: str  # the condition of rows of gold.offset_progress of the hours to look at
 
 
 class Question(NamedTuple):

@@ -29,30 +29,20 @@ def keeps_offsets(generation: Row) -> bool:
 
 
 class Membership(NamedTuple):
-    """A group as of one of its own records.
+    """A group as of one of its own records."""
 
-    Attributes:
-        offset: offset of the record.
-        members: members from there on.
-        partitions: partitions that are assigned; None if that is not known.
-        timestamp: time of the record.
-        record_partition: its partition.
-        topics: those that members subscribe to; None if that is not known.
-        keeps_offsets: whether no offset of those expires, see `keeps_offsets`.
-        is_classic: whether it is a classic group.
-        unowned: partitions that had an owner and have none, see group_generations.
-        timeout_ms: the largest rebalance timeout, which clients set to max.poll.interval.ms.
-    """
-
-    offset: int
-    members: int
-    partitions: int | None
-    timestamp: int | None
-    record_partition: int = -1
+    offset: int  # offset of the record
+    members: int  # members from there on
+    partitions: int | None  # partitions that are assigned; None if that is not known
+    timestamp: int | None  # time of the record
+    record_partition: int = -1  # its partition
+    # Those that members subscribe to; None if that is not known.
     topics: Sequence[str] | None = None
-    keeps_offsets: bool = False
-    is_classic: bool = True
+    keeps_offsets: bool = False  # whether no offset of those expires, see `keeps_offsets`
+    is_classic: bool = True  # whether it is a classic group
+    # Partitions that had an owner and have none, see group_generations.
     unowned: Sequence[str] | None = None
+    # The largest rebalance timeout, which clients set to max.poll.interval.ms.
     timeout_ms: int | None = None
 
     @classmethod

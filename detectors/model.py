@@ -39,34 +39,26 @@ class Position(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One finding; findings of a kind and subject that lie close together are one episode.
-
-    Attributes:
-        last: the last record that proves it.
-        gap_ms: findings further apart belong to two episodes.
-        first: the first record, if it is another.
-        subject: what it is about beside the group: a member, a topic; empty if nothing.
-        sums: numbers that an episode sums up.
-        initial_sums: the sums with which an episode starts whose first finding this is, if they
-            are not `sums`.
-        maxima: numbers of which an episode keeps the maximum.
-        last_values: values of which an episode keeps the last; none of a list that is empty.
-        lists: values of which an episode keeps the distinct ones, up to `_LISTED`.
-    """
+    """One finding; findings of a kind and subject that lie close together are one episode."""
 
     kind: str
     severity: str
     started_at: int
     ended_at: int
-    last: Position
-    gap_ms: int = HOUR_MS
-    first: Position | None = None
-    subject: str = ""
+    last: Position  # the last record that proves it
+    gap_ms: int = HOUR_MS  # findings further apart belong to two episodes
+    first: Position | None = None  # the first record, if it is another
+    subject: str = ""  # what it is about beside the group: a member, a topic; empty if nothing
     label: str | None = None
+    # Numbers that an episode sums up.
     sums: dict[str, float] = {}  # noqa: RUF012 - never changed
+    # The sums with which an episode starts whose first finding this is, if they are not `sums`.
     initial_sums: dict[str, float] = {}  # noqa: RUF012
+    # Numbers of which an episode keeps the maximum.
     maxima: dict[str, float] = {}  # noqa: RUF012
+    # Values of which an episode keeps the last; none of a list that is empty.
     last_values: dict[str, Any] = {}  # noqa: RUF012
+    # Values of which an episode keeps the distinct ones, up to `_LISTED`.
     lists: dict[str, list[str]] = {}  # noqa: RUF012
 
     def counted(self, name: str, times: int, window: str = "an_hour") -> Hit:
@@ -81,24 +73,19 @@ _LISTED = 20
 
 @dataclass
 class Episode:
-    """An anomaly, so far.
-
-    Attributes:
-        ended_at: until when it is known to have lasted.
-        is_over: something ended it.
-    """
+    """An anomaly, so far."""
 
     kind: str
     severity: str
     started_at: int
-    ended_at: int
+    ended_at: int  # until when it is known to have lasted
     first: list[int | None]
     last: list[int | None]
     gap_ms: int
     subject: str
     label: str | None
     evidence: dict[str, Any] = field(default_factory=dict)
-    is_over: bool = False
+    is_over: bool = False  # something ended it
 
     @classmethod
     def from_hit(cls, hit: Hit) -> Episode:
@@ -189,17 +176,11 @@ class Findings:
 
 
 class Track(NamedTuple):
-    """What is followed in one kind of rows of a group.
+    """What is followed in one kind of rows of a group."""
 
-    Attributes:
-        memory: what is kept of the rows before; changed.
-        limits: the thresholds of the group.
-        findings: takes what is found.
-    """
-
-    memory: Row
-    limits: Values
-    findings: Findings
+    memory: Row  # what is kept of the rows before; changed
+    limits: Values  # the thresholds of the group
+    findings: Findings  # takes what is found
 
 
 def partition_name(row: Row) -> str:

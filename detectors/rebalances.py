@@ -52,21 +52,13 @@ _FEW_CLIENTS = 5
 
 
 class _Rebalance(NamedTuple):
-    """A rebalance as the detectors see it.
+    """A rebalance as the detectors see it."""
 
-    Attributes:
-        generation: the row of the generation that it led to.
-        changes: what it did to the slots of the group.
-        memory: what is kept of those before; changed.
-        limits: the thresholds of the group.
-        span: when it began, when it ended, and the record that shows it.
-    """
-
-    generation: Row
-    changes: SlotChanges
-    memory: Row
-    limits: Values
-    span: tuple[int, int, Position]
+    generation: Row  # the row of the generation that it led to
+    changes: SlotChanges  # what it did to the slots of the group
+    memory: Row  # what is kept of those before; changed
+    limits: Values  # the thresholds of the group
+    span: tuple[int, int, Position]  # when it began, when it ended, and the record that shows it
 
 
 def examine(track: Track, generation: Row, now: int | None = None) -> None:

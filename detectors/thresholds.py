@@ -36,17 +36,11 @@ class Override:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds in force.
+    """The thresholds in force."""
 
-    Attributes:
-        values: by anomaly kind and name of the threshold.
-        overrides: what holds for some groups instead; later ones win.
-        ignored_groups: regular expression of groups that are left out.
-    """
-
-    values: Values
-    overrides: tuple[Override, ...] = ()
-    ignored_groups: str | None = None
+    values: Values  # by anomaly kind and name of the threshold
+    overrides: tuple[Override, ...] = ()  # what holds for some groups instead; later ones win
+    ignored_groups: str | None = None  # regular expression of groups that are left out
     _by_group: dict[tuple[int, ...], Values] = field(default_factory=dict, compare=False)
 
     def of(self, group_id: str) -> Values:

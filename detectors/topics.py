@@ -59,16 +59,12 @@ def first_commits(row: Row) -> Iterable[Row]:
 
 @dataclass
 class News:
-    """What became known of the topics of a group.
+    """What became known of the topics of a group."""
 
-    Attributes:
-        generations: the settled rows of group_generations, in order.
-        events: what `events_of` and `first_commits` give.
-        lags: samples of the lag, with `at`, and `topics`: of each topic its name and lag.
-    """
-
+    # The settled rows of group_generations, in order.
     generations: list[Row] = field(default_factory=list)
-    events: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)  # what `events_of` and `first_commits` give
+    # Samples of the lag, with `at`, and `topics`: of each topic its name and lag.
     lags: list[Row] = field(default_factory=list)
 
 

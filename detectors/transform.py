@@ -27,32 +27,21 @@ _ORDER = ("sort_rank", HOME, "position", "second_position", "kind", "tie")
 
 
 class Sources(NamedTuple):
-    """The rows that the detectors read; None stands for a table without any.
+    """The rows that the detectors read; None stands for a table without any."""
 
-    Attributes:
-        generations: rows of group_generations: the settled ones that are new, and all open ones.
-        states: the rows of group_states of the states that groups are in.
-        sessions: rows of member_sessions: the settled ones that are new, and all open ones.
-        moves: the rows of offset_moves that are new.
-        owners: rows of partition_owners: the settled ones that are new, and all open ones.
-        former_owners: all rows of partition_owners, if some groups went back.
-        committed: the rows of committed_offsets.
-        commits: the rows of offset_commits that are new.
-        lag: the rows of lag that are new, and all of those of groups read from their start.
-        checkpoints: rows of anomaly_checkpoints: those of groups.
-        homes: group_id and the partition that its records are in now, if some were in another.
-    """
-
+    # Rows of group_generations: the settled ones that are new, and all open ones.
     generations: DataFrame
-    states: DataFrame
-    sessions: DataFrame
-    moves: DataFrame
-    owners: DataFrame
-    former_owners: DataFrame | None
-    committed: DataFrame
-    commits: DataFrame | None
+    states: DataFrame  # the rows of group_states of the states that groups are in
+    sessions: DataFrame  # rows of member_sessions: the settled ones that are new, and all open ones
+    moves: DataFrame  # the rows of offset_moves that are new
+    owners: DataFrame  # rows of partition_owners: the settled ones that are new, and all open ones
+    former_owners: DataFrame | None  # all rows of partition_owners, if some groups went back
+    committed: DataFrame  # the rows of committed_offsets
+    commits: DataFrame | None  # the rows of offset_commits that are new
+    # The rows of lag that are new, and all of those of groups read from their start.
     lag: DataFrame | None
-    checkpoints: DataFrame | None
+    checkpoints: DataFrame | None  # rows of anomaly_checkpoints: those of groups
+    # `group_id` and the partition that its records are in now, if some were in another.
     homes: DataFrame | None
 
 

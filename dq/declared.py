@@ -37,42 +37,25 @@ _BOOKKEEPING = {"bronze.runs", "gold.alerts", "dq.results"}
 
 @dataclass(frozen=True)
 class Check:
-    """An expectation: a condition holds of each row.
+    """An expectation: a condition holds of each row."""
 
-    Attributes:
-        name: what is expected, in a few words.
-        meaning: the same as a sentence.
-        condition: the condition, in SQL; a row that it is null of does not break it.
-        severity: warning or critical.
-        mostly: the least share of the rows that it has to hold of.
-    """
-
-    name: str
-    meaning: str
-    condition: str
-    severity: str = CRITICAL
-    mostly: float = 1.0
+    name: str  # what is expected, in a few words
+    meaning: str  # the same as a sentence
+    condition: str  # the condition, in SQL; a row that it is null of does not break it
+    severity: str = CRITICAL  # warning or critical
+    mostly: float = 1.0  # the least share of the rows that it has to hold of
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is expected of some rows.
+    """What is expected of some rows."""
 
-    Attributes:
-        table: the table that the rows are of, or are about.
-        name: None for the rows of the table itself.
-        row: what one row is.
-        key: columns that identify a row.
-        rows: SQL that gives the rows.
-        checks: the expectations.
-    """
-
-    table: str
-    name: str | None
-    row: str
-    key: tuple[str, ...]
-    rows: str
-    checks: tuple[Check, ...]
+    table: str  # the table that the rows are of, or are about
+    name: str | None  # None for the rows of the table itself
+    row: str  # what one row is
+    key: tuple[str, ...]  # columns that identify a row
+    rows: str  # SQL that gives the rows
+    checks: tuple[Check, ...]  # the expectations
 
     @property
     def title(self) -> str:

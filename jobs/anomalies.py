@@ -62,25 +62,17 @@ _OF_LOG = "SELECT state, anomalies_run FROM gold.anomaly_checkpoints WHERE group
 
 
 class Kept(NamedTuple):
-    """State from earlier runs, and the current state of the groups.
+    """State from earlier runs, and the current state of the groups."""
 
-    Attributes:
-        groups: what `GROUPS_NOW` gives.
-        log: what the detectors remember of the log as a whole, as JSON; None if there is nothing.
-        checkpoints_run: the run that wrote the checkpoints; -1 without any.
-        anomalies_run: the last run of which there are anomalies; -1 without any.
-        observed_at: when the log was read last, in epoch milliseconds.
-        behind: partitions of the log that could not be read to their end.
-        sampled_until: until when no commit was missing at the newest sample of the lag, in epoch
-            milliseconds; None without one.
-    """
-
-    groups: list[Row]
+    groups: list[Row]  # what `GROUPS_NOW` gives
+    # What the detectors remember of the log as a whole, as JSON; None if there is nothing.
     log: str | None
-    checkpoints_run: int
-    anomalies_run: int
-    observed_at: int | None
-    behind: frozenset[int]
+    checkpoints_run: int  # the run that wrote the checkpoints; -1 without any
+    anomalies_run: int  # the last run of which there are anomalies; -1 without any
+    observed_at: int | None  # when the log was read last, in epoch milliseconds
+    behind: frozenset[int]  # partitions of the log that could not be read to their end
+    # Until when no commit was missing at the newest sample of the lag, in epoch milliseconds; None
+    # without one.
     sampled_until: int | None
 
     @property
@@ -90,32 +82,20 @@ class Kept(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a run looks at.
+    """What a run looks at."""
 
-    Attributes:
-        ingest_runs: exclusive lower and inclusive upper bound of the new ingest runs.
-        decode_runs: the same of the decode runs.
-        rows: number of new rows by silver table.
-        replayed: groups whose history was rebuilt.
-        misplaced: records that are not where their group belongs.
-        second: the second coordinators of groups that have two.
-        has_moved: some groups have records in two partitions of the log.
-        have_gone_back: some groups may have gone back to where they had been before.
-        is_backfill: some of the hours with new commits lie before those that were looked at.
-        since: the earliest time of a new commit, or the start of its hour, in epoch milliseconds;
-            None if no commit is new, or they have no times.
-    """
-
-    ingest_runs: tuple[int, int]
-    decode_runs: tuple[int, int]
-    rows: Counter[str]
-    replayed: list[str]
-    misplaced: list[Row]
-    second: list[Second]
-    has_moved: bool
-    have_gone_back: bool
+    ingest_runs: tuple[int, int]  # exclusive lower and inclusive upper bound of the new ingest runs
+    decode_runs: tuple[int, int]  # the same of the decode runs
+    rows: Counter[str]  # number of new rows by silver table
+    replayed: list[str]  # groups whose history was rebuilt
+    misplaced: list[Row]  # records that are not where their group belongs
+    second: list[Second]  # the second coordinators of groups that have two
+    has_moved: bool  # some groups have records in two partitions of the log
+    have_gone_back: bool  # some groups may have gone back to where they had been before
+    # The earliest time of a new commit, or the start of its hour, in epoch milliseconds; None if no
+    # commit is new, or they have no times.
     since: int | None
-    is_backfill: bool
+    is_backfill: bool  # some of the hours with new commits lie before those that were looked at
 
     @property
     def hours(self) -> str:

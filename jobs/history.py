@@ -132,31 +132,23 @@ def _is_numbered(table: str) -> bool:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What a run has to process.
+    """What a run has to process."""
 
-    Attributes:
-        tables: silver tables that have new records; that of commits if all were refused.
-        records: how many there are; None if groups may be rebuilt, which takes all of theirs.
-        is_late: some of them may lie before what earlier runs processed, since they were in
-            quarantine, or come from files of earlier times.
-        holes: offsets that were not read or not decoded, by partition.
-        positions: by partition, the next offset to be processed after the run.
-        before: the same, before the run.
-        late: partitions in which offsets below `before` were read.
-        counts: how many partitions the topic has had, the newest last, as far as a cluster or an
-            earlier run tells.
-        read_until: by partition, the time of the newest record of all when it was read last, in
-            epoch milliseconds.
-    """
-
-    tables: list[str]
+    tables: list[str]  # silver tables that have new records; that of commits if all were refused
+    # How many there are; None if groups may be rebuilt, which takes all of theirs.
     records: int | None
+    # Some of them may lie before what earlier runs processed, since they were in quarantine, or
+    # come from files of earlier times.
     is_late: bool
-    holes: dict[int, Holes]
-    positions: dict[int, int]
-    before: dict[int, int]
-    late: set[int]
+    holes: dict[int, Holes]  # offsets that were not read or not decoded, by partition
+    positions: dict[int, int]  # by partition, the next offset to be processed after the run
+    before: dict[int, int]  # the same, before the run
+    late: set[int]  # partitions in which offsets below `before` were read
+    # How many partitions the topic has had, the newest last, as far as a cluster or an earlier run
+    # tells.
     counts: list[int]
+    # By partition, the time of the newest record of all when it was read last, in epoch
+    # milliseconds.
     read_until: dict[int, int]
 
 
@@ -287,21 +279,13 @@ def _of_run(lakehouse: Lakehouse, stage: StageRun, table: str) -> int:
 
 @dataclass(frozen=True)
 class _Given:
-    """What a run processes.
+    """What a run processes."""
 
-    Attributes:
-        silver: rows by table.
-        checkpoints: where their groups resume.
-        committed: the last commits before the run.
-        replayed: groups that are rebuilt from their first record.
-        locations: where the groups' records are.
-    """
-
-    silver: dict[str, DataFrame]
-    checkpoints: DataFrame | None
-    committed: DataFrame | None
-    replayed: list[str]
-    locations: Locations
+    silver: dict[str, DataFrame]  # rows by table
+    checkpoints: DataFrame | None  # where their groups resume
+    committed: DataFrame | None  # the last commits before the run
+    replayed: list[str]  # groups that are rebuilt from their first record
+    locations: Locations  # where the groups' records are
 
 
 def _given(
@@ -419,21 +403,14 @@ def _is_followed(committed: DataFrame | None, before: dict[int, int]) -> bool:
 
 
 class _Totals(NamedTuple):
-    """What a run wrote.
+    """What a run wrote."""
 
-    Attributes:
-        counts: rows by table.
-        groups: the groups that they are of.
-        first_hour: the first hour with commits, in epoch milliseconds; None if they have no time.
-        begun_since: when the first state or ownership of its own records began, likewise.
-        went_back: moves to where a group had been before.
-    """
-
-    counts: dict[str, int]
-    groups: list[str]
+    counts: dict[str, int]  # rows by table
+    groups: list[str]  # the groups that they are of
+    # The first hour with commits, in epoch milliseconds; None if they have no time.
     first_hour: int | None
-    begun_since: int | None
-    went_back: int
+    begun_since: int | None  # when the first state or ownership of its own records began, likewise
+    went_back: int  # moves to where a group had been before
 
 
 def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:

@@ -59,20 +59,15 @@ _SECOND_LOOK_S = 5.0
 
 @dataclass(frozen=True)
 class Source:
-    """What a source has that the lakehouse has not.
+    """What a source has that the lakehouse has not."""
 
-    Attributes:
-        records: the records.
-        ranges: the offsets that they account for.
-        found: what they hold, by record type; None of a source that is read only once.
-        markers: offsets of transactions' ends, which are no records, by partition.
-        files: what tells the files that it is of, see `State`; None of a cluster.
-    """
-
-    records: DataFrame
-    ranges: list[Range]
+    records: DataFrame  # the records
+    ranges: list[Range]  # the offsets that they account for
+    # What they hold, by record type; None of a source that is read only once.
     found: dict[Position, Extent] | None = None
+    # Offsets of transactions' ends, which are no records, by partition.
     markers: dict[Position, np.ndarray] = field(default_factory=dict)
+    # What tells the files that it is of, see `State`; None of a cluster.
     files: dict[str, Any] | None = None
 
 

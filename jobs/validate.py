@@ -54,17 +54,11 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Changes:
-    """What is new to look at.
+    """What is new to look at."""
 
-    Attributes:
-        tables: tables with new rows.
-        records: how many records have been decoded.
-        values: SQL for the placeholders in the suites.
-    """
-
-    tables: set[str]
-    records: int
-    values: dict[str, str]
+    tables: set[str]  # tables with new rows
+    records: int  # how many records have been decoded
+    values: dict[str, str]  # SQL for the placeholders in the suites
 
     def has(self, suite: Suite) -> bool:
         """Return whether there is a value for each placeholder of a suite."""

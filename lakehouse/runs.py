@@ -45,29 +45,19 @@ _BLANK: dict[str, object] = {
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """A row of the ledger.
-
-    Attributes:
-        state: planned or done.
-        after_run: exclusive lower bound of the runs of the upstream stage that the run processed.
-        to_run: inclusive upper bound of them.
-        is_refresh: a full refresh: it read everything, and replaced what earlier runs wrote.
-        rows: rows it wrote, by the name of the table.
-        details: what the stage itself notes.
-        token: tells two rows of the same plan apart.
-    """
+    """A row of the ledger."""
 
     stage: str
     run: int
-    state: str
+    state: str  # planned or done
     at: dt.datetime
-    after_run: int
-    to_run: int
-    is_refresh: bool
+    after_run: int  # exclusive lower bound of the runs of the upstream stage that the run processed
+    to_run: int  # inclusive upper bound of them
+    is_refresh: bool  # a full refresh: it read everything, and replaced what earlier runs wrote
     seconds: float | None
-    rows: dict[str, int]
-    details: dict[str, Any]
-    token: str | None
+    rows: dict[str, int]  # rows it wrote, by the name of the table
+    details: dict[str, Any]  # what the stage itself notes
+    token: str | None  # tells two rows of the same plan apart
 
     @property
     def versions(self) -> dict[str, int | None]:
@@ -83,29 +73,18 @@ class LedgerRow:
 
 @dataclass
 class StageRun:
-    """A run of a stage while it works.
+    """A run of a stage while it works."""
 
-    Attributes:
-        id: its stage and number.
-        after: exclusive lower bound of the runs of the upstream stage that it processes.
-        to: inclusive upper bound of them.
-        is_refresh: a full refresh: it reads everything, and replaces what earlier runs wrote.
-        is_resumed: it resumes a run that was planned, and was not completed.
-        plan: details of the plan; of a run that is resumed, those of then.
-        former: details of the last run that is done; empty if there is none.
-        rows: the rows that it writes, by the name of the table, for the ledger.
-        details: what the stage notes when it is done.
-    """
-
-    id: RunId
-    after: int
-    to: int
-    is_refresh: bool
-    is_resumed: bool
-    plan: dict[str, Any]
-    former: dict[str, Any]
+    id: RunId  # its stage and number
+    after: int  # exclusive lower bound of the runs of the upstream stage that it processes
+    to: int  # inclusive upper bound of them
+    is_refresh: bool  # a full refresh: it reads everything, and replaces what earlier runs wrote
+    is_resumed: bool  # it resumes a run that was planned, and was not completed
+    plan: dict[str, Any]  # details of the plan; of a run that is resumed, those of then
+    former: dict[str, Any]  # details of the last run that is done; empty if there is none
+    # The rows that it writes, by the name of the table, for the ledger.
     rows: dict[str, int] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)  # what the stage notes when it is done
 
 
 class LastRuns:

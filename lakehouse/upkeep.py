@@ -34,19 +34,12 @@ _CONF = {
 
 @dataclass(frozen=True)
 class Stored:
-    """What a table takes.
+    """What a table takes."""
 
-    Attributes:
-        files: files that its newest version has.
-        bytes: bytes of those.
-        created_ms: when the table was made, in epoch milliseconds.
-        modified_ms: time of its newest version.
-    """
-
-    files: int
-    bytes: int
-    created_ms: int
-    modified_ms: int
+    files: int  # files that its newest version has
+    bytes: int  # bytes of those
+    created_ms: int  # when the table was made, in epoch milliseconds
+    modified_ms: int  # time of its newest version
 
     @property
     def is_crowded(self) -> bool:

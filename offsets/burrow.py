@@ -22,17 +22,11 @@ _SECOND = 1_000_000
 
 
 class Window(NamedTuple):
-    """The last commits of a partition, oldest first.
+    """The last commits of a partition, oldest first."""
 
-    Attributes:
-        offsets: the offsets committed.
-        at: when, in microseconds.
-        lags: the lag at each commit; None where it is not known.
-    """
-
-    offsets: Sequence[int]
-    at: Sequence[int]
-    lags: Sequence[int | None]
+    offsets: Sequence[int]  # the offsets committed
+    at: Sequence[int]  # when, in microseconds
+    lags: Sequence[int | None]  # the lag at each commit; None where it is not known
 
 
 class Verdict(NamedTuple):

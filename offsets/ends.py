@@ -11,29 +11,18 @@ MOST_SAMPLES = 64
 
 
 class Passed(NamedTuple):
-    """When the end of a log went beyond an offset.
+    """When the end of a log went beyond an offset."""
 
-    Attributes:
-        earliest: not before; None if it was beyond in the oldest sample already.
-        latest: not after.
-        estimate: between them, as if records had come evenly; None without `earliest`.
-    """
-
-    earliest: int | None
-    latest: int
-    estimate: int | None
+    earliest: int | None  # not before; None if it was beyond in the oldest sample already
+    latest: int  # not after
+    estimate: int | None  # between them, as if records had come evenly; None without `earliest`
 
 
 class EndHistory(NamedTuple):
-    """Samples of a log's end, oldest first; the ends never fall.
+    """Samples of a log's end, oldest first; the ends never fall."""
 
-    Attributes:
-        at: times in microseconds.
-        ends: the log's end at each: the offset that the next record will get.
-    """
-
-    at: Sequence[int]
-    ends: Sequence[int]
+    at: Sequence[int]  # times in microseconds
+    ends: Sequence[int]  # the log's end at each: the offset that the next record will get
 
     def end_at(self, time: int) -> int | None:
         """Return the end at a time, between samples as if records had come evenly; None before."""

@@ -83,21 +83,15 @@ _LEFT_BEHIND = dt.timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Alert:
-    """An anomaly, and why it is posted.
+    """An anomaly, and why it is posted."""
 
-    Attributes:
-        why: NEW, ENDED or AGAIN.
-        anomaly: what gold.anomalies has of it, times in UTC; its severity is the one that it is, or
-            was, posted with. One that is not found any more has only its id and severity, kind and
-            group as they were noted, and all else is None.
-        former: the severity that it was posted with before, if it is worse now.
-        awaits_end: its end is to be posted, too.
-    """
-
-    why: str
+    why: str  # NEW, ENDED or AGAIN
+    # What gold.anomalies has of it, times in UTC; its severity is the one that it is, or was,
+    # posted with. One that is not found any more has only its id and severity, kind and group as
+    # they were noted, and all else is None.
     anomaly: Json
-    former: str | None = None
-    awaits_end: bool = False
+    former: str | None = None  # the severity that it was posted with before, if it is worse now
+    awaits_end: bool = False  # its end is to be posted, too
 
 
 @dataclass(frozen=True)

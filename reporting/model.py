@@ -16,39 +16,18 @@ import pyarrow as pa
 Row: TypeAlias = dict[str, Any]
 
 DAY_MS = 86_400_000
-
-WINDOW_MS = 7 * DAY_MS
-"""How far back the page looks, from the newest record of the log."""
-
-SHOWN_GROUPS = 25
-"""Groups that are shown in detail."""
-
-LISTED_GROUPS = 5_000
-"""Groups in the table of groups."""
-
-LISTED_FINDINGS = 20
-"""Expectations on the page that did not hold."""
-
-LISTED_ANOMALIES = 5_000
-"""Rows in the table of anomalies: a row is all of a kind that a group has."""
-
-LISTED_INCIDENTS = 100
-"""Incidents on the page and in a summary."""
-
-GROUP_ANOMALIES = 100
-"""Anomalies of a group that is shown in detail."""
-
-OLDER_STEPS = 400
-"""Parts of the time that is shown, by which rows that are left out are counted."""
-
-DAY_PARTS = 48
-"""Parts of the last day, of each of which the table of groups shows how a group was."""
-
-SUMMED_UP_GROUPS = 12
-"""Groups in a summary."""
-
+WINDOW_MS = 7 * DAY_MS  # how far back the page looks, from the newest record of the log
+SHOWN_GROUPS = 25  # groups that are shown in detail
+LISTED_GROUPS = 5_000  # groups in the table of groups
+LISTED_FINDINGS = 20  # expectations on the page that did not hold
+LISTED_ANOMALIES = 5_000  # rows in the table of anomalies: a row is all of a kind that a group has
+LISTED_INCIDENTS = 100  # incidents on the page and in a summary
+GROUP_ANOMALIES = 100  # anomalies of a group that is shown in detail
+OLDER_STEPS = 400  # parts of the time that is shown, by which rows that are left out are counted
+DAY_PARTS = 48  # parts of the last day, of each of which the table of groups shows how a group was
+SUMMED_UP_GROUPS = 12  # groups in a summary
+# Anomalies of a severity, of those of late, that a summary looks at: the worst of groups first.
 LATE_ANOMALIES = 2_000
-"""Anomalies of a severity, of those of late, that a summary looks at: the worst of groups first."""
 
 
 class For(Flag):
@@ -150,64 +129,45 @@ def day_of(stays: Iterable[Row], since: int) -> str:
 
 @dataclass
 class Group:
-    """A group that is shown in detail.
-
-    Attributes:
-        rows: of each panel, in the order of time.
-        counts: how many rows of each panel there are, and how many `anomalies`, those that are
-            left out too.
-        older: of each panel, how many of the rows that are left out began when.
-        remedies: what would have prevented the rebalances of the panel `generations`, in sentences.
-    """
+    """A group that is shown in detail."""
 
     group_id: str
-    rows: dict[str, pa.Table] = field(default_factory=dict)
+    rows: dict[str, pa.Table] = field(default_factory=dict)  # of each panel, in the order of time
+    # How many rows of each panel there are, and how many `anomalies`, those that are left out too.
     counts: dict[str, int] = field(default_factory=dict)
+    # Of each panel, how many of the rows that are left out began when.
     older: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    # What would have prevented the rebalances of the panel `generations`, in sentences.
     remedies: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Quality:
-    """What the data cover.
-
-    Attributes:
-        offsets: how many ingest runs account for.
-        partitions: those of the log with records.
-        holes: offsets without a record, by reason.
-        quarantined: records that nobody could decode.
-        quarantine: how many of them, by error; the most frequent errors.
-        last_ingest_at: start of the last ingest run that brought something.
-        last_validation_at: start of the last run of validate that looked at something.
-        findings: what did not hold, of the window's runs: each expectation as it failed last.
-    """
+    """What the data cover."""
 
     records: int = 0
-    offsets: int = 0
-    partitions: int = 0
-    holes: dict[str, int] = field(default_factory=dict)
-    quarantined: int = 0
+    offsets: int = 0  # how many ingest runs account for
+    partitions: int = 0  # those of the log with records
+    holes: dict[str, int] = field(default_factory=dict)  # offsets without a record, by reason
+    quarantined: int = 0  # records that nobody could decode
+    # How many of them, by error; the most frequent errors.
     quarantine: dict[str, int] = field(default_factory=dict)
-    last_ingest_at: int | None = None
+    last_ingest_at: int | None = None  # start of the last ingest run that brought something
+    # Start of the last run of validate that looked at something.
     last_validation_at: int | None = None
+    # What did not hold, of the window's runs: each expectation as it failed last.
     findings: list[Row] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a page or a list is narrowed to.
+    """What a page or a list is narrowed to."""
 
-    Attributes:
-        groups: a regular expression, as Java has them, of whole ids; None for all groups.
-        group: the one group, if that is what the expression means.
-        since: the time to begin at; None for `WINDOW_MS` before the end.
-        until: the time to end at; None for the newest record.
-    """
-
+    # A regular expression, as Java has them, of whole ids; None for all groups.
     groups: str | None = None
-    since: int | None = None
-    until: int | None = None
-    group: str | None = None
+    since: int | None = None  # the time to begin at; None for `WINDOW_MS` before the end
+    until: int | None = None  # the time to end at; None for the newest record
+    group: str | None = None  # the one group, if that is what the expression means
 
     @property
     def pattern(self) -> str | None:
@@ -235,54 +195,43 @@ class Log:
 
 @dataclass
 class Facts:
-    """All that the page, a summary and metrics tell.
-
-    Attributes:
-        as_of: time of the newest record, that everything is as of; None without any.
-        groups: rows of gold.group_health, the worst first; `day` is what `day_of` gives, if the
-            page is made.
-        group_count: how many there are, those that are left out too.
-        kinds: kinds of anomalies, the most important first.
-        anomalies: rows of gold.anomalies, the worst first: of each group and kind the worst one,
-            where `kind_rank` is 1, with how many there are (`kind_count`) and go on
-            (`kind_open`); and the others of groups in detail.
-        fold_count: how many groups and kinds have some.
-        anomaly_count: how many the window has.
-        late: rows of gold.anomalies that are open or ended in the last day, but for those that only
-            inform: by severity, the newest first.
-        late_counts: how many there are by severity, those that are left out too.
-        open_counts: how many anomalies have not ended, by kind and severity.
-        incidents: rows of gold.incidents, the worst first.
-        every_group: rows of gold.group_health of all groups; none but for metrics.
-        causes: rebalances by group and cause, those of the last day and all that are known with
-            what they cost; none but for metrics.
-        lag_seconds: age of what each group reads next, at its last sample; none but for metrics.
-        partition_lag: lag of each partition, at its last sample; none unless metrics ask for it.
-        step_ms: how long one bar of `rebalances` is.
-        rebalances: how many began when: group_id, at, rebalances.
-        shown: groups in detail, the worst first.
-    """
+    """All that the page, a summary and metrics tell."""
 
     cluster: str
     lakehouse: str
     made_at: int
     chosen: Selection = EVERYTHING
+    # Time of the newest record, that everything is as of; None without any.
     as_of: int | None = None
+    # Rows of gold.group_health, the worst first; `day` is what `day_of` gives, if the page is made.
     groups: pa.Table = field(default_factory=lambda: NO_ROWS)
-    group_count: int = 0
-    kinds: tuple[str, ...] = ()
+    group_count: int = 0  # how many there are, those that are left out too
+    kinds: tuple[str, ...] = ()  # kinds of anomalies, the most important first
+    # Rows of gold.anomalies, the worst first: of each group and kind the worst one, where
+    # `kind_rank` is 1, with how many there are (`kind_count`) and go on (`kind_open`); and the
+    # others of groups in detail.
     anomalies: pa.Table = field(default_factory=lambda: NO_ROWS)
-    anomaly_count: int = 0
-    fold_count: int = 0
+    anomaly_count: int = 0  # how many the window has
+    fold_count: int = 0  # how many groups and kinds have some
+    # Rows of gold.anomalies that are open or ended in the last day, but for those that only inform:
+    # by severity, the newest first.
     late: list[Row] = field(default_factory=list)
+    # How many there are by severity, those that are left out too.
     late_counts: dict[str, int] = field(default_factory=dict)
+    # How many anomalies have not ended, by kind and severity.
     open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    incidents: list[Row] = field(default_factory=list)
+    incidents: list[Row] = field(default_factory=list)  # rows of gold.incidents, the worst first
+    # Rows of gold.group_health of all groups; none but for metrics.
     every_group: list[Row] = field(default_factory=list)
+    # Rebalances by group and cause, those of the last day and all that are known with what they
+    # cost; none but for metrics.
     causes: list[Row] = field(default_factory=list)
+    # Age of what each group reads next, at its last sample; none but for metrics.
     lag_seconds: dict[str, float] = field(default_factory=dict)
+    # Lag of each partition, at its last sample; none unless metrics ask for it.
     partition_lag: list[Row] = field(default_factory=list)
-    step_ms: int = 3_600_000
+    step_ms: int = 3_600_000  # how long one bar of `rebalances` is
+    # How many began when: group_id, at, rebalances.
     rebalances: pa.Table = field(default_factory=lambda: NO_ROWS)
     quality: Quality = field(default_factory=Quality)
-    shown: list[Group] = field(default_factory=list)
+    shown: list[Group] = field(default_factory=list)  # groups in detail, the worst first

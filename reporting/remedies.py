@@ -57,28 +57,18 @@ _TYPES = ("classic", "consumer")
 
 @dataclass(frozen=True)
 class Remedy:
-    """A setting that would have prevented rebalances, or what they cost.
+    """A setting that would have prevented rebalances, or what they cost."""
 
-    Attributes:
-        kind: which one, by a word.
-        setting: names and values, as clients or brokers have them.
-        rebalances: how many would not have happened.
-        of: how many there were.
-        saved_member_ms: what these cost, or what of their cost would not have been.
-        saved_member_ms_min: it is no less.
-        text: a sentence on all of that, and on what the setting costs.
-        records: partition and offset of the records that tell of these rebalances.
-        is_most: whether it is at most so many, since the log does not tell all that matters.
-    """
-
-    kind: str
-    setting: str
-    rebalances: int
-    of: int
-    saved_member_ms: int
-    saved_member_ms_min: int
-    text: str
+    kind: str  # which one, by a word
+    setting: str  # names and values, as clients or brokers have them
+    rebalances: int  # how many would not have happened
+    of: int  # how many there were
+    saved_member_ms: int  # what these cost, or what of their cost would not have been
+    saved_member_ms_min: int  # it is no less
+    text: str  # a sentence on all of that, and on what the setting costs
+    # Partition and offset of the records that tell of these rebalances.
     records: list[tuple[int, int]]
+    # Whether it is at most so many, since the log does not tell all that matters.
     is_most: bool = False
 
     @property
@@ -102,30 +92,18 @@ class Remedies:
 
 
 class _Absence(NamedTuple):
-    """A member that went, and the one that came back in its place.
+    """A member that went, and the one that came back in its place."""
 
-    Attributes:
-        slot: what stays the same of the two.
-        gone: index of the generation without it, and of the one that has it again.
-        ids: ids of the two members.
-        away_ms: from the rebalance that it went with till all had joined the one it is back with.
-        missed_ms: from the one rebalance to the other, as far as is known.
-        stayed_ms: how long it had been a member; None if that is not known.
-        member: what the record says of it.
-        was_awaited: whether the join phase that it came back in lasted till a session ended.
-        is_seen: whether others were in the group meanwhile.
-    """
-
-    slot: str
-    gone: int
+    slot: str  # what stays the same of the two
+    gone: int  # index of the generation without it, and of the one that has it again
     back: int
-    ids: tuple[str, str]
-    away_ms: int
-    missed_ms: int
-    stayed_ms: int | None
-    member: Row
-    was_awaited: bool
-    is_seen: bool
+    ids: tuple[str, str]  # ids of the two members
+    away_ms: int  # from the rebalance that it went with till all had joined the one it is back with
+    missed_ms: int  # from the one rebalance to the other, as far as is known
+    stayed_ms: int | None  # how long it had been a member; None if that is not known
+    member: Row  # what the record says of it
+    was_awaited: bool  # whether the join phase that it came back in lasted till a session ended
+    is_seen: bool  # whether others were in the group meanwhile
 
     @property
     def session_ms(self) -> int:

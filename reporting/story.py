@@ -42,22 +42,15 @@ _RANK = {mark: rank for rank, mark in enumerate([" ", "·", "█", "░", "▒"]
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened.
+    """Something that happened."""
 
-    Attributes:
-        at: when, in epoch milliseconds; before the window of what began earlier.
-        kind: rebalance, state, lag, unknown, or the severity of an anomaly.
-        text: a sentence.
-        record: partition and offset of the record in `__consumer_offsets` that proves it; None if
-            no record does.
-        is_exact: the log has the time; else it is the best estimate.
-    """
-
-    at: int
-    kind: str
-    text: str
+    at: int  # when, in epoch milliseconds; before the window of what began earlier
+    kind: str  # rebalance, state, lag, unknown, or the severity of an anomaly
+    text: str  # a sentence
+    # Partition and offset of the record in `__consumer_offsets` that proves it; None if no record
+    # does.
     record: tuple[int, int] | None
-    is_exact: bool = True
+    is_exact: bool = True  # the log has the time; else it is the best estimate
 
 
 @dataclass(frozen=True)

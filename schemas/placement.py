@@ -34,15 +34,10 @@ _PRIMES = (
 
 
 class Placement(NamedTuple):
-    """How groups are placed in a topic.
+    """How groups are placed in a topic."""
 
-    Attributes:
-        partitions: how many it has.
-        by: who places them, `KAFKA` or `REDPANDA`.
-    """
-
-    partitions: int
-    by: str = KAFKA
+    partitions: int  # how many it has
+    by: str = KAFKA  # who places them, `KAFKA` or `REDPANDA`
 
     def of(self, group_id: str) -> int:
         """Return the partition that holds a group's records."""

@@ -33,28 +33,19 @@ _RUN_COLUMNS = frozenset(
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One Delta table.
+    """One Delta table."""
 
-    Attributes:
-        name: layer and table: ``bronze.records``.
-        grain: what one row is.
-        columns: all columns, `cluster` first; the tables are partitioned by it.
-        key: the columns that no two rows share.
-        skipping: columns whose least and greatest value Delta keeps a file, to skip files by.
-        partitions: columns whose every value has files of its own.
-        key_gaps: columns of the key that may be null.
-        constraints: by name, SQL that is true of each row, and not null; Delta takes no other.
-            What rests on the times of a log is no constraint: a log that cannot be true has to be
-            reported, too, and dq/suites says what is odd about it.
-    """
-
-    name: str
-    grain: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
+    name: str  # layer and table: ``bronze.records``
+    grain: str  # what one row is
+    columns: tuple[Column, ...]  # all columns, `cluster` first; the tables are partitioned by it
+    key: tuple[str, ...]  # the columns that no two rows share
+    # Columns whose least and greatest value Delta keeps a file, to skip files by.
     skipping: tuple[str, ...]
-    partitions: tuple[str, ...] = ("cluster",)
-    key_gaps: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ("cluster",)  # columns whose every value has files of its own
+    key_gaps: tuple[str, ...] = ()  # columns of the key that may be null
+    # By name, SQL that is true of each row, and not null; Delta takes no other. What rests on the
+    # times of a log is no constraint: a log that cannot be true has to be reported, too, and
+    # dq/suites says what is odd about it.
     constraints: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -28,19 +28,12 @@ _MINUTES = (60, 30, 20, 15, 10, 5)
 
 @dataclass(frozen=True)
 class Interval:
-    """How far apart two runs may be.
+    """How far apart two runs may be."""
 
-    Attributes:
-        minutes: so far; as far as is usual, if a limit allows more.
-        is_enough: runs as far apart read nearly all; else no interval that is usual does.
-        limit: what limits it.
-        limit_ms: how long that takes, or leaves a record alone.
-    """
-
-    minutes: int
-    is_enough: bool
-    limit: str
-    limit_ms: float
+    minutes: int  # so far; as far as is usual, if a limit allows more
+    is_enough: bool  # runs as far apart read nearly all; else no interval that is usual does
+    limit: str  # what limits it
+    limit_ms: float  # how long that takes, or leaves a record alone
 
 
 def how_often(settings: Mapping[str, str], bytes_a_day: float) -> Interval:

@@ -24,12 +24,7 @@ _SIGN = 2**15
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets of one partition that a run accounts for, `from_offset` up to `next_offset` - 1.
-
-    Attributes:
-        partitions: how many the topic had; None if the source does not say.
-        leading: reason of a hole before the first record of the source.
-    """
+    """Offsets of one partition that a run accounts for, `from_offset` up to `next_offset` - 1."""
 
     topic: str
     record_partition: int
@@ -41,24 +36,21 @@ class Range:
     isolation_level: str | None = None
     topic_id: str | None = None
     kafka_cluster_id: str | None = None
-    partitions: int | None = None
-    leading: str = NOT_READ
+    partitions: int | None = None  # how many the topic had; None if the source does not say
+    leading: str = NOT_READ  # reason of a hole before the first record of the source
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What a set of records holds of one partition.
-
-    Attributes:
-        by_kind: number of records by the kind that `extents` was given.
-        newest_at: time of the newest record in epoch milliseconds; None if none has one.
-    """
+    """What a set of records holds of one partition."""
 
     first_offset: int
     last_offset: int
     records: int
     distinct_offsets: int
+    # Number of records by the kind that `extents` was given.
     by_kind: Mapping[str, int] = field(default_factory=dict)
+    # Time of the newest record in epoch milliseconds; None if none has one.
     newest_at: int | None = None
 
     @property

@@ -49,31 +49,21 @@ _COUNT_AT = 57
 
 @dataclass(frozen=True)
 class Brokers:
-    """The brokers of a cluster.
-
-    Attributes:
-        versions: by address the release of each that answers, as far as its API versions tell.
-        silent: addresses of those that do not answer.
-        down: addresses of those that the cluster itself has no contact with.
-    """
+    """The brokers of a cluster."""
 
     cluster_id: str
+    # By address the release of each that answers, as far as its API versions tell.
     versions: dict[str, str]
-    silent: list[str]
-    down: list[str]
+    silent: list[str]  # addresses of those that do not answer
+    down: list[str]  # addresses of those that the cluster itself has no contact with
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """A topic as the cluster describes it to a user.
+    """A topic as the cluster describes it to a user."""
 
-    Attributes:
-        leaders: by partition the broker that leads it, -1 for none.
-        is_hidden: the user may not describe it; whether it is there only others know.
-    """
-
-    leaders: dict[int, int]
-    is_hidden: bool = False
+    leaders: dict[int, int]  # by partition the broker that leads it, -1 for none
+    is_hidden: bool = False  # the user may not describe it; whether it is there only others know
 
     @property
     def is_there(self) -> bool:
@@ -83,19 +73,13 @@ class Partitions:
 
 @dataclass(frozen=True)
 class LogOfTopic:
-    """How much the logs of a topic hold.
+    """How much the logs of a topic hold."""
 
-    Attributes:
-        logs: the log of each partition; none of those that have no leader.
-        hidden: offsets behind open transactions, which readers of committed records do not see.
-        oldest: time of the oldest record; None without a record, or if it has no time.
-        last_day: by partition, how many offsets were given in the last 24 hours, of those that are
-            there.
-    """
-
-    logs: list[LogOffsets]
-    hidden: int
+    logs: list[LogOffsets]  # the log of each partition; none of those that have no leader
+    hidden: int  # offsets behind open transactions, which readers of committed records do not see
+    # Time of the oldest record; None without a record, or if it has no time.
     oldest: dt.datetime | None
+    # By partition, how many offsets were given in the last 24 hours, of those that are there.
     last_day: dict[int, int]
 
     @property

@@ -88,15 +88,12 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Log:
-    """The offsets that one partition has: `first` up to `end` - 1.
-
-    Attributes:
-        high: the end for all readers; of those that read committed, an open transaction hides what
-            follows `end`.
-    """
+    """The offsets that one partition has: `first` up to `end` - 1."""
 
     first: int
     end: int
+    # The end for all readers; of those that read committed, an open transaction hides what follows
+    # `end`.
     high: int
 
 

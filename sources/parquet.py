@@ -55,17 +55,12 @@ _WHY = {"key": "; without keys nobody can know which group or offset a value is 
 
 
 class _Part(NamedTuple):
-    """Files that Spark can read together.
+    """Files that Spark can read together."""
 
-    Attributes:
-        base: the folder below which folders such as `partition=3` are columns.
-        types: of our columns, as Parquet has them; none of files that are not on this machine.
-        has_nanos: their times are in nanoseconds.
-    """
-
-    base: str
+    base: str  # the folder below which folders such as `partition=3` are columns
+    # Of our columns, as Parquet has them; none of files that are not on this machine.
     types: tuple[str, ...] = ()
-    has_nanos: bool = False
+    has_nanos: bool = False  # their times are in nanoseconds
 
 
 class File(NamedTuple):

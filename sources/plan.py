@@ -16,34 +16,26 @@ _BY_PARTITION = ("positions", "last_read")
 
 @dataclass(frozen=True)
 class State:
-    """How far the lakehouse has got.
+    """How far the lakehouse has got."""
 
-    Attributes:
-        run: number of the last ingest run that is accounted for; -1 for none.
-        run_with_records: that of the last one of them that brought records.
-        records: how many all of them brought.
-        topic: the topic that was read; None if none was.
-        positions: by partition, the offset behind the last one accounted for.
-        last_read: by partition, the offset of the last record there; not if none was.
-        behind: partitions that could not be read to their end: an open transaction hides the rest.
-        observed_at: when the source was last asked for its ends, in epoch milliseconds.
-        topic_id: the topic's id when it was last read; None if it had none.
-        kafka_cluster_id: id of the Kafka cluster that was last read; None if that is not known.
-        files: what tells the files that were read last, as `parquet.noted` gives it.
-        newest_at: time of the newest record so far, in epoch milliseconds; None if none has one.
-    """
-
-    run: int = -1
-    run_with_records: int = -1
-    records: int = 0
-    topic: str | None = None
+    run: int = -1  # number of the last ingest run that is accounted for; -1 for none
+    run_with_records: int = -1  # that of the last one of them that brought records
+    records: int = 0  # how many all of them brought
+    topic: str | None = None  # the topic that was read; None if none was
+    # By partition, the offset behind the last one accounted for.
     positions: dict[Position, int] = field(default_factory=dict)
+    # By partition, the offset of the last record there; not if none was.
     last_read: dict[Position, int] = field(default_factory=dict)
+    # Partitions that could not be read to their end: an open transaction hides the rest.
     behind: frozenset[int] = frozenset()
+    # When the source was last asked for its ends, in epoch milliseconds.
     observed_at: int | None = None
-    topic_id: str | None = None
+    topic_id: str | None = None  # the topic's id when it was last read; None if it had none
+    # Id of the Kafka cluster that was last read; None if that is not known.
     kafka_cluster_id: str | None = None
+    # What tells the files that were read last, as `parquet.noted` gives it.
     files: dict[str, Any] | None = None
+    # Time of the newest record so far, in epoch milliseconds; None if none has one.
     newest_at: int | None = None
 
     def after(

@@ -42,31 +42,18 @@ _NAMED = 3
 
 @dataclass
 class Evidence:
-    """What two neighbouring generations show.
+    """What two neighbouring generations show."""
 
-    Attributes:
-        before: members of the generation before; empty if the group was.
-        after: members now.
-        changes: who joined, left and was replaced.
-        protocol: the assignor chosen now.
-        unit: what is assigned: partition, or task in Connect.
-        moves: how the partitions went.
-        since_ms: how long the generation before had been stable, None if not known.
-        deleted: `partition_hash` of partitions that had an owner when their offsets went.
-        at: when all had joined.
-        follows: whether nothing was assigned between the two.
-    """
-
-    before: dict[str, Member]
-    after: dict[str, Member]
-    changes: Changes
-    protocol: str | None
-    unit: str
-    moves: Moves
-    since_ms: int | None
-    deleted: list[int]
-    at: int | None = None
-    follows: bool = False
+    before: dict[str, Member]  # members of the generation before; empty if the group was
+    after: dict[str, Member]  # members now
+    changes: Changes  # who joined, left and was replaced
+    protocol: str | None  # the assignor chosen now
+    unit: str  # what is assigned: partition, or task in Connect
+    moves: Moves  # how the partitions went
+    since_ms: int | None  # how long the generation before had been stable, None if not known
+    deleted: list[int]  # `partition_hash` of partitions that had an owner when their offsets went
+    at: int | None = None  # when all had joined
+    follows: bool = False  # whether nothing was assigned between the two
 
     def number(self, partitions: list[str]) -> str:
         """Say how many: ``3 partitions``."""

@@ -117,31 +117,19 @@ def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: 
 
 
 class _Step(NamedTuple):
-    """A record that begins a generation, beside what was known before it.
-
-    Attributes:
-        generation: its number.
-        previous_generation: the one in force before; None if it is not known.
-        previous_state: None if it is not known.
-        missing: generations in between that no record tells of; None if that is not known.
-        when: time of the record, when the group was Stable if it has members.
-        completed: when the join phase ended.
-        is_first: whether it is certain to be the generation's first record.
-        is_complete: whether no offset is missing between the group's last record and it.
-        follows: whether nothing was assigned between the generation known before and this one.
-    """
+    """A record that begins a generation, beside what was known before it."""
 
     record: Record
     members: dict[str, Member]
-    generation: int
-    previous_generation: int | None
-    previous_state: str | None
-    missing: int | None
-    when: Moment
-    completed: Moment
-    is_first: bool
-    is_complete: bool
-    follows: bool
+    generation: int  # its number
+    previous_generation: int | None  # the one in force before; None if it is not known
+    previous_state: str | None  # None if it is not known
+    missing: int | None  # generations in between that no record tells of; None if that is not known
+    when: Moment  # time of the record, when the group was Stable if it has members
+    completed: Moment  # when the join phase ended
+    is_first: bool  # whether it is certain to be the generation's first record
+    is_complete: bool  # whether no offset is missing between the group's last record and it
+    follows: bool  # whether nothing was assigned between the generation known before and this one
 
     @property
     def aborted(self) -> int:

@@ -22,19 +22,12 @@ NO_TIME = -1
 
 
 class CommitChunk(NamedTuple):
-    """Offset commits of a group, one after the other.
+    """Offset commits of a group, one after the other."""
 
-    Attributes:
-        offsets: positions of the records.
-        times: their timestamps in epoch ms, `NO_TIME` where the log has none.
-        partitions: `partition_hash` of each.
-        deletes: whether each is a tombstone.
-    """
-
-    offsets: np.ndarray
-    times: np.ndarray
-    partitions: np.ndarray
-    deletes: np.ndarray
+    offsets: np.ndarray  # positions of the records
+    times: np.ndarray  # their timestamps in epoch ms, `NO_TIME` where the log has none
+    partitions: np.ndarray  # `partition_hash` of each
+    deletes: np.ndarray  # whether each is a tombstone
 
 
 def part(chunk: CommitChunk, start: int, end: int) -> CommitChunk:

@@ -38,23 +38,14 @@ PROFILE = frozenset(_PROFILE) - {"client_id", "client_host", "rebalance_timeout_
 
 
 class Known(NamedTuple):
-    """What is known of how an epoch came about, beside the members and what the group is now.
+    """What is known of how an epoch came about, beside the members and what the group is now."""
 
-    Attributes:
-        before: the members before it.
-        epochs: the group before it.
-        is_upgrade: whether it converts a classic group.
-        is_new: whether a group begins with it.
-        is_next: whether no epoch before it may be missing.
-        batch: the records that were written with it.
-    """
-
-    before: dict[str, Member]
-    epochs: Epochs
-    is_upgrade: bool
-    is_new: bool
-    is_next: bool
-    batch: list[Record]
+    before: dict[str, Member]  # the members before it
+    epochs: Epochs  # the group before it
+    is_upgrade: bool  # whether it converts a classic group
+    is_new: bool  # whether a group begins with it
+    is_next: bool  # whether no epoch before it may be missing
+    batch: list[Record]  # the records that were written with it
 
     def has(self, kind: str, *, deleted: bool = False) -> bool:
         """Return whether there is a record of a kind among them, or a tombstone of it."""

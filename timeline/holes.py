@@ -19,17 +19,11 @@ _TOMBSTONE_MS = 25 * 3_600_000
 
 
 class Unseen(NamedTuple):
-    """A time in which a partition was not read, and of which records are missing.
+    """A time in which a partition was not read, and of which records are missing."""
 
-    Attributes:
-        offset: the first one behind it.
-        since: time of the log when the partition was read before, in epoch milliseconds.
-        until: that when it was read again.
-    """
-
-    offset: int
-    since: int
-    until: int
+    offset: int  # the first one behind it
+    since: int  # time of the log when the partition was read before, in epoch milliseconds
+    until: int  # that when it was read again
 
     def hides_an_end(self, first: int = 0) -> bool:
         """Return whether the end of a group may have left nothing, if it came no earlier.
@@ -41,18 +35,12 @@ class Unseen(NamedTuple):
 
 
 class Holes(NamedTuple):
-    """Offsets of one partition that were not read, or not decoded.
+    """Offsets of one partition that were not read, or not decoded."""
 
-    Attributes:
-        starts: first offsets of the holes, ascending.
-        ends: last offsets of the holes, or of one before if that ends later.
-        before: last missing offset of the runs before; -1 if there was none.
-        unseen: the times without a reading that may hide the end of a group, ascending.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    before: int = -1
+    starts: np.ndarray  # first offsets of the holes, ascending
+    ends: np.ndarray  # last offsets of the holes, or of one before if that ends later
+    before: int = -1  # last missing offset of the runs before; -1 if there was none
+    # The times without a reading that may hide the end of a group, ascending.
     unseen: tuple[Unseen, ...] = ()
 
     def between(self, after: int, until: int) -> bool:

@@ -29,21 +29,14 @@ _LATE_MS = 5 * 60_000
 
 
 class Found(NamedTuple):
-    """Records of a group in one partition.
-
-    Attributes:
-        records: how many of them are new.
-        first: time of the first of all in epoch milliseconds; None if none has one.
-        last: that of the last new one.
-        last_commit: that of the last new one that commits an offset.
-    """
+    """Records of a group in one partition."""
 
     group: str
     partition: int
-    records: int
-    first: int | None
-    last: int | None
-    last_commit: int | None = None
+    records: int  # how many of them are new
+    first: int | None  # time of the first of all in epoch milliseconds; None if none has one
+    last: int | None  # that of the last new one
+    last_commit: int | None = None  # that of the last new one that commits an offset
 
 
 Second: TypeAlias = tuple[str, int, int]
@@ -51,23 +44,19 @@ Second: TypeAlias = tuple[str, int, int]
 
 
 class Locations(NamedTuple):
-    """Where the records of some groups are.
+    """Where the records of some groups are."""
 
-    Attributes:
-        counts: numbers of partitions that the topic has had, the newest last; none if not known.
-        elsewhere: group and partition of records that are not where the group belongs, with the
-            time in epoch milliseconds from which on they do not count; None if all do.
-        misplaced: the same where no growth of the topic explains it, or where the coordinator there
-            goes on although another one does, too; as `detectors.log.misplaced` takes them.
-        by: who has placed the groups, as `schemas.placement` has it.
-        second: group and partition of those that two coordinators serve, with the time from which
-            on what is there is a history of its own.
-    """
-
+    # Numbers of partitions that the topic has had, the newest last; none if not known.
     counts: list[int]
+    # Group and partition of records that are not where the group belongs, with the time in epoch
+    # milliseconds from which on they do not count; None if all do.
     elsewhere: list[tuple[str, int, int | None]]
+    # The same where no growth of the topic explains it, or where the coordinator there goes on
+    # although another one does, too; as `detectors.log.misplaced` takes them.
     misplaced: list[dict[str, Any]]
-    by: str = KAFKA
+    by: str = KAFKA  # who has placed the groups, as `schemas.placement` has it
+    # Group and partition of those that two coordinators serve, with the time from which on what is
+    # there is a history of its own.
     second: Sequence[Second] = ()
 
     @property

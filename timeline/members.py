@@ -21,17 +21,12 @@ _BRIEF = (*_CLIENT, "session_timeout_ms", "rebalance_timeout_ms")
 
 
 class Changes(NamedTuple):
-    """What became of the members between two generations.
+    """What became of the members between two generations."""
 
-    Attributes:
-        joined: members that are new, and replace nobody.
-        left: members that are gone, and nobody replaces.
-        replaced: pairs of a member that is gone and its successor: the same group instance id, or
-            the same client id on the same host.
-    """
-
-    joined: list[Member]
-    left: list[Member]
+    joined: list[Member]  # members that are new, and replace nobody
+    left: list[Member]  # members that are gone, and nobody replaces
+    # Pairs of a member that is gone and its successor: the same group instance id, or the same
+    # client id on the same host.
     replaced: list[tuple[Member, Member]]
 
 

@@ -40,57 +40,42 @@ _BLANK = {
 
 
 class Record(NamedTuple):
-    """One decoded record that is not an offset commit.
-
-    Attributes:
-        kind: name of its silver table: ``group_metadata``.
-        payload: its columns, as the events frame gives them; None for a tombstone.
-        member_id: from the key, in the tables that have it there.
-        until: the time of what follows it, if that lies far before its own: its clock was ahead.
-    """
+    """One decoded record that is not an offset commit."""
 
     offset: int
     timestamp: int | None
-    kind: str
-    member_id: str | None
-    payload: Row | None
+    kind: str  # name of its silver table: ``group_metadata``
+    member_id: str | None  # from the key, in the tables that have it there
+    payload: Row | None  # that table's columns, as the events have them; None for a tombstone
+    # The time of what follows it, if that lies far before its own: its clock was ahead.
     until: int | None = None
 
 
 class Batch(NamedTuple):
-    """Records that the coordinator wrote together.
+    """Records that the coordinator wrote together."""
 
-    Attributes:
-        records: in the order of the log.
-        is_complete: whether no offset is missing between the group's record before and the first.
-        is_cut: whether the offset behind the last is missing, so that there may have been more.
-        may_lack_a_leave: whether as many offsets are missing right before the first as tombstones
-            tell of a leave.
-        may_convert: whether it ends a group that had members as far as is known: if it is cut, the
-            rest may have converted the group, and the records of the next batch stand behind it.
-    """
-
-    records: list[Record]
+    records: list[Record]  # in the order of the log
+    # Whether no offset is missing between the group's record before and the first.
     is_complete: bool
+    # Whether the offset behind the last is missing, so that there may have been more.
     is_cut: bool = False
+    # Whether as many offsets are missing right before the first as tombstones tell of a leave.
     may_lack_a_leave: bool = False
+    # Whether it ends a group that had members as far as is known: if it is cut, the rest may have
+    # converted the group, and the records of the next batch stand behind it.
     may_convert: bool = False
 
 
 @dataclass
 class Commits:
-    """What the offset commits since the last group record tell about time.
+    """What the offset commits since the last group record tell about time."""
 
-    Attributes:
-        last: time of the last commit.
-        by_member: of each member whose partitions were committed, when they were last, at how many
-            moments, and the longest pause before one of these since the state began; then the
-            shortest one, without the first and the last, and the last one.
-        deleted: hashes of the partitions whose offset went though a member owned them.
-    """
-
-    last: int | None = None
+    last: int | None = None  # time of the last commit
+    # Of each member whose partitions were committed, when they were last, at how many moments, and
+    # the longest pause before one of these since the state began; then the shortest one, without
+    # the first and the last, and the last one.
     by_member: dict[str, list[int]] = field(default_factory=dict)
+    # Hashes of the partitions whose offset went though a member owned them.
     deleted: list[int] = field(default_factory=list)
 
 
@@ -120,56 +105,29 @@ Tasks: TypeAlias = dict[str, list[int]]
 
 
 class Worker(TypedDict):
-    """What the record says of a worker of Connect; plain data as all of the state.
+    """What the record says of a worker of Connect; plain data as all of the state."""
 
-    Attributes:
-        allocation: what it ran when it joined; None if that is not known.
-        is_unread: the worker did say what it ran, and that cannot be read.
-        revoked: what it is to give up.
-        config_offset: how far it had read the config topic.
-        error: of the assignment; 0 is none.
-        delay_ms: how long the tasks of lost workers are to wait; 0 if none does.
-    """
-
-    allocation: Tasks | None
-    is_unread: bool
-    revoked: Tasks
-    config_offset: int | None
-    error: int
-    delay_ms: int
+    allocation: Tasks | None  # what it ran when it joined; None if that is not known
+    is_unread: bool  # the worker did say what it ran, and that cannot be read
+    revoked: Tasks  # what it is to give up
+    config_offset: int | None  # how far it had read the config topic
+    error: int  # of the assignment; 0 is none
+    delay_ms: int  # how long the tasks of lost workers are to wait; 0 if none does
 
 
 class Streams(TypedDict):
-    """What the assignor of Kafka Streams says to a member of the classic protocol.
+    """What the assignor of Kafka Streams says to a member of the classic protocol."""
 
-    Attributes:
-        version: of what it says.
-        standbys: number of tasks that the member only keeps a copy of.
-        rejoins_at: when the member is to start the next rebalance by its own clock: 0 is at once;
-            None if it is not.
-    """
-
-    version: int
-    standbys: int
+    version: int  # of what it says
+    standbys: int  # number of tasks that the member only keeps a copy of
+    # When the member is to start the next rebalance by its own clock: 0 is at once; None if it is
+    # not.
     rejoins_at: int | None
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member as the group knows it; one that changes is another object.
-
-    Attributes:
-        topics: what it subscribes to; None if its subscription cannot be read.
-        regex: the regular expression that it subscribes by, in the new protocols.
-        assigned: partitions by topic; None if its assignment cannot be read. The keys are topic ids
-            in groups of the new protocol, and connectors (their tasks as partitions) in Connect.
-        worker: what else is known of a worker of Connect.
-        streams: what else is known of a member of Kafka Streams, in the classic protocol.
-        profile: what else a member of a streams group tells of itself.
-        assignor: the assignor of the coordinator that it asks for.
-        claimed: partitions by topic that it still owned when it joined; not written down. Members
-            that differ in it alone are the same.
-    """
+    """A member as the group knows it; one that changes is another object."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -177,13 +135,19 @@ class Member:
     client_host: str | None = None
     rebalance_timeout_ms: int | None = None
     session_timeout_ms: int | None = None
+    # What it subscribes to; None if its subscription cannot be read.
     topics: list[str] | None = None
+    # Partitions by topic; None if its assignment cannot be read. The keys are topic ids in groups
+    # of the new protocol, and connectors (their tasks as partitions) in Connect.
     assigned: dict[str, list[int]] | None = None
-    regex: str | None = None
-    worker: Worker | None = None
+    regex: str | None = None  # the regular expression that it subscribes by, in the new protocols
+    worker: Worker | None = None  # what else is known of a worker of Connect
+    # What else is known of a member of Kafka Streams, in the classic protocol.
     streams: Streams | None = None
-    profile: Row | None = None
-    assignor: str | None = None
+    profile: Row | None = None  # what else a member of a streams group tells of itself
+    assignor: str | None = None  # the assignor of the coordinator that it asks for
+    # Partitions by topic that it still owned when it joined; not written down. Members that differ
+    # in it alone are the same.
     claimed: dict[str, list[int]] | None = field(default=None, compare=False)
 
     # What follows from these is worked out once: most members go from generation to generation.
@@ -241,153 +205,121 @@ _OF_MEMBER = tuple(f.name for f in fields(Member) if f.compare)
 
 @dataclass
 class Epochs:
-    """What a group of the new protocol consists of, beside its members.
+    """What a group of the new protocol consists of, beside its members."""
 
-    Attributes:
-        group: the group epoch.
-        assignment: the epoch of the target assignment.
-        member: epoch of each member's current assignment.
-        is_stable: whether a member's current assignment is in the state STABLE.
-        target: partitions of each member's target assignment, by topic id or subtopology.
-        topology: topology epoch of a streams group, and the one that was validated.
-        sources: source topics of each subtopology.
-        uneven: source topics of which it is not known that they have a partition for each task.
-        shown: of these, the largest number of a partition that was committed.
-        hash: that of the topics' metadata.
-        settings: those of the assignor of a streams group.
-        regexes: the topics of each regular expression that was resolved.
-        copies: members of a streams group whose target has tasks that they only keep a copy of.
-        warming: members of one that warm up tasks, so that these can move to them.
-        is_initialized: whether partitions of a share group got ready in this epoch.
-        owned: what members own that no record has told of.
-        unresolved: members of the next epoch: who subscribes by an expression that was not resolved
-            yet, or came with an epoch that is missing; what they were before, None if none.
-    """
-
-    group: int | None = None
-    assignment: int | None = None
+    group: int | None = None  # the group epoch
+    assignment: int | None = None  # the epoch of the target assignment
+    # Epoch of each member's current assignment.
     member: dict[str, int] = field(default_factory=dict)
+    # Whether a member's current assignment is in the state STABLE.
     is_stable: dict[str, bool] = field(default_factory=dict)
+    # Partitions of each member's target assignment, by topic id or subtopology.
     target: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    topology: int | None = None
+    topology: int | None = None  # topology epoch of a streams group, and the one that was validated
     validated: int | None = None
-    sources: dict[str, list[str]] = field(default_factory=dict)
+    sources: dict[str, list[str]] = field(default_factory=dict)  # source topics of each subtopology
+    # Source topics of which it is not known that they have a partition for each task.
     uneven: list[str] = field(default_factory=list)
+    # Of these, the largest number of a partition that was committed.
     shown: dict[str, int] = field(default_factory=dict)
-    hash: int | None = None
-    settings: dict[str, str] | None = None
+    hash: int | None = None  # that of the topics' metadata
+    settings: dict[str, str] | None = None  # those of the assignor of a streams group
+    # The topics of each regular expression that was resolved.
     regexes: dict[str, list[str]] = field(default_factory=dict)
+    # Members of a streams group whose target has tasks that they only keep a copy of.
     copies: list[str] = field(default_factory=list)
+    # Members of one that warm up tasks, so that these can move to them.
     warming: list[str] = field(default_factory=list)
-    is_initialized: bool = False
+    is_initialized: bool = False  # whether partitions of a share group got ready in this epoch
+    # What members own that no record has told of.
     owned: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    # Members of the next epoch: who subscribes by an expression that was not resolved yet, or came
+    # with an epoch that is missing; what they were before, None if none.
     unresolved: dict[str, Row | None] = field(default_factory=dict)
 
 
 @dataclass
 class Gap:
-    """What is known of records that are missing, and of what follows from them.
+    """What is known of records that are missing, and of what follows from them."""
 
-    Attributes:
-        absent: members that no record has named since records went missing, while the group's
-            epoch moved on: whether they are still there is not known.
-        absent_since: when that was known first.
-        epoch: the group's epoch when records went missing; None if all are known to be of that
-            epoch, or the group has moved on.
-        at: time of the last record before these.
-        unnamed: members that no record has named since then.
-        untold: offset and time of the last record after which the state is not told, since records
-            that it follows from may be missing; and its earliest time.
-        emptied: the same of the first such record behind which no member is known, if nothing was
-            assigned for the epoch.
-        is_partial: whether records that the state follows from may be missing.
-        is_gapped: whether records are missing since the open generation began.
-        has_doubts: whether an open ownership is not known beyond some time.
-        left: members that are gone, where the epoch which that began is missing.
-        is_over: whether the open generation is over, and the next one missing.
-    """
-
+    # Members that no record has named since records went missing, while the group's epoch moved on:
+    # whether they are still there is not known.
     absent: dict[str, Member] = field(default_factory=dict)
-    absent_since: int | None = None
+    absent_since: int | None = None  # when that was known first
+    # The group's epoch when records went missing; None if all are known to be of that epoch, or the
+    # group has moved on.
     epoch: int | None = None
-    at: int | None = None
-    unnamed: list[str] = field(default_factory=list)
+    at: int | None = None  # time of the last record before these
+    unnamed: list[str] = field(default_factory=list)  # members that no record has named since then
+    # Offset and time of the last record after which the state is not told, since records that it
+    # follows from may be missing; and its earliest time.
     untold: list[int | None] | None = None
+    # The same of the first such record behind which no member is known, if nothing was assigned for
+    # the epoch.
     emptied: list[int | None] | None = None
-    is_partial: bool = False
-    is_gapped: bool = False
-    has_doubts: bool = False
+    is_partial: bool = False  # whether records that the state follows from may be missing
+    is_gapped: bool = False  # whether records are missing since the open generation began
+    has_doubts: bool = False  # whether an open ownership is not known beyond some time
+    # Members that are gone, where the epoch which that began is missing.
     left: dict[str, Row] = field(default_factory=dict)
-    is_over: bool = False
+    is_over: bool = False  # whether the open generation is over, and the next one missing
 
 
 @dataclass
 class GroupState:
-    """All that the fold has to know of a group to go on.
-
-    Attributes:
-        group_type: classic, consumer, share or streams; None while there is no group.
-        clock: latest time seen; the timeline never runs back behind it.
-        record_offset: offset of the last group record; None before the first.
-        interval: the open row of the timeline.
-        generation: the open row of the generations.
-        sessions: the open row of each member.
-        owners: the open rows of partition owners, by `Member.ownerships`.
-        last_owners: who owned a partition that nobody owns now, by `partition_key`.
-        given_up: partitions that wait for another owner: who gave each up, which share of what it
-            had that is, and the moment; see `cost`.
-        revoking: who had to give partitions up in the generation, by `Member.identity`.
-        waiting: since when tasks of Connect wait for a delay to pass, by `partition_key`.
-        cycles: how long the last generations lasted till all had learnt that members changed.
-        usual_pause: longest pause between two commits of one member, in the last generation that
-            had a rhythm.
-        beats: of each member the pause between two of its commits, in the last generation in which
-            it was always as long.
-        overdue: of the last rebalances, whether a member had exceeded its time to poll.
-        quiet: what would show that the last join phase had begun by a time: see
-            `estimate.would_show`.
-        seen_at: time up to which no record is missing behind the group's last one; None if not
-            known.
-        gap: what is known of records that are missing.
-        classic_since: since when the classic group was stable, while it is of the new protocol.
-        initial_delay_ms: length of the group's own first join, where the log tells it.
-        live: hashes of the partitions with an offset, of a group that has no record of its own.
-        gone_since: since when the group may be gone, since its end would have left nothing; None if
-            a record has shown it since.
-        owning: the members that `owners` tells of; None if that is not known.
-        output: the rows that are settled. Neither is written down.
-    """
+    """All that the fold has to know of a group to go on."""
 
     group_id: str
     partition: int
+    # Classic, consumer, share or streams; None while there is no group.
     group_type: str | None = None
-    clock: int | None = None
-    record_offset: int | None = None
+    clock: int | None = None  # latest time seen; the timeline never runs back behind it
+    record_offset: int | None = None  # offset of the last group record; None before the first
     sequence: int = 0
-    interval: Row | None = None
-    generation: Row | None = None
+    interval: Row | None = None  # the open row of the timeline
+    generation: Row | None = None  # the open row of the generations
     members: dict[str, Member] = field(default_factory=dict)
     epochs: Epochs = field(default_factory=Epochs)
-    sessions: dict[str, Row] = field(default_factory=dict)
+    sessions: dict[str, Row] = field(default_factory=dict)  # the open row of each member
+    # The open rows of partition owners, by `Member.ownerships`.
     owners: dict[str, Row] = field(default_factory=dict)
+    # Who owned a partition that nobody owns now, by `partition_key`.
     last_owners: dict[str, str] = field(default_factory=dict)
+    # Partitions that wait for another owner: who gave each up, which share of what it had that is,
+    # and the moment; see `cost`.
     given_up: dict[str, list[Any]] = field(default_factory=dict)
+    # Who had to give partitions up in the generation, by `Member.identity`.
     revoking: list[str] = field(default_factory=list)
+    # Since when tasks of Connect wait for a delay to pass, by `partition_key`.
     waiting: dict[str, int] = field(default_factory=dict)
     topic_names: dict[str, str] = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
+    # How long the last generations lasted till all had learnt that members changed.
     cycles: list[int] = field(default_factory=list)
+    # Longest pause between two commits of one member, in the last generation that had a rhythm.
     usual_pause: int | None = None
+    # Of each member the pause between two of its commits, in the last generation in which it was
+    # always as long.
     beats: dict[str, int] = field(default_factory=dict)
+    # Of the last rebalances, whether a member had exceeded its time to poll.
     overdue: list[bool] = field(default_factory=list)
+    # What would show that the last join phase had begun by a time: see `estimate.would_show`.
     quiet: Row | None = None
+    # Time up to which no record is missing behind the group's last one; None if not known.
     seen_at: int | None = None
-    gap: Gap = field(default_factory=Gap)
+    gap: Gap = field(default_factory=Gap)  # what is known of records that are missing
+    # Length of the group's own first join, where the log tells it.
     initial_delay_ms: int | None = None
+    # Hashes of the partitions with an offset, of a group that has no record of its own.
     live: list[int] = field(default_factory=list)
+    # Since when the classic group was stable, while it is of the new protocol.
     classic_since: int | None = None
+    # Since when the group may be gone, since its end would have left nothing; None if a record has
+    # shown it since.
     gone_since: int | None = None
+    # The members that `owners` tells of; None if that is not known.
     owning: dict[str, Member] | None = None
+    # The rows that are settled. Neither is written down.
     output: Output = field(default_factory=Output)
 
     def begin_row(self, table: str, record: Record, columns: Row) -> Row:

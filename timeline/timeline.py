@@ -17,17 +17,11 @@ NOT_READY = "NotReady"
 
 
 class Moment(NamedTuple):
-    """When something happened: the best estimate, and what is certain.
+    """When something happened: the best estimate, and what is certain."""
 
-    Attributes:
-        at: the estimate, or the time itself where it is known.
-        earliest: no earlier than this; None if nothing bounds it.
-        latest: no later than this.
-    """
-
-    at: int | None
-    earliest: int | None
-    latest: int | None
+    at: int | None  # the estimate, or the time itself where it is known
+    earliest: int | None  # no earlier than this; None if nothing bounds it
+    latest: int | None  # no later than this
 
     @property
     def is_exact(self) -> bool:

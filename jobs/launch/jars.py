@@ -34,18 +34,12 @@ class JarsError(Exception):
 
 @dataclass(frozen=True)
 class JarSet:
-    """What to fetch, in words that Ivy's command line understands.
+    """What to fetch, in words that Ivy's command line understands."""
 
-    Attributes:
-        name: Prefix of the folder that holds the JARs.
-        arguments: Ivy's options that name the modules.
-        key: What decides the content; another key is another folder.
-        pattern: Name of each JAR in the folder, as an Ivy pattern.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-    key: bytes
+    name: str  # prefix of the folder that holds the JARs
+    arguments: tuple[str, ...]  # Ivy's options that name the modules
+    key: bytes  # what decides the content; another key is another folder
+    # Name of each JAR in the folder, as an Ivy pattern.
     pattern: str = "[artifact]-[revision](-[classifier]).[ext]"
 
     @classmethod

@@ -48,15 +48,10 @@ _TO_STAY = ("-XX:+ExitOnOutOfMemoryError",)
 
 @dataclass(frozen=True)
 class Target:
-    """The Spark that runs a job.
+    """The Spark that runs a job."""
 
-    Attributes:
-        master: Where it runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`.
-        spark_home: The Spark that the user chose, or None for the one that pip installed.
-    """
-
-    master: str
-    spark_home: Path | None
+    master: str  # where it runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`
+    spark_home: Path | None  # the Spark that the user chose, or None for the one that pip installed
 
     @property
     def is_this_machine(self) -> bool:

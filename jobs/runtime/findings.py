@@ -21,19 +21,12 @@ _UNITS = {"GB": 1e9, "MB": 1e6}
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the check.
+    """A line of the check."""
 
-    Attributes:
-        name: what was looked at.
-        state: ok, warn (a pipeline does without), or fail.
-        text: what was found.
-        advice: what to do, a command where there is one; "" for nothing.
-    """
-
-    name: str
-    state: str
-    text: str
-    advice: str = ""
+    name: str  # what was looked at
+    state: str  # ok, warn (a pipeline does without), or fail
+    text: str  # what was found
+    advice: str = ""  # what to do, a command where there is one; "" for nothing
 
 
 def ok(name: str, text: str) -> Finding:

@@ -97,21 +97,13 @@ class Notes:
 
 @dataclass
 class Outlet:
-    """Where to post, and what got there.
+    """Where to post, and what got there."""
 
-    Attributes:
-        notes: what runs have noted.
-        url: the address, with its secrets; None in a dry run that was given none.
-        format: the shape of messages, one of FORMATS.
-        head: what all messages have in common.
-        sent: the alerts that were posted.
-    """
-
-    notes: Notes
-    url: str | None
-    format: str
-    head: Letterhead
-    sent: list[Alert] = field(default_factory=list)
+    notes: Notes  # what runs have noted
+    url: str | None  # the address, with its secrets; None in a dry run that was given none
+    format: str  # the shape of messages, one of FORMATS
+    head: Letterhead  # what all messages have in common
+    sent: list[Alert] = field(default_factory=list)  # the alerts that were posted
 
 
 def notify(run: Run) -> None:

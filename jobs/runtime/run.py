@@ -25,20 +25,15 @@ _LOOK_S = 0.5
 
 @dataclass(kw_only=True)
 class Told:
-    """What a job works with that needs no Spark, and its summary.
-
-    Attributes:
-        summary: figures for the JSON summary, by name.
-        seconds: how long each step took.
-        status: the exit status, if nothing fails.
-    """
+    """What a job works with that needs no Spark, and its summary."""
 
     options: Options
     out: Console
     err: Console
+    # Figures for the JSON summary, by name.
     summary: dict[str, Figure] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    status: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)  # how long each step took
+    status: int = 0  # the exit status, if nothing fails
 
     def add(self, **figures: int | dict[str, int]) -> None:
         """Add to figures of the summary, each a number or numbers by name."""
@@ -84,14 +79,10 @@ class Told:
 
 @dataclass(kw_only=True)
 class Run(Told):
-    """What a job works with.
-
-    Attributes:
-        lakehouse: the tables, as the cluster sees them.
-    """
+    """What a job works with."""
 
     spark: SparkSession
-    lakehouse: Lakehouse
+    lakehouse: Lakehouse  # the tables, as the cluster sees them
 
     @contextmanager
     def _watched(self, name: str, status: Status) -> Iterator[None]:

@@ -67,21 +67,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 class Told(NamedTuple):
-    """What a run has told of it all, into a lakehouse.
+    """What a run has told of it all, into a lakehouse."""
 
-    Attributes:
-        source: the options of its runs.
-        root: the lakehouse.
-        rows: the anomalies.
-        members: the partitions of the new members, as they said then.
-        reported: what was told of these.
-    """
-
-    source: tuple[str, ...]
-    root: str
-    rows: list[Row]
-    members: dict[str, list[int]]
-    reported: tuple[str, dict[str, list[int]]]
+    source: tuple[str, ...]  # the options of its runs
+    root: str  # the lakehouse
+    rows: list[Row]  # the anomalies
+    members: dict[str, list[int]]  # the partitions of the new members, as they said then
+    reported: tuple[str, dict[str, list[int]]]  # what was told of these
 
 
 @pytest.fixture(scope="module")

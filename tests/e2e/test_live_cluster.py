@@ -86,30 +86,21 @@ def held(spark: SparkSession, root: str) -> Records:
 
 
 class Read(NamedTuple):
-    """What runs have read of a cluster, and told, into a lakehouse that is not to be written to.
+    """What runs have read of a cluster, and told, into a lakehouse that is not to be written to."""
 
-    Attributes:
-        root: the lakehouse.
-        summary: that of what has read it.
-        member_ids: the members of a group that was there, of `generation`.
-        described: what the admin client said of that group.
-        listed: the offsets that the group had committed, by the admin client.
-        ends: by isolation level, where the partitions of the topic ended before the run and after.
-        records: what a consumer read of the topic then.
-        lasting: what the admin client said of a group that is there still, and its generation.
-        times: between what the groups `BACK` had committed, and behind it.
-    """
-
-    root: str
-    summary: dict[str, Any]
+    root: str  # the lakehouse
+    summary: dict[str, Any]  # that of what has read it
     generation: int
-    member_ids: set[str | None]
-    described: dict[str, Any]
+    member_ids: set[str | None]  # the members of a group that was there, of `generation`
+    described: dict[str, Any]  # what the admin client said of that group
+    # The offsets that the group had committed, by the admin client.
     listed: dict[TopicPartition, Any]
+    # By isolation level, where the partitions of the topic ended before the run and after.
     ends: dict[str, tuple[dict[int, int], dict[int, int]]]
-    records: Records
+    records: Records  # what a consumer read of the topic then
+    # What the admin client said of a group that is there still, and its generation.
     lasting: tuple[dict[str, Any], int]
-    times: tuple[str, str]
+    times: tuple[str, str]  # between what the groups `BACK` had committed, and behind it
 
 
 GROUP, LASTING = "payments 💶/eu", "described"
@@ -202,17 +193,11 @@ def _let_a_topic_come_back(at: str) -> None:
 
 
 class Later(NamedTuple):
-    """What runs have read that came behind `Read`, and told, into a copy of its lakehouse.
+    """What runs have read that came behind `Read`, and told, into a copy of its lakehouse."""
 
-    Attributes:
-        root: the copy.
-        summary: that of what has read it.
-        records: what a consumer read of the topic then.
-    """
-
-    root: str
-    summary: dict[str, Any]
-    records: Records
+    root: str  # the copy
+    summary: dict[str, Any]  # that of what has read it
+    records: Records  # what a consumer read of the topic then
 
 
 @pytest.fixture(scope="module")

@@ -118,16 +118,11 @@ def open_transaction(broker: Broker, topics: None) -> Iterator[None]:  # noqa: A
 
 
 class First(NamedTuple):
-    """A first run, into a lakehouse that is not to be written to.
+    """A first run, into a lakehouse that is not to be written to."""
 
-    Attributes:
-        root: the lakehouse.
-        summary: that of the run.
-        expected: how far groups were behind then, by the admin client.
-    """
-
-    root: str
-    summary: dict[str, Any]
+    root: str  # the lakehouse
+    summary: dict[str, Any]  # that of the run
+    # How far groups were behind then, by the admin client.
     expected: dict[tuple[str, TopicPartition], int]
 
 
@@ -196,23 +191,15 @@ def test_the_log_is_known_until_a_time_before_its_ends_were_asked(
 
 
 class Later(NamedTuple):
-    """Runs behind the first one, and what each has said by group and partition.
+    """Runs behind the first one, and what each has said by group and partition."""
 
-    Attributes:
-        before: the rows of the first run.
-        grown: those of a run behind records that came.
-        gone: those of a run behind the end of a topic.
-        samples: by topic, the samples of its first partition then.
-        last: those of a run in which records came, and before which a transaction began.
-        last_samples: as above.
-    """
-
-    before: dict[tuple[str, TopicPartition], Row]
-    grown: dict[tuple[str, TopicPartition], Row]
-    gone: dict[tuple[str, TopicPartition], Row]
-    samples: dict[str, list[Any]]
+    before: dict[tuple[str, TopicPartition], Row]  # the rows of the first run
+    grown: dict[tuple[str, TopicPartition], Row]  # those of a run behind records that came
+    gone: dict[tuple[str, TopicPartition], Row]  # those of a run behind the end of a topic
+    samples: dict[str, list[Any]]  # by topic, the samples of its first partition then
+    # Those of a run in which records came, and before which a transaction began.
     last: dict[tuple[str, TopicPartition], Row]
-    last_samples: dict[str, list[Any]]
+    last_samples: dict[str, list[Any]]  # as above
 
 
 @pytest.fixture(scope="module")

@@ -44,16 +44,11 @@ _ALARM, _MISS, _GENERATION, _PLACE, _STATE_HOUR, _CAUSE = 100, 60, 20, 4, 200, 2
 
 
 class Reading(NamedTuple):
-    """How the log is read.
+    """How the log is read."""
 
-    Attributes:
-        compacts: whether the log cleaner has been there at each reading.
-        gap_ms: for so long nobody reads.
-        moments: at so many times, each shortly behind a change, a run looks at what is there then.
-    """
-
-    compacts: bool = False
-    gap_ms: int = 0
+    compacts: bool = False  # whether the log cleaner has been there at each reading
+    gap_ms: int = 0  # for so long nobody reads
+    # At so many times, each shortly behind a change, a run looks at what is there then.
     moments: int = 0
 
     @property
@@ -75,44 +70,30 @@ class Step(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A generation that the coordinator wrote, or an epoch.
-
-    Attributes:
-        at: when it was stable; of an epoch, when it began.
-        completed: when its join phase ended; None where there was none.
-        joined: client ids of the members that the one before did not have, by member id.
-        gone: those of members that only the one before had.
-        owners: member ids by partition; none if a partition has two.
-        moved: how many partitions went to another member; None if that cannot be said so simply.
-        is_first: whether the group had none before.
-        said: what the coordinator said since the one before.
-    """
+    """A generation that the coordinator wrote, or an epoch."""
 
     type: str
     number: int
-    at: int
-    completed: int | None
+    at: int  # when it was stable; of an epoch, when it began
+    completed: int | None  # when its join phase ended; None where there was none
     members: dict[str, str]
+    # Client ids of the members that the one before did not have, by member id.
     joined: dict[str, str]
-    gone: dict[str, str]
-    owners: dict[str, str]
+    gone: dict[str, str]  # those of members that only the one before had
+    owners: dict[str, str]  # member ids by partition; none if a partition has two
+    # How many partitions went to another member; None if that cannot be said so simply.
     moved: int | None
-    is_first: bool
+    is_first: bool  # whether the group had none before
     since: int
-    said: str
+    said: str  # what the coordinator said since the one before
 
 
 class Wrong(NamedTuple):
-    """Something that is told wrong.
+    """Something that is told wrong."""
 
-    Attributes:
-        weight: how bad that is.
-        what: its kind.
-    """
-
-    weight: float
+    weight: float  # how bad that is
     group: str
-    what: str
+    what: str  # its kind
     detail: str
 
 
@@ -275,18 +256,13 @@ def _truth(
 
 @dataclass
 class Truth:
-    """What was so of a group, to compare with.
-
-    Attributes:
-        said: what the coordinator wrote to its log, and when.
-        runs: what each worker of Connect ran from a time on.
-    """
+    """What was so of a group, to compare with."""
 
     life: Life
     group: str
     steps: list[Step]
-    said: list[tuple[int, str]]
-    runs: list[tuple[int, dict[str, list[str]]]]
+    said: list[tuple[int, str]]  # what the coordinator wrote to its log, and when
+    runs: list[tuple[int, dict[str, list[str]]]]  # what each worker of Connect ran from a time on
     reading: Reading
 
     def __post_init__(self) -> None:

@@ -50,19 +50,13 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a life.
-
-    Attributes:
-        counted: the remedy, of the life as it was.
-        before: how many rebalances it had, and what they cost.
-        after: the same with the remedy's setting.
-    """
+    """What became of a life."""
 
     case: Case
     found: Remedies
-    counted: Remedy | None
-    before: tuple[int, int]
-    after: tuple[int, int]
+    counted: Remedy | None  # the remedy, of the life as it was
+    before: tuple[int, int]  # how many rebalances it had, and what they cost
+    after: tuple[int, int]  # the same with the remedy's setting
 
 
 # -- lives -----------------------------------------------------------------------------------------

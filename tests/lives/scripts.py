@@ -28,19 +28,14 @@ _STORM = ("rebalance_storm", "member_flapping", "aborted_rebalances", *_CALLS)
 
 
 class Kind(NamedTuple):
-    """A kind of life.
-
-    Attributes:
-        label: ordinary, or what trouble it is.
-        fits: kinds of anomalies that tell of the trouble; of an ordinary life, such as are true.
-        hours: how long it lasts, from and to.
-    """
+    """A kind of life."""
 
     name: str
     protocol: str
-    label: str
+    label: str  # ordinary, or what trouble it is
+    # Kinds of anomalies that tell of the trouble; of an ordinary life, such as are true.
     fits: tuple[str, ...]
-    hours: tuple[float, float]
+    hours: tuple[float, float]  # how long it lasts, from and to
     write: Callable[[Script], None]
 
 
@@ -65,29 +60,23 @@ def kind(
 
 @dataclass
 class Script:
-    """A life that is being made up.
-
-    Attributes:
-        style: what all clients have, unless a start says otherwise.
-        own: what the caller wants otherwise in all of this life.
-        is_brief: whether it is as short as its kind can be, with fewer commits.
-        running: the client in each slot of the application.
-        trouble_at: since when there is trouble.
-    """
+    """A life that is being made up."""
 
     kind: Kind
     name: str
     rng: random.Random
+    # What the caller wants otherwise in all of this life.
     own: Mapping[str, Any] = field(default_factory=dict)
-    is_brief: bool = False
-    style: Row = field(default_factory=dict)
+    is_brief: bool = False  # whether it is as short as its kind can be, with fewer commits
+    style: Row = field(default_factory=dict)  # what all clients have, unless a start says otherwise
     steps: list[Row] = field(default_factory=list)
     broker: Row = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
+    # The client in each slot of the application.
     running: dict[str, str] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     members: int = 0
-    trouble_at: int | None = None
+    trouble_at: int | None = None  # since when there is trouble
     _starts: int = 0
 
     def __post_init__(self) -> None:

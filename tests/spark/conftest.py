@@ -17,15 +17,10 @@ from tests.support.webhook import SECRET, Webhook
 
 
 class Thrice(NamedTuple):
-    """A small recording in three runs, neither validated nor reported; not to be written to.
+    """A small recording in three runs, neither validated nor reported; not to be written to."""
 
-    Attributes:
-        parts: the records of each.
-        behind: a lakehouse as it was behind each.
-    """
-
-    parts: list[Path]
-    behind: list[Path]
+    parts: list[Path]  # the records of each
+    behind: list[Path]  # a lakehouse as it was behind each
 
 
 @pytest.fixture(scope="session")

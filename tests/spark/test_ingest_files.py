@@ -149,17 +149,12 @@ def test_a_run_finds_a_copy_that_was_put_back_since_the_one_before(
 
 
 class Recordings(NamedTuple):
-    """Every bundled recording as one topic, in which each has partitions of its own.
-
-    Attributes:
-        counts: the number of records of each, in the order of their partitions.
-        summary: that of the run which has ingested and decoded them.
-    """
+    """Every bundled recording as one topic, in which each has partitions of its own."""
 
     folder: Path
     root: str
-    counts: list[int]
-    summary: dict[str, Any]
+    counts: list[int]  # the number of records of each, in the order of their partitions
+    summary: dict[str, Any]  # that of the run which has ingested and decoded them
 
 
 def accounts_for_every_offset(spark: SparkSession, root: str, cluster: str = "default") -> bool:

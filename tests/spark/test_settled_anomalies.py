@@ -35,17 +35,11 @@ Settled = dict[tuple[str, str | None], int]
 
 
 class Told(NamedTuple):
-    """Two runs over groups of all these tests.
+    """Two runs over groups of all these tests."""
 
-    Attributes:
-        behind: a lakehouse as it was behind each, not to be written to.
-        thresholds: those of its anomalies.
-        late: a file with commits of an hour that was over by then.
-    """
-
-    behind: list[Path]
-    thresholds: Path
-    late: Path
+    behind: list[Path]  # a lakehouse as it was behind each, not to be written to
+    thresholds: Path  # those of its anomalies
+    late: Path  # a file with commits of an hour that was over by then
 
 
 def tell(records: Path, root: Path, thresholds: Path) -> None:

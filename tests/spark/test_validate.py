@@ -38,22 +38,15 @@ from tests.support.jobs import held, noted, run, succeed, table
 
 
 class Broken(NamedTuple):
-    """One row of a table, broken in one way.
+    """One row of a table, broken in one way."""
 
-    Attributes:
-        table: the table that holds it.
-        change: columns and DuckDB's SQL of their new values; None takes the row away.
-        where: which row; the first of those.
-        copies: how many broken copies there are beside the row; 0 breaks the row itself.
-        found: how many rows break the expectation then.
-        is_other: the row that breaks it is another one, which the broken one makes wrong.
-    """
-
-    table: str
+    table: str  # the table that holds it
+    # Columns and DuckDB's SQL of their new values; None takes the row away.
     change: dict[str, str] | None
-    where: str = "true"
-    copies: int = 0
-    found: int = 1
+    where: str = "true"  # which row; the first of those
+    copies: int = 0  # how many broken copies there are beside the row; 0 breaks the row itself
+    found: int = 1  # how many rows break the expectation then
+    # The row that breaks it is another one, which the broken one makes wrong.
     is_other: bool = False
 
 
@@ -392,21 +385,13 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 class Case(NamedTuple):
-    """An expectation, and rows of which one is broken.
+    """An expectation, and rows of which one is broken."""
 
-    Attributes:
-        suite: a suite that expects that alone.
-        broken: the table with the row that is broken.
-        counts: what DuckDB counts: all rows, and those that break it.
-        unexpected: the keys of those, as JSON.
-        key: that of the broken row, if its table has the suite's.
-    """
-
-    suite: Suite
-    broken: pa.Table
-    counts: tuple[int, int]
-    unexpected: list[str]
-    key: str
+    suite: Suite  # a suite that expects that alone
+    broken: pa.Table  # the table with the row that is broken
+    counts: tuple[int, int]  # what DuckDB counts: all rows, and those that break it
+    unexpected: list[str]  # the keys of those, as JSON
+    key: str  # that of the broken row, if its table has the suite's
 
 
 @pytest.fixture(scope="module")

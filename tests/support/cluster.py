@@ -24,14 +24,10 @@ _DEADLINE_S = 60
 
 @dataclass(frozen=True)
 class Standalone:
-    """A cluster that runs.
+    """A cluster that runs."""
 
-    Attributes:
-        master: its address, as `--master` takes it.
-        workers: the processes of its workers, each in a process group of its own.
-    """
-
-    master: str
+    master: str  # its address, as `--master` takes it
+    # The processes of its workers, each in a process group of its own.
     workers: list[subprocess.Popen[bytes]]
 
     def kill_worker(self, number: int) -> None:

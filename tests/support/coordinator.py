@@ -32,23 +32,17 @@ NOTHING: Parts = frozenset()
 
 @dataclass
 class Member:
-    """A member of a group of any type.
-
-    Attributes:
-        protocol: the one it speaks, which in a consumer group may be the classic one.
-        revoking: what it was asked to give up, and has not yet.
-        epoch: of its current assignment; -2 if it is static and will be back.
-    """
+    """A member of a group of any type."""
 
     name: str
     instance: str | None
     client: str
-    protocol: str
+    protocol: str  # the one it speaks, which in a consumer group may be the classic one
     topics: tuple[str, ...] = ("t",)
     assigned: Parts = NOTHING
-    revoking: Parts = NOTHING
+    revoking: Parts = NOTHING  # what it was asked to give up, and has not yet
     target: Parts = NOTHING
-    epoch: int = 0
+    epoch: int = 0  # of its current assignment; -2 if it is static and will be back
     previous: int = 0
     state: int = SETTLED
 

@@ -49,22 +49,18 @@ class Commit(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The events of one group in the order of its partition, and what is missing there.
-
-    Attributes:
-        moves: where the topic grew: the partition that the group's events are in from one on.
-        missing_there: what is missing in those.
-        names: topics by their ids that offset commits before the first event have named.
-        unseen: times without a reading behind the last event, see `holes.Unseen`.
-    """
+    """The events of one group in the order of its partition, and what is missing there."""
 
     group_id: str
     partition: int
     events: list[Record | Commit]
     missing: tuple[int, ...] = ()
+    # Where the topic grew: the partition that the group's events are in from one on.
     moves: Mapping[int, int] = MappingProxyType({})
-    missing_there: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    missing_there: Mapping[int, tuple[int, ...]] = MappingProxyType({})  # what is missing in those
+    # Topics by their ids that offset commits before the first event have named.
     names: Mapping[str, str] = MappingProxyType({})
+    # Times without a reading behind the last event, see `holes.Unseen`.
     unseen: tuple[Unseen, ...] = ()
 
     def has_hole(self, after: int, until: int, partition: int | None = None) -> bool:

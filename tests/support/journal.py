@@ -48,37 +48,27 @@ class Written(NamedTuple):
 
 @dataclass
 class Generation:
-    """A generation that the log tells of.
-
-    Attributes:
-        started: when the rebalance began; the same for all that were given up on the way.
-        completed: when the join phase ended, or a target assignment was there.
-        stable: when it was Stable; None if it never was.
-        aborted: how many generations were given up before it.
-    """
+    """A generation that the log tells of."""
 
     group_type: str
     number: int
-    started: int
-    completed: int | None
-    stable: int | None
+    started: int  # when the rebalance began; the same for all that were given up on the way
+    completed: int | None  # when the join phase ended, or a target assignment was there
+    stable: int | None  # when it was Stable; None if it never was
     members: frozenset[str]
-    aborted: int = 0
+    aborted: int = 0  # how many generations were given up before it
 
 
 @dataclass
 class Truth:
-    """All that the coordinator knew, and no record may show.
-
-    Attributes:
-        unseen: times in which it was in states that no record will ever show.
-        moved: times between the growth of the topic and the group's first record elsewhere.
-    """
+    """All that the coordinator knew, and no record may show."""
 
     states: list[Entered] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
+    # Times in which it was in states that no record will ever show.
     unseen: list[tuple[int, int]] = field(default_factory=list)
+    # Times between the growth of the topic and the group's first record elsewhere.
     moved: list[tuple[int, int]] = field(default_factory=list)
 
     def at(self, time: int) -> Entered | None:

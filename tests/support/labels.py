@@ -23,21 +23,13 @@ TOLERANCE_MS = 30_000
 
 
 class Outcome(NamedTuple):
-    """What became of the labels of one kind.
+    """What became of the labels of one kind."""
 
-    Attributes:
-        must: labels of what has to be found.
-        found: those that were, and in time.
-        false: warnings and worse that no label explains.
-        never: labels of what must not be found.
-        quiet: those that were not.
-    """
-
-    must: list[Row]
-    found: list[Row]
-    false: list[Row]
-    never: list[Row]
-    quiet: list[Row]
+    must: list[Row]  # labels of what has to be found
+    found: list[Row]  # those that were, and in time
+    false: list[Row]  # warnings and worse that no label explains
+    never: list[Row]  # labels of what must not be found
+    quiet: list[Row]  # those that were not
 
 
 def path_of(recording: str) -> Path:

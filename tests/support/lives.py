@@ -47,15 +47,10 @@ _FAR = 1 << 60
 
 
 class Life(NamedTuple):
-    """What happens to a group.
+    """What happens to a group."""
 
-    Attributes:
-        broker: arguments of its `Coordinator`.
-        steps: how long after the one before, what, and with which arguments.
-    """
-
-    broker: dict[str, Any]
-    steps: list[Step]
+    broker: dict[str, Any]  # arguments of its `Coordinator`
+    steps: list[Step]  # how long after the one before, what, and with which arguments
 
 
 # -- lives -----------------------------------------------------------------------------------------

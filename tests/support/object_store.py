@@ -24,17 +24,11 @@ _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
 @dataclass(frozen=True)
 class Store:
-    """A server with one bucket.
+    """A server with one bucket."""
 
-    Attributes:
-        url: the address of the bucket.
-        options: what a job needs to reach it.
-        env: the credentials, as a job's environment has them.
-    """
-
-    url: str
-    options: tuple[str, ...]
-    env: dict[str, str]
+    url: str  # the address of the bucket
+    options: tuple[str, ...]  # what a job needs to reach it
+    env: dict[str, str]  # the credentials, as a job's environment has them
 
     def keys(self, prefix: str) -> list[str]:
         """Name the objects below a prefix."""

@@ -13,19 +13,13 @@ COMPLETING = "CompletingRebalance"
 
 
 class Stabilized(NamedTuple):
-    """One generation that reached Stable.
-
-    Attributes:
-        join_started: when its rebalance began; None if the log does not say.
-        join_completed: when its join phase ended; None if the log does not say.
-        aborted: generations that its rebalance began and gave up.
-    """
+    """One generation that reached Stable."""
 
     generation: int
-    join_started: int | None
-    join_completed: int | None
+    join_started: int | None  # when its rebalance began; None if the log does not say
+    join_completed: int | None  # when its join phase ended; None if the log does not say
     stable_at: int
-    aborted: int
+    aborted: int  # generations that its rebalance began and gave up
 
 
 class Truth:
