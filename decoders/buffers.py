@@ -54,11 +54,7 @@ class Buffer:
 
     @classmethod
     def of(cls, array: pa.Array) -> tuple[Buffer, Ints, Ints]:
-        """Take over a column of type binary.
-
-        Returns:
-            The buffer, and where each record's bytes start and end in it. A null has no bytes.
-        """
+        """Take over a column of type binary; return where each record's bytes start and end."""
         count = len(array)
         _, offsets_buffer, data_buffer = array.buffers()
         offsets = np.zeros(1, np.int32)

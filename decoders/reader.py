@@ -56,8 +56,7 @@ class Reader:
     def message(self, message: Message, slots: Slots) -> Columns:
         """Read `message` from each slot, and move the slot behind it.
 
-        Returns:
-            The columns of the message. A failed record's values are well-formed but meaningless.
+        The columns of a failed record are well-formed but meaningless.
         """
         if message.missing_tail == "refused":
             return self._struct(message.root, slots)

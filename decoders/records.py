@@ -32,26 +32,14 @@ class Decoded:
 
 
 def decode(batch: pa.RecordBatch) -> Decoded:
-    """Decode a batch of records.
-
-    Args:
-        batch: columns record_partition, record_offset, record_timestamp, key and value.
-
-    Returns:
-        By silver table the rows that its records became, in the order of their layouts, and the
-        quarantined rest with the reasons.
-    """
+    """Decode a batch of records, with the columns of `decoders.transform.INPUT`."""
     return _Batch(batch).decode()
 
 
 def times_off(batches: Iterable[pa.RecordBatch]) -> int | None:
     """Return how many milliseconds the times of records are off those of their commits: the median.
 
-    Args:
-        batches: columns as `decode` takes them.
-
-    Returns:
-        The median; None without a commit that has both times.
+    Without a commit that has both times there is none.
     """
     rows = [rows for batch in batches for rows in decode(batch).tables.get("offset_commits", ())]
     if not rows:
@@ -90,12 +78,9 @@ class _Batch:
         return self._out
 
     def _unwrapped(self, types: Ints) -> Ints:
-        """Look into keys of tombstones that Redpanda's older releases wrapped.
+        """Return the types of keys, of tombstones that Redpanda's older releases wrapped the inner.
 
         Redpanda knows them by their length, too (maybe_unwrap_from_iobuf in group_metadata.cc).
-
-        Returns:
-            The types, of wrapped keys the inner ones.
         """
         rows = np.flatnonzero(~self._has_value)
         start, end = self._key_start[rows], self._key_end[rows]
@@ -309,11 +294,7 @@ class _Values:
 
 
 def _holds(outer: int, inner: int) -> bool:
-    """Return whether a key that seems to be of one type can be the wrapper of another's.
-
-    Jobs look for records by the first bytes of their keys: those of a type that is known are in its
-    table.
-    """
+    """Return whether a key that seems to be of one type can be the wrapper of another's."""
     types = record_types()
     if inner not in WRAPPED_TYPES:
         return False

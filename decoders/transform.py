@@ -54,11 +54,8 @@ def decoded(
 ) -> DataFrame:
     """Decode records into the rows of one silver table; what does not go there is left out.
 
-    Args:
-        records: columns record_partition, record_offset, record_timestamp, key and value.
-        table: the silver table: ``offset_commits``.
-        schema: Spark's type of its rows, see `schemas.silver.decoded_columns`.
-        clients: key of the hashes that stand for clients; None keeps their names.
+    The records have the columns of `INPUT`, the rows those of `schemas.silver.decoded_columns`.
+    With a key, hashes stand for clients.
     """
     names = [c.name for c in decoded_columns(table)]
     rows = records.select(*INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
@@ -68,28 +65,14 @@ def decoded(
 def decoded_together(
     records: DataFrame, tables: Collection[str], clients: ClientKey | None = None
 ) -> DataFrame:
-    """Decode records into the rows of several silver tables; what goes to none is left out.
-
-    Args:
-        records: as in `decoded`.
-        tables: the silver tables.
-        clients: as in `decoded`.
-
-    Returns:
-        Rows of several tables in one, see `schemas.tagged`.
-    """
+    """Decode records as `decoded` does, for several silver tables in one: see `schemas.tagged`."""
     columns = tagged_columns({table: decoded_columns(table) for table in tables})
     rows = partial(_tagged_rows, tuple(tables), columns, clients)
     return records.select(*INPUT).mapInArrow(rows, ddl(columns))
 
 
 def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the records that cannot be decoded, with the reasons.
-
-    Args:
-        records: columns record_partition, record_offset, record_timestamp, key and value.
-        schema: Spark's type of the rows, see `schemas.silver.quarantine_columns`.
-    """
+    """Return the records that cannot be decoded, with the reasons, see `quarantine_columns`."""
     names = [c.name for c in quarantine_columns()]
     rows = records.select(*INPUT).mapInArrow(_quarantined_rows, schema)
     return rows.select(*names)

@@ -27,8 +27,7 @@ class Walker:
     def ends(self, field: Field, pos: int, count: int) -> array[int]:
         """Find where each of `count` elements ends that start at `pos`.
 
-        Returns:
-            The ends, up to the first element that is not as it should be or has tagged fields.
+        It stops before the first element that is not as it should be or has tagged fields.
         """
         found = array("q")
         try:

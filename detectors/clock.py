@@ -11,12 +11,8 @@ def time_of_log(groups: Iterable[Row], observed_at: int | None, sampled_until: i
     """Return the time of the log: that of its newest record.
 
     No record is younger than when it was read, whatever its broker's clock says. When nobody
-    commits any more, a sample of the lag shows until when there was nothing to read.
-
-    Args:
-        groups: what `detectors.health.GROUPS_NOW` asks for.
-        observed_at: when the log was read last; None if that is not known.
-        sampled_until: until when no commit was missing at the newest sample of the lag.
+    commits any more, a sample of the lag shows until when there was nothing to read. The groups are
+    as `detectors.health.GROUPS_NOW` gives them.
     """
     newest = max((g["newest_at"] for g in groups if g["newest_at"] is not None), default=0)
     if observed_at is not None:

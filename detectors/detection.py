@@ -88,19 +88,12 @@ def detected(
     now: int,
     known_until: Mapping[int, int],
 ) -> Iterator[pa.RecordBatch]:
-    """Detect the anomalies of groups.
+    """Detect the anomalies of groups: those settled now, by the time of the log, and all open ones.
 
-    Args:
-        batches: what became known: columns group_id, kind, and those of `COLUMNS`, which are null
-            in rows of other kinds; times are epoch milliseconds. The rows of a group follow each
-            other, its checkpoint first, then by `SORT_RANKS`.
-        thresholds: the thresholds in force.
-        cluster: its name, which is part of the anomalies' ids.
-        now: time of the log in epoch milliseconds.
-        known_until: that of the partitions that could not be read to their end.
-
-    Returns:
-        Columns `OUTPUT`: the anomalies that are settled now, all open ones, and checkpoints.
+    The batches have columns group_id, kind, and those of `COLUMNS`, which are null in rows of other
+    kinds. The rows of a group follow each other, its checkpoint first, then by `SORT_RANKS`. What
+    is given has the columns `OUTPUT`. Times are epoch milliseconds; `known_until` are those of
+    partitions that could not be read to their end.
     """
     rows = _anomalies(_read_rows(batches), thresholds, cluster, now, known_until)
     while of_batch := list(islice(rows, _BATCH_ROWS)):

@@ -143,11 +143,8 @@ def group_health(
 ) -> Iterator[Row]:
     """Return the columns of group_health for each group, without the cluster.
 
-    Args:
-        groups: what `GROUPS_NOW` asks for.
-        sums: what `rebalances`, `lags`, `FORMER` and `known_anomalies` ask for.
-        thresholds: the thresholds in force.
-        as_of: time of the log; all times are epoch milliseconds.
+    The groups are as `GROUPS_NOW` asks for, the sums as `rebalances`, `lags`, `FORMER` and
+    `known_anomalies` do; times are epoch milliseconds.
     """
     known: dict[str, Row] = defaultdict(dict)
     for row in (row for rows in sums for row in rows):

@@ -117,17 +117,10 @@ class _Suspected(NamedTuple):
 
 
 def incidents(anomalies: Iterable[Row], known: Known, cluster: str) -> list[Row]:
-    """Return the incidents that anomalies are of, each anomaly in one at most.
+    """Return the incidents that anomalies are of, each anomaly in one at most, by time.
 
-    Args:
-        anomalies: rows of gold.anomalies of `KINDS`, times in epoch milliseconds, those of the log
-            itself left out.
-        known: what is known of all groups.
-        cluster: its name, which is part of the ids.
-
-    Returns:
-        Rows of gold.incidents, in the order of time. One that was told before keeps its id, however
-        many anomalies have come to it.
+    The anomalies are of `KINDS`, without those of the log itself; times are epoch milliseconds. An
+    incident that was told before keeps its id, however many anomalies have come to it.
     """
     left = {row["anomaly_id"]: row for row in _read(anomalies)}
     found: list[_Suspected] = []

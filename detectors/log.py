@@ -383,10 +383,7 @@ WHERE unchanged_commits >= {commits} AND furthest > unchanged_offset
 def overtaken(stuck: str, rows: Iterable[Row], thresholds: Thresholds) -> Question:
     """Ask which of these partitions another group has committed further meanwhile, and since when.
 
-    Args:
-        stuck: what `unchanged` gives.
-        rows: its rows, one at least.
-        thresholds: the thresholds in force.
+    The rows, one at least, are those of `unchanged`.
     """
     times = [row[name] for row in rows for name in ("unchanged_since", "unchanged_until")]
     return Question(

@@ -127,11 +127,9 @@ class Memberships:
         return found if last is None or found.offset <= last else None
 
     def back(self, first: LogPosition, last: int | None = None) -> Membership | None:
-        """Return the record since which a group that was empty has members again.
+        """Return the record since which a group that was empty at `first` has members again.
 
-        Args:
-            first: where it was empty.
-            last: an offset, up to which it is looked at; None for the last record of its own.
+        It is looked for up to the offset `last`, or the last record of the group's own.
         """
         found = self.last(first[0], last)
         if found is None or not found.members or found.position <= first:

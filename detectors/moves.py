@@ -30,11 +30,7 @@ def take_move(
 ) -> None:
     """Take one row of offset_moves: a commit that did not just go on.
 
-    Args:
-        track: what is kept of the moves before.
-        move: the row, its times in epoch milliseconds.
-        memberships: who was in the group when.
-        owners: rows of partition_owners of the partition, by valid_from; none if nobody asked.
+    The owners are rows of partition_owners of the partition, by valid_from; none if nobody asked.
     """
     memory, _, findings = track
     at = move["at"]

@@ -64,10 +64,7 @@ class _Rebalance(NamedTuple):
 def examine(track: Track, generation: Row, now: int | None = None) -> None:
     """Take one generation: a row of group_generations, its times in epoch milliseconds.
 
-    Args:
-        track: what is kept of the generations before.
-        generation: the row.
-        now: time of the log; given for the newest generation, which lasts till then.
+    The newest one lasts till `now`, the time of the log, which the others do without.
     """
     memory, limits, findings = track
     record, started = Position.of(generation), generation.get("join_started_at")

@@ -11,7 +11,6 @@ from detectors.members import client_of, host_of
 from detectors.model import HOUR_MS, Hit, Position, Row, Track
 from schemas.gold import CRITICAL, WARNING
 
-
 # A process starts its threads within so long.
 _RESTART_MS = 15_000
 
@@ -20,12 +19,8 @@ def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> 
     """Take sessions of static members, and find those whose place is taken again and again.
 
     Two clients with one instance id take turns: the coordinator fences the one that the other
-    replaces. One client that is replaced by itself restarts.
-
-    Args:
-        track: what is kept of the sessions before.
-        ended: rows of member_sessions with group_instance_id, in the order in which they ended.
-        others: those that go on, or may change: they tell who came after, and who is on a machine.
+    replaces. One client that is replaced by itself restarts. Those that ended come in that order;
+    the others tell who came after, and who is on a machine.
     """
     memory = track.memory
     sessions: dict[str, list[Row]] = defaultdict(list)
@@ -69,12 +64,7 @@ def _are_most(
 def _replaced(
     track: Track, session: Row, hour: list[Row], after: list[Row], *, is_shared: bool
 ) -> None:
-    """Judge a session that another has taken the place of.
-
-    `hour` are the times that this happened to the instance within the hour, this one the last;
-    `after` is the session that took its place, if it is known; `is_shared`, whether other members
-    are on its machine that went on.
-    """
+    """Judge a session that another (`after`) has taken the place of, the last of its `hour`."""
     _, limits, findings = track
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
     instance, at = session["group_instance_id"], session["left_at"]

@@ -336,11 +336,7 @@ class _Follower:
         )
 
     def _note(self, event: Row) -> list[Row]:
-        """Note which partitions of a topic have an offset.
-
-        Returns:
-            The tombstones of all its offsets, if they went at once, and this was the last of them.
-        """
+        """Note which partitions have an offset; return the tombstones if all went at once."""
         known, partition = self._topic(event["topic"]), event["topic_partition"]
         held, gone, tombstones = known["held"], known["gone"], known["tombstones"]
         if event["move"] != "deleted":

@@ -65,10 +65,7 @@ def take_minute(track: Track, part: Row) -> None:
 def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
     """Take which partitions of its topics nobody in the group has ever got, by `NEVER_COLUMNS`.
 
-    Args:
-        track: what is kept of the partitions before.
-        new: the rows, all there are.
-        now: the generation that is in force; None without one.
+    `now` is the generation that is in force.
     """
     former: dict[str, int] = track.memory.pop("never", {})
     known: dict[str, int] = {}
@@ -131,10 +128,7 @@ def _can_tell(generation: Row) -> bool:
 def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) -> None:
     """Take which partitions have, or had, two owners at a time.
 
-    Args:
-        track: what is kept of them.
-        new: rows of `OWNERS_COLUMNS`: all that go on, and those that this run ends.
-        generations: the group's, as far as this run knows them.
+    The rows, of `OWNERS_COLUMNS`, are all that go on, and those that this run ends.
     """
     former = {_key(twice): twice for twice in track.memory.pop("twice", [])}
     known = {key: twice for key, twice in former.items() if twice["until"] is not None}
@@ -247,10 +241,7 @@ def settle(
 ) -> None:
     """Take the pauses that go on or are over, of this run, and tell those that are long over.
 
-    Args:
-        track: what is kept of the pauses before.
-        new: rows of `WAIT_COLUMNS`: all that go on, and those that this run ends.
-        memberships: who was in the group when.
+    The rows, of `WAIT_COLUMNS`, are all that go on, and those that this run ends.
     """
     memory = track.memory
     former = {_key(wait): wait for wait in memory.pop("waits", [])}

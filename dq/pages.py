@@ -20,9 +20,7 @@ _STYLE = (
 def without_network(folder: Path, told: Mapping[str, str]) -> None:
     """Leave out of pages what they would load, and what that would run; make the first one.
 
-    Args:
-        folder: where the pages are.
-        told: what the first page says of each suite, by its title; it leads to the newest page.
+    That one says of each suite, by its title, what is `told`, and leads to the newest page.
     """
     for page in folder.rglob("*.html"):
         text = page.read_text("utf-8")

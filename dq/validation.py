@@ -47,13 +47,7 @@ def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own
 def evaluate(
     suites: Sequence[Suite], values: Mapping[str, str], ask: Ask, docs: str | None = None
 ) -> list[Found]:
-    """Evaluate suites, each by one query.
-
-    Args:
-        suites: the suites.
-        values: SQL for the placeholders in them.
-        ask: answers queries over the tables.
-        docs: a folder to write Data Docs to, the pages of great-expectations; None for none.
+    """Evaluate suites, each by one query; write great-expectations' Data Docs to a folder, if any.
 
     Raises:
         EvaluationError: great-expectations could not evaluate an expectation.

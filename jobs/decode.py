@@ -126,11 +126,7 @@ def _is_copied(run: Run, after: int, to: int) -> bool:
 
 
 def _check_clients(lakehouse: Lakehouse, held: str | None, clients: str | None) -> None:
-    """Refuse to go on under other names of clients: each would seem to leave, and another to come.
-
-    Raises:
-        LakehouseError: the last run named clients otherwise.
-    """
+    """Refuse other names of clients than before: each would seem to leave, and another to come."""
     if held == clients:
         return
     if held is None:
@@ -158,11 +154,7 @@ def _is_gone(lakehouse: Lakehouse, last: LedgerRow) -> bool:
 
 
 def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
-    """Look for the last run in the tables that it wrote to, each in one commit.
-
-    Raises:
-        LakehouseError: a part of silver is lost.
-    """
+    """Look for the last run in the tables that it wrote to, each in one commit."""
     names = [name for name, rows in last.rows.items() if rows and name != QUARANTINE.name]
     specs = silver_specs()
     if lakehouse.has_all([specs[name] for name in names], last.versions):
@@ -228,13 +220,7 @@ def _count(
     counted: Iterable[tuple[str, int]],
     sought: Iterable[tuple[str, int]] = (),
 ) -> Counter[tuple[str, int]]:
-    """Count the rows of tables and runs, in one query.
-
-    Args:
-        lakehouse: the tables.
-        counted: names of tables, with the number of a run.
-        sought: others, of which one row is enough: the run may have been a long one.
-    """
+    """Count the rows of tables and runs, in one query; of those `sought`, one is enough."""
     specs = silver_specs()
 
     def rows_of_run(name: str, number: int) -> DataFrame:
@@ -286,9 +272,8 @@ def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:
 def _types(lakehouse: Lakehouse, stage: StageRun) -> tuple[dict[int | None, int], int]:
     """Count the records of a run by record type; None is for those without one.
 
-    Returns:
-        The records of each type that are still to be decoded, and how many the run has in all: what
-        was in quarantine is not there any more if another run has got as far as its last write.
+    What was in quarantine is not there any more if another run has got as far as its last write: so
+    how many the run has in all is counted beside those that are still to be decoded.
     """
     noted = [
         row.details.get(Detail.TYPES)

@@ -86,11 +86,6 @@ def _show(told: Told, story: Story) -> None:
 
 
 def _read(told: Told, ask: Ask, log: Log) -> Story:
-    """Read what the group did.
-
-    Raises:
-        UsageError: the log does not know the group, or nothing of the window.
-    """
     chosen, group = told.options, told.options.group or ""
     where = zone(chosen.timezone)
     since, last = _window(chosen, log)
@@ -105,11 +100,7 @@ def _read(told: Told, ask: Ask, log: Log) -> Story:
 
 
 def _window(chosen: Options, log: Log) -> tuple[int, int]:
-    """Return the start and the end of the window that was asked for.
-
-    Raises:
-        UsageError: the log does not know the group, or nothing of the window.
-    """
+    """Return the start and the end of the window that was asked for."""
     where, group = zone(chosen.timezone), chosen.group or ""
     since, until = window(log, *chosen.span)
     if since >= until:

@@ -96,11 +96,6 @@ def _last_run_of(lakehouse: Lakehouse) -> int:
 
 
 def _needs_refresh(lakehouse: Lakehouse, last: LedgerRow, to: int) -> bool:
-    """Return whether a full refresh is due.
-
-    A table is missing, or is an older copy; silver was rebuilt; or a release with other rules wrote
-    the tables.
-    """
     if last.details.get(Detail.REVISION) != _RULES:
         return True
     written: dict[str, int] = last.details.get(Detail.WRITTEN, {CHECKPOINTS: 0})
@@ -414,12 +409,7 @@ class _Totals(NamedTuple):
 
 
 def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
-    """Sum up the rows of a run, in one query.
-
-    Args:
-        rows: the rows, tagged by table.
-        before: by partition, the first offset of the run's own records; empty if all rows count.
-    """
+    """Sum up the rows of a run, in one query; those of its own records are from `before` on."""
 
     def begun(table: str, begin: str) -> Column:
         at = F.col(f"{table}.{begin}")
@@ -514,13 +504,7 @@ class _Tables:
         return rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
 
     def _put(self, table: str, rows: DataFrame, where: str | None) -> None:
-        """Replace the rows that meet a condition or are of rebuilt groups, and keep the new ones.
-
-        Args:
-            table: the table.
-            rows: the new rows.
-            where: the condition; None if no existing row is to be replaced.
-        """
+        """Replace the rows that meet a condition, or are of rebuilt groups, by new ones."""
         lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
         if stage.is_refresh:
             if self._is_touched(table) or lakehouse.exists(spec):

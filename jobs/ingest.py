@@ -279,11 +279,7 @@ def _refuse_within(conflicts: DataFrame, path: str) -> None:
 
 
 def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime) -> int:
-    """Append the records, account for them, and note the run; give the number of records.
-
-    Raises:
-        ConflictError: another run has done this work.
-    """
+    """Append the records, account for them, and note the run; give the number of records."""
     started, number = time.monotonic(), state.run + 1
     rows = source.records.withColumns(
         {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
@@ -425,11 +421,7 @@ def _note(
 
 
 def _last_run(lakehouse: Lakehouse, state: State) -> int:
-    """Return the last run that has records in bronze.
-
-    Raises:
-        LakehouseError: records are gone that their coverage accounts for.
-    """
+    """Return the last run that has records in bronze."""
     if state.run_with_records < 0 and not lakehouse.may_hold(RECORDS):
         return -1
     records, number = lakehouse.read(RECORDS), F.col("ingest_run")

@@ -60,12 +60,9 @@ def register(
 ) -> None:
     """Let SQL of the session find tables that runs have written, and all views and functions.
 
-    Args:
-        lakehouse: where the tables are.
-        query: those that it names by their last word are registered, and all of them for a SHOW
-            statement; None for all of them.
-        clusters: the names of clusters whose rows they have; None for those of all.
-        is_writable: whether statements may change tables by these names.
+    Those are registered that a query names by their last word, and all of them for a SHOW statement
+    or without a query, with the rows of these clusters, or of all. Statements may change what is
+    writable.
     """
     sql, tables = lakehouse.spark.sql, all_tables()
     views, functions = view_texts(), function_texts()

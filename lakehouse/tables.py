@@ -179,14 +179,9 @@ class Tables:
     def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> DataFrame:
         """Keep rows at hand that a run has written, until others are: nobody reads them again.
 
-        Args:
-            spec: the table.
-            rows: its columns but for the cluster, as cheap to compute again as to read.
-            run: the run that made them, for `kept` and `of_runs`; None if they are all rows of this
-                cluster, for `read`. So are those of the write that made the table.
-
-        Returns:
-            The rows, with the cluster.
+        They are as cheap to compute again as to read. Those of a run are for `kept` and `of_runs`;
+        without one they are all rows of this cluster, for `read`. So are those of the write that
+        made the table.
         """
         kept = self.with_cluster(spec, rows)
         self._kept[spec.name] = run, kept
@@ -210,19 +205,11 @@ class Tables:
     def append(
         self, spec: TableSpec, rows: Rows, run: RunId | None = None, note: str | None = None
     ) -> int | None:
-        """Append rows to a table, once for each `run`.
+        """Append rows to a table, once for each `run`; return the version, None if it was there.
 
-        A write whose run, or a later one of its stage, is there already does nothing.
-
-        Args:
-            spec: the table.
-            rows: its columns but for the cluster.
-            run: what writes; None for rows that may be there twice.
-            note: a text to keep with the commit, see `notes`; None for none.
-
-        Returns:
-            The version that it made, as long as no other thread of the session writes; None if the
-            run was there.
+        A write whose run, or a later one of its stage, is there already does nothing; rows without
+        a run may be there twice. A note is kept with the commit, see `notes`. The version is right
+        as long as no other thread of the session writes.
         """
         options = {} if note is None else {"userMetadata": note}
         return self._write(spec, rows, run, mode="append", options=options)
@@ -282,13 +269,8 @@ class Tables:
     ) -> None:
         """Replace the rows of this cluster that meet a condition by others, in one commit.
 
-        The rows themselves need not meet it. Done once for each `run`, see `append`.
-
-        Args:
-            spec: the table.
-            rows: all that is to be there instead.
-            run: what writes; None where doing it again does no harm.
-            where: the condition, in SQL.
+        The rows themselves need not meet it. Done once for each `run`, see `append`; without one,
+        where doing it again does no harm.
         """
         condition = f"cluster = {sql_text(self.cluster)} AND ({where})"
         self._write(spec, rows, run, mode="overwrite", options={"replaceWhere": condition})

@@ -47,11 +47,9 @@ class Stored:
         return self.files > _FEW
 
     def may_vacuum(self, before_ms: int, last_before_ms: int | None) -> bool:
-        """Return whether to look for files that no version has had since some time.
+        """Return whether to look for files that no version has had since then.
 
-        Args:
-            before_ms: the time, in epoch milliseconds.
-            last_before_ms: that of the last `vacuum`; None if there was none.
+        `last_before_ms` is that time of the last `vacuum`.
         """
         if last_before_ms is None:
             return self.created_ms < before_ms

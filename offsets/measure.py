@@ -43,14 +43,9 @@ def known_until(
 ) -> dict[int, int]:
     """Tell until when no commit is missing, by partition of the offsets topic.
 
-    Where nothing lies behind what was read, that is now. What does may be as old as the commit that
-    was read last: with read committed, an open transaction holds back all that comes after it.
-
-    Args:
-        last_commits: by partition, the time of the last commit that was read; None if none has one.
-        positions: by partition, the offset behind what was read.
-        ends: by partition, the log's end (high watermark) now.
-        sampled_at: now, in microseconds as all times.
+    Where nothing lies between the position behind what was read and the log's end (high watermark),
+    that is now. What does may be as old as the commit that was read last: with read committed, an
+    open transaction holds back all that comes after it. Times are microseconds.
     """
     return {
         partition: sampled_at
@@ -71,13 +66,8 @@ def measure(
 ) -> Lag:
     """Measure one partition, as of when its commits are known.
 
-    Args:
-        committed: the offset committed last; None, or below zero, if that is none to clients.
-        log_start: first offset of the log.
-        ends: samples of the log's end.
-        commits: the offsets of the last commits, oldest first.
-        commits_at: their times in microseconds.
-        known_until: until when commits are known.
+    An offset that is None, or below zero, is none to clients. The last commits are given oldest
+    first; times are microseconds.
     """
     if committed is None or committed < 0:
         return Lag(status_reason=NO_OFFSET, commits_known_until=known_until)

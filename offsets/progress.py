@@ -277,11 +277,7 @@ def _greater(first: Numbers, second: Numbers) -> Numbers:
 class _Steps:
     """Commits in order of their partitions and positions, and how far each went on.
 
-    Args:
-        commits: `COMMIT_COLUMNS`.
-        keys: number of each commit's partition.
-        former: the last commits before them, one per partition.
-        known: numbers of their partitions.
+    The last commits before them come one per partition; `keys` and `known` number the partitions.
     """
 
     def __init__(

@@ -36,17 +36,11 @@ _SAMPLES = (
 def follow_offsets(
     commits: DataFrame, former: DataFrame | None, holes: Mapping[int, progress.Holes] | None = None
 ) -> DataFrame:
-    """Return how offsets went on.
+    """Return how offsets went on: rows of the tables of `progress.TABLES`, for `rows_of`.
 
-    Args:
-        commits: rows of offset_commits. Those that are not where their group belongs, as the column
-            `placement.HOME` tells, come first.
-        former: rows of committed_offsets as of before them; None if there is none.
-        holes: what is missing, by partition of the records; None if nothing is.
-
-    Returns:
-        Rows of the tables of `progress.TABLES`, for `rows_of`: the moves of the commits and their
-        hours, and the last commit of each partition, of those in `former`, too.
+    They are moves and hours of the commits, and the last commit of each partition, of those in
+    `former`, too: rows of committed_offsets as of before. Commits that are not where their group
+    belongs, as the column `placement.HOME` tells, come first.
     """
     at_home = placed(commits.columns)
     parts = [commits.select(_number(progress.COMMIT), *progress.COMMIT_COLUMNS, *at_home)]
@@ -88,15 +82,10 @@ def _follow(
 
 
 def with_samples(logs: DataFrame, former: DataFrame) -> DataFrame:
-    """Add what was sampled now to what is known of each log.
+    """Add what was sampled now to what is known of each log, as end_samples of log_offsets has it.
 
-    Args:
-        logs: topic, topic_partition, log_start_offset, log_end_offset, sampled_at, and problem: why
-            there are no offsets.
-        former: rows of log_offsets.
-
-    Returns:
-        The columns of `logs`, and end_samples as log_offsets has them.
+    The logs have topic, topic_partition, log_start_offset, log_end_offset, sampled_at, and problem:
+    why there are no offsets.
     """
     known = former.select(*_LOG, "end_samples")
     joined = logs.join(known, list(_LOG), how="left").select(
@@ -114,15 +103,10 @@ def with_samples(logs: DataFrame, former: DataFrame) -> DataFrame:
 
 
 def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, int]) -> DataFrame:
-    """Return how far behind each partition of each group is.
+    """Return how far behind each partition of each group is, as gold.lag without the run.
 
-    Args:
-        committed: rows of committed_offsets, without those deleted.
-        logs: what `with_samples` gives, all partitions of `committed` among them.
-        known_until: until when commits are known, in microseconds, by partition of their topic.
-
-    Returns:
-        The columns of gold.lag without the number of the run.
+    The logs are what `with_samples` gives, all partitions of `committed`, without those deleted,
+    among them; commits are known until then, in microseconds, by partition of their topic.
     """
     is_timed = F.filter("recent_commits", lambda c: c["committed_at"].isNotNull())
     joined = (

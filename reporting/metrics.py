@@ -74,13 +74,6 @@ def write_run(
 ) -> None:
     """Write what a run was like, beside the figures of the groups that are there.
 
-    Args:
-        path: the file.
-        of: the labels of each figure: the cluster, and the job.
-        status: the exit status.
-        seconds: how long each step took.
-        summary: what the run counted.
-
     Raises:
         MetricsError: the file cannot be written, or holds something else.
     """
@@ -229,11 +222,7 @@ def _family(
 
 
 def _kept(path: str) -> list[Metric]:
-    """Return the figures of the groups that a file holds.
-
-    Raises:
-        MetricsError: The file holds something else.
-    """
+    """Return the figures of the groups that a file holds."""
     try:
         with Path(path).open(encoding="utf-8") as file:
             families = list(text_fd_to_metric_families(file))

@@ -106,12 +106,9 @@ def day_of(stays: Iterable[Row], since: int) -> str:
     """Return how a group was in each part of a day, in two letters for each.
 
     First the state that it was in for longest, of those in which nothing goes on: its initial, a
-    blank if none is known. Then, behind all of these, which ninths of the part it rebalanced.
-
-    Args:
-        stays: `state`, `began`, `ended` and the `ms` in it, of intervals within the day; those that
-            lie within one part may be one.
-        since: when the day begins.
+    blank if none is known. Then, behind all of these, which ninths of the part it rebalanced. The
+    stays have `state`, `began`, `ended` and the `ms` in it; those that lie within one part may be
+    one.
     """
     step = DAY_MS // DAY_PARTS
     spent: list[Counter[str]] = [Counter() for _ in range(DAY_PARTS)]

@@ -125,12 +125,10 @@ class _Absence(NamedTuple):
 
 
 def remedies(generations: Sequence[Row], sessions: Sequence[Row] | None) -> Remedies:
-    """Count what would have prevented rebalances.
+    """Count what would have prevented rebalances of one group.
 
-    Args:
-        generations: rows of gold.group_generations of one group, times in epoch milliseconds.
-        sessions: rows of gold.member_sessions of the same time: who was there at once with whom,
-            and for how long; None if not all of them are known.
+    Times are epoch milliseconds. The sessions tell who was there at once with whom, and for how
+    long; they are None if not all of them are known.
     """
     rows = [row for row in generations if row["join_started_at"] is not None]
     rows.sort(key=lambda row: (row["join_started_at"], row["record_offset"]))

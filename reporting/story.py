@@ -158,12 +158,8 @@ def committed(story: Story) -> list[tuple[str, int | None, int | None, int]]:
 def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[Event]:
     """Return what happened in a window, in the order of time.
 
-    Args:
-        found: rows of the group that touch the window, times in epoch milliseconds, by `states`,
-            `generations`, `anomalies`, `lag`, `owners` and `members`; by `incidents` if there are
-            any.
-        since: start of the window, in epoch milliseconds.
-        until: its end.
+    Found are rows of the group that touch it, times in epoch milliseconds, by `states`,
+    `generations`, `anomalies`, `lag`, `owners` and `members`; by `incidents` if there are any.
     """
     every = [
         *_rebalances(found["generations"]),

@@ -57,12 +57,7 @@ def placed(columns: Iterable[str]) -> list[str]:
 
 
 def partitions_of(located: Iterable[tuple[str, int]], by: str = KAFKA) -> int | None:
-    """Infer the number of the topic's partitions; None if none explains where the groups are.
-
-    Args:
-        located: groups and the partitions that hold records of theirs.
-        by: who has placed them.
-    """
+    """Infer the number of the topic's partitions; None if none explains where groups are."""
     known = list(located)
     if not known:
         return None
@@ -77,9 +72,7 @@ def partitions_of(located: Iterable[tuple[str, int]], by: str = KAFKA) -> int | 
 def inferred(located: Collection[tuple[str, int]], by: Sequence[str]) -> Placement | None:
     """Infer how many partitions there are and who has placed the groups; None if nothing fits.
 
-    Args:
-        located: groups and the partitions that hold records of theirs.
-        by: who may have; of several that explain as many the first.
+    Of several that explain as many groups, it is the first.
     """
     best, most = None, 0
     for each in by:

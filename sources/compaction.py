@@ -37,12 +37,7 @@ class Interval:
 
 
 def how_often(settings: Mapping[str, str], bytes_a_day: float) -> Interval:
-    """Tell how often to run.
-
-    Args:
-        settings: those of the topic; Kafka's defaults stand for what is not there.
-        bytes_a_day: by how much the busiest partition grows.
-    """
+    """Tell how often to run, by the topic's settings and the growth of its busiest partition."""
     found = {**_DEFAULTS, **settings}
     fills_ms = math.inf
     if bytes_a_day > 0:

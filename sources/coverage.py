@@ -69,12 +69,8 @@ def record_type(key: Column) -> Column:
 def leading(position: Position, positions: Container[Position], reason: str) -> str:
     """Return the reason of a hole before the first record of a partition that a source has.
 
-    What a partition lacks when it is first read, compaction may have taken long before.
-
-    Args:
-        position: the partition.
-        positions: those that were read before.
-        reason: why records of one of those are missing.
+    What a partition lacks when it is first read, compaction may have taken long before; of those
+    that were read before, `reason` tells why.
     """
     return reason if position in positions else COMPACTED
 
@@ -86,11 +82,7 @@ def is_marker(key: Column) -> Column:
 
 
 def offsets_of(markers: DataFrame) -> dict[Position, np.ndarray]:
-    """Return the offsets of markers by partition, ascending.
-
-    Args:
-        markers: columns topic, record_partition and record_offset.
-    """
+    """Return the offsets of markers by partition, ascending."""
     columns = ["topic", "record_partition", "record_offset"]
     found: dict[Position, list[int]] = {}
     for topic, partition, offset in markers.select(columns).distinct().sort(*columns).collect():
@@ -99,13 +91,7 @@ def offsets_of(markers: DataFrame) -> dict[Position, np.ndarray]:
 
 
 def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Extent]:
-    """Measure records by partition, in one pass without sorting.
-
-    Args:
-        records: columns topic, record_partition, record_offset, record_timestamp, and what `kind`
-            names.
-        kind: text to count the records by, too; None for none.
-    """
+    """Measure records by partition, in one pass without sorting, and count them by `kind`."""
     key = ["topic", "record_partition"]
     by_kind = (
         records.withColumn("kind", F.lit("") if kind is None else kind)
@@ -151,14 +137,7 @@ def extents(records: DataFrame, kind: Column | None = None) -> dict[Position, Ex
 
 
 def inner_holes(records: DataFrame) -> dict[Position, np.ndarray]:
-    """Find the offsets between records that have none.
-
-    Args:
-        records: columns topic, record_partition and record_offset.
-
-    Returns:
-        By partition, a line for each hole: its first and its last offset.
-    """
+    """Find the offsets between records that have none: of each hole the first and the last."""
     key, offset = ("topic", "record_partition"), F.col("record_offset")
     previous = F.lag(offset).over(Window.partitionBy(*key).orderBy(offset))
     holes = (
@@ -193,18 +172,10 @@ def coverage(
     of_run: Mapping[str, object],
     markers: Mapping[Position, np.ndarray] | None = None,
 ) -> pa.Table:
-    """Account for every offset of `ranges`.
+    """Account for every offset of `ranges`, one a partition, as rows of bronze.coverage.
 
-    Args:
-        ranges: one a partition.
-        found: what the lakehouse holds in the ranges.
-        inner: the holes between those records, see `inner_holes`.
-        new_records: how many of the records are new, by partition.
-        of_run: the columns that are the same for all.
-        markers: offsets of transactions' ends, by partition.
-
-    Returns:
-        Rows of bronze.coverage.
+    The lakehouse holds what is `found` in the ranges, with the `inner` holes; some of it is new.
+    Markers are the offsets of transactions' ends. The columns `of_run` are the same for all.
     """
     rows = []
     holes: list[list[tuple[str, np.ndarray]]] = []

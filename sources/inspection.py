@@ -275,8 +275,7 @@ def _is_known(server: str) -> bool:
 def measured(batches: bytes) -> float | None:
     """Tell how many bytes a record takes in a log, its batch included; None without a record.
 
-    Args:
-        batches: record batches as they lie in the log; the last one may be cut off.
+    The last batch may be cut off.
     """
     at = taken = records = 0
     while at + _BATCH.size <= len(batches):

@@ -304,11 +304,8 @@ def shorter(topic: Topic, positions: Mapping[Position, int]) -> list[int]:
 def another_log(topic: Topic, positions: Mapping[Position, int], topic_id: str | None) -> str:
     """Say what shows that a topic is another log than the one that was read; "" if nothing does.
 
-    Args:
-        topic: what the cluster has, seen with read uncommitted if it has shorter partitions: an
-            open transaction takes nothing from a log.
-        positions: by partition, the offset behind the last one accounted for.
-        topic_id: the topic's id as last seen, or None.
+    One with shorter partitions is to be seen with read uncommitted: an open transaction takes
+    nothing from a log. The positions are behind the last offsets accounted for.
     """
     found = shorter(topic, positions)
     is_known = topic_id is not None and topic.topic_id is not None
@@ -342,14 +339,8 @@ def other_bytes(
 def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]) -> list[Range]:
     """Return what to read: of each partition what lies behind the lakehouse's position.
 
-    If there is anything, it includes partitions of which an open transaction hides the rest.
-
-    Args:
-        topic: what the cluster has.
-        cluster: where it was read from.
-        positions: by partition, the offset behind the last one accounted for.
-
-    What retention or an operator deleted from the start of a log before it was read is part of its
+    If there is anything, it includes partitions of which an open transaction hides the rest. What
+    retention or an operator deleted from the start of a log before it was read is part of its
     range, as a hole. At the first read that may be what compaction had taken long before.
     """
     ranges = []

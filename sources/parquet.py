@@ -119,16 +119,9 @@ def read(
 ) -> DataFrame:
     """Read the records of a Parquet file, or of the files named *.parquet below a folder.
 
-    Args:
-        spark: the session.
-        path: the file, or the folder.
-        files: those that `listed` gives, or some; None for all.
-        is_part: whether they are some.
-
-    Returns:
-        Columns topic, record_partition, record_offset, record_timestamp, timestamp_type, key,
-        value. A timestamp of -1, which brokers before 0.10 leave, is null, as is one that is
-        behind the year 9999.
+    Of the files that `listed` gives, some may be asked for (`is_part`). The columns are topic,
+    record_partition, record_offset, record_timestamp, timestamp_type, key and value. A timestamp of
+    -1, which brokers before 0.10 leave, is null, as is one that is behind the year 9999.
 
     Raises:
         SourceError: there is nothing there, it is not Parquet, columns are missing, or a record
@@ -349,9 +342,7 @@ def _name(url: str) -> str:
 def compared(records: DataFrame, held: DataFrame) -> DataFrame:
     """Compare records with those that are held already.
 
-    Returns:
-        The records, with columns is_held, whether `held` has their position, and is_other, whether
-        with other bytes there.
+    `is_held` is whether `held` has their position, `is_other` whether with other bytes there.
     """
     theirs = held.select(*_KEYS, _content().alias("their_content"))
     joined = records.join(theirs, _KEYS, how="left")

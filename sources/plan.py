@@ -41,14 +41,7 @@ class State:
     def after(
         self, run: int, ranges: Iterable[Range], found: Mapping[Position, Extent], at: dt.datetime
     ) -> State:
-        """Return the state behind the next run.
-
-        Args:
-            run: its number.
-            ranges: what it accounts for.
-            found: the records that it brought.
-            at: when it began.
-        """
+        """Return the state behind the next run, which began then and brought what was found."""
         positions, last_read, behind = self.positions.copy(), self.last_read.copy(), {*self.behind}
         said: dict[str, Any] = {}
         for r in ranges:

@@ -205,12 +205,7 @@ def _deleted(evidence: Evidence) -> str | None:
 
 
 def _is_probing(evidence: Evidence, due: int | None) -> bool:
-    """Return whether a member of Kafka Streams started the rebalance since it was time to.
-
-    Args:
-        evidence: what the generations show.
-        due: when it was to do so by its own clock; None if that is not known.
-    """
+    """Return whether a member of Kafka Streams started the rebalance since it was `due`."""
     if due is not None and evidence.at is not None:
         return due <= evidence.at + _PROBING_SLACK_MS
     since, says = evidence.since_ms, any(m.streams for m in evidence.before.values())

@@ -47,11 +47,8 @@ _PAUSE_MS = 60_000
 def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) -> None:
     """Take a GroupMetadata record that is no part of a conversion, as far as is known.
 
-    Args:
-        state: the group before, changed to what it is after.
-        record: the record.
-        is_complete: whether no offset is missing between the group's record before and it.
-        is_cut: whether others of its batch may be missing.
+    If it is complete, no offset is missing between the group's record before and it; if it is cut,
+    others of its batch may be.
     """
     if record.payload is None and state.group_type is None and is_cut:
         return  # it may be of a conversion: the rest of its batch would tell
@@ -92,11 +89,8 @@ def begin_simple_group(state: GroupState, record: Record, *, is_exact: bool) -> 
 def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: bool) -> None:
     """Take the record by which a group of the new protocol becomes a classic one.
 
-    Args:
-        state: the group before, changed to what it is after.
-        record: the record.
-        rebalances: whether it does so because a member left, and not because one was replaced.
-        is_whole: whether no record may be missing that shows which.
+    It rebalances if a member left, and not if one was replaced; `is_whole` if no record may be
+    missing that shows which.
     """
     members = _members(record.payload or {}, state.members)
     when = lives.moment(state, record)

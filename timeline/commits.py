@@ -108,12 +108,10 @@ def is_simple(state: GroupState) -> bool:
 
 
 def steps(state: GroupState, chunk: CommitChunk) -> Iterator[tuple[int, Record]]:
-    """Find the commits with which a group begins that has offsets alone, and ends.
+    """Find the commits with which a group begins, and ends, that has offsets alone.
 
-    The state has to be what a commit makes of it before the next is asked for.
-
-    Yields:
-        The number of such a commit, and a record of it; a tombstone if the group ends.
+    The state has to be what a commit makes of it before the next is asked for. Each comes with its
+    number; the record is a tombstone if the group ends.
     """
     live = set(state.live)
     for i, (offset, time, partition, deletes) in enumerate(

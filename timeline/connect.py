@@ -25,9 +25,7 @@ UNKNOWN_TASKS = ""
 def worker_of(subscription: Row | None, assignment: Row | None) -> Worker | None:
     """Return what a record says of a worker, beside what it is given; None of other members.
 
-    Args:
-        subscription: its connect_subscription; None if that cannot be read.
-        assignment: its connect_assignment.
+    A subscription is None if it cannot be read.
     """
     if subscription is None and assignment is None:
         return None
@@ -64,10 +62,8 @@ def tasks_of(parts: Iterable[Row] | None) -> Tasks:
 def running(member: Member, known: Member | None) -> Member:
     """Return a worker as it is read of a record, with all that it runs.
 
-    Args:
-        member: the worker; what is assigned is what it is given.
-        known: the same worker in the generation before: it goes on with what it ran there. This
-            counts where its allocation is not known.
+    It goes on with what it ran in the generation before, which counts where its allocation is not
+    known; what is assigned is what it is given.
     """
     worker = member.worker
     if worker is None or member.assigned is None:
@@ -101,11 +97,7 @@ def waiting(
 ) -> dict[str, int]:
     """Return since when each task waits for the delay to pass; `UNKNOWN_TASKS` if not known which.
 
-    Args:
-        before: the same of the generation before.
-        moved: how the tasks went from worker to worker.
-        members: the workers now.
-        at: when the assignment was in force.
+    The assignment was in force `at` some time, and the tasks moved from worker to worker.
     """
     if not delay_ms(members) or at is None:
         return {}

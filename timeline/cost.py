@@ -85,11 +85,7 @@ def _staying(state: GroupState, after: dict[str, Member]) -> list[Member]:
 def follow(state: GroupState, before: dict[str, Member], when: Moment, *, is_known: bool) -> None:
     """Follow what members give up that others are to get, until it has an owner again.
 
-    Args:
-        state: the group after a batch.
-        before: its members before.
-        when: time of the batch.
-        is_known: whether no record is missing that may tell of others.
+    Whether all is known tells that no record is missing that may tell of others.
     """
     if not is_known:
         _forget(state)

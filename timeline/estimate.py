@@ -77,14 +77,10 @@ def rejoin(
 ) -> Moment:
     """Estimate when the members of a working group began to re-join.
 
-    Args:
-        state: the group before, in force since its interval began.
-        end: when the join phase ended.
-        members: the members after, by id; none if the group became empty.
-        missing: generations in between that were aborted.
-        is_complete: whether no record is missing in between; else neither those who were members
-            are known, nor what they committed.
-        revoking: members that re-joined because the last generation revoked partitions of theirs.
+    The group before is in force since its interval began; `missing` generations in between were
+    aborted. Unless it is complete, a record is missing in between, and neither those who were
+    members are known, nor what they committed. `revoking` are the members that re-joined because
+    the last generation revoked partitions of theirs.
     """
     since = state.interval["started_at"] if state.interval is not None else None
     earliest = earliest_exit(state.interval)
@@ -289,11 +285,9 @@ def would_show(state: GroupState, end: int, members: dict[str, Member], missing:
 
     A member that committed again and again fell silent, while one that is there, too, went on; or
     all did, while attempts to rebalance were given up. If its partitions are committed again as
-    soon as the group is stable, there was something to commit all the time: it waited.
-
-    Returns:
-        `partitions`, hashes of those that have to be committed `within` so many ms from when the
-        group is stable; `by`, when the join phase had begun then; `last`, who re-joined last.
+    soon as the group is stable, there was something to commit all the time: it waited. So
+    `partitions`, by their hashes, have to be committed `within` so many ms from when the group is
+    stable; `by` is when the join phase had begun then, and `last` who re-joined last.
     """
     shown = _would_show(state, end, members, missing)
     if shown is not None and not missing:

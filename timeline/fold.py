@@ -151,8 +151,7 @@ class Fold:
     ) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
         """Return the rows that are settled, and those that a later record may change.
 
-        Args:
-            unseen: times behind the group's last record that may hide its end.
+        What is unseen behind the group's last record may hide its end.
         """
         state, settled = self.state, self.state.output.take()
         if self.pending is not None or state.gap.untold is not None or unseen:

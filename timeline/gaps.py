@@ -71,11 +71,8 @@ def has_moved_on(
 ) -> bool:
     """Return whether the group is behind the epoch of the gap, and who left for that is not known.
 
-    Args:
-        state: the group.
-        names_change: whether the records name who joined or left, if anybody did.
-        has_others: whether they name one that is not known: it came in the meantime.
-        lacks_epoch: whether somebody came or left with an epoch that is missing.
+    The records may name who joined or left (`names_change`), or others, who came in the meantime;
+    or somebody came or left with an epoch that is missing.
     """
     if state.gap.epoch is None:
         return False

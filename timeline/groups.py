@@ -31,15 +31,9 @@ _GROUP_ROWS = 1_000
 def fold(
     parts: Iterable[Events], holes: dict[int, Holes], placement: Placement | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Fold the records of each group into the rows that they make known.
+    """Fold the records of each group into rows of the tables of `OUTPUT`.
 
-    Args:
-        parts: events, those of a group one after the other.
-        holes: what is missing, by partition of the records.
-        placement: how groups are placed in the topic; None if that is not known.
-
-    Yields:
-        Rows of a table, with its name; its columns are in `OUTPUT`.
+    The events of a group come one after the other; `holes` are what is missing, by partition.
     """
     rows = _Rows()
     group: _Group | None = None

@@ -119,11 +119,9 @@ def unread(
 ) -> dict[int, tuple[Unseen, ...]]:
     """Return, by partition, the times without a reading that may hide the end of a group.
 
-    Args:
-        covered: rows of bronze.coverage, each with lists of the `start` and `end` of its holes, in
-            the order of the runs.
-        newest: time of the newest record of all by ingest run, in epoch milliseconds, ascending.
-        read_until: the same when each partition was read last; updated.
+    The rows of bronze.coverage have lists of the `start` and `end` of their holes, in the order of
+    the runs; `newest` is the time of the newest record of all by ingest run, ascending;
+    `read_until`, the same when each partition was read last, is updated.
     """
     names = ("record_partition", "ingest_run", "from_offset", "source")
     rows = zip(

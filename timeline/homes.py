@@ -82,12 +82,8 @@ def sorted_out(
 ) -> Locations:
     """Return which records are not where their group belongs, and whether the topic grew.
 
-    Args:
-        found: where records are.
-        known: the partition that a group's history has come to before.
-        counts: how many partitions the topic has had; the last is that of now.
-        by: who has placed the groups.
-        second: the second coordinators that earlier runs have found.
+    A group's history has come to the partition `known` before; the last of the counts of partitions
+    is that of now; `second` are the second coordinators that earlier runs have found.
     """
     now = Placement(counts[-1], by)
     homes = {row.group: now.of(row.group) for row in found}

@@ -108,15 +108,8 @@ def _outlived(state: GroupState, record: Record, group_type: str) -> None:
 def end_what_is_known(state: GroupState, unseen: Iterable[Unseen]) -> int | None:
     """End what is open of a group that may be gone, since its end would have left nothing.
 
-    A group that is empty is told so for as long as brokers keep its offsets: if somebody deletes it
-    before, little changes.
-
-    Args:
-        state: the group.
-        unseen: the times behind its last record that may hide its end.
-
-    Returns:
-        Since when it may be gone; None if it is there.
+    What is given is since when. A group that is empty is told so for as long as brokers keep its
+    offsets: if somebody deletes it before, little changes.
     """
     row, is_empty = state.interval, current(state) == EMPTY
     if row is None or row["started_at"] is None or is_dead(state):
@@ -140,11 +133,6 @@ def end_without_tombstone(
 
     If the record has the time of a completed join phase, the new group existed by then. One that
     was empty for as long as brokers keep offsets went by itself, as a rule; share groups have none.
-
-    Args:
-        state: the group.
-        record: the first one that shows it.
-        came: the members that are known of the next group under its id.
     """
     if state.group_type is None:
         return

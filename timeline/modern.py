@@ -254,13 +254,7 @@ def _is_member(record: Record) -> bool:
 
 
 def read(state: GroupState, batch: Batch, *, is_upgrade: bool) -> None:
-    """Take records of one type of group that the coordinator wrote at one time.
-
-    Args:
-        state: the group before, changed to what it is after.
-        batch: the records.
-        is_upgrade: whether they convert a classic group.
-    """
+    """Take records of one type of group that the coordinator wrote at one time."""
     first, *rest = [batch.records] if is_upgrade else _writes(batch.records)
     is_cut = batch.is_cut and not rest
     _read(state, batch._replace(records=first, is_cut=is_cut), is_upgrade=is_upgrade)

@@ -34,13 +34,7 @@ def are_uneven(subtopology: Row) -> bool:
 
 
 def renamed(owned: Tasks, before: dict[str, list[str]], now: dict[str, list[str]]) -> Tasks:
-    """Return partitions by the topics that subtopologies read now: tasks go on when these change.
-
-    Args:
-        owned: partitions by the topics that they read before.
-        before: these topics, by subtopology.
-        now: those that they read now.
-    """
+    """Return partitions by topics that subtopologies read now: tasks go on when these change."""
     tasks = {part: owned.get(topics[0], []) for part, topics in before.items() if topics}
     return {topic: numbers for part, numbers in tasks.items() for topic in now.get(part, ())}
 

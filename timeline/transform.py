@@ -31,18 +31,10 @@ def timeline(
     holes: Mapping[int, Holes],
     placement: Placement | None = None,
 ) -> DataFrame:
-    """Return what the records of some groups make known.
+    """Return what the records of some groups make known: rows of `groups.OUTPUT`, for `rows_of`.
 
-    Args:
-        silver: rows of the silver tables by name, those to be folded. Those that are not where
-            their group belongs, as the column `placement.HOME` tells, come first.
-        checkpoints: rows of group_checkpoints, of the groups that go on; None if none does.
-        holes: what is missing, by partition of the records.
-        placement: how groups are placed in the topic; None if that is not known.
-
-    Returns:
-        Rows of the tables of `groups.OUTPUT`, for `rows_of`. All open rows of the groups are among
-        them, so that they replace the former.
+    Records that are not where their group belongs, as the column `placement.HOME` tells, come
+    first. All open rows of the groups are among the rows, so that they replace the former.
     """
     parts = [_events(name, rows) for name, rows in silver.items()]
     if checkpoints is not None:
@@ -142,13 +134,9 @@ def locate(
 ) -> Locations:
     """Look where the records of some groups are.
 
-    Args:
-        silver: rows of the silver tables.
-        checkpoints: rows of group_checkpoints before the run; None if there are none.
-        counts: how many partitions the topic has had, as far as is known.
-        is_new: the condition of rows that no run has looked at before.
-        by: who may have placed the groups, the likeliest first.
-        second: the second coordinators that earlier runs have found.
+    No run has looked at rows that are new. The checkpoints are those before the run; whoever may
+    have placed the groups comes likeliest first; `second` are the second coordinators that earlier
+    runs have found.
     """
     at = F.unix_millis("record_timestamp")
     every = (
@@ -215,13 +203,8 @@ def by_coordinator(rows: DataFrame, second: Sequence[Second]) -> DataFrame:
 def at_home(silver: dict[str, DataFrame], locations: Locations) -> dict[str, DataFrame]:
     """Leave out the records that are no part of their groups' history.
 
-    Args:
-        silver: rows of the silver tables.
-        locations: where the records of their groups are.
-
-    Returns:
-        The others, with a column `placement.HOME` if some are not where they belong; what a second
-        coordinator has written is of its own history.
+    The others have a column `placement.HOME` if some are not where they belong; what a second
+    coordinator has written is of its own history.
     """
     if not locations.elsewhere or not silver:
         return silver

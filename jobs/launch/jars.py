@@ -60,10 +60,7 @@ class JarSet:
 
 
 def spark_jars(home: Path | None = None) -> JarSet:
-    """Returns the JARs that Spark needs beside its own, as `conf/jars.xml` lists them.
-
-    Args:
-        home: The Spark that the user chose, which may be of another version and have another list.
+    """Returns the JARs that Spark needs beside its own, by `conf/jars.xml` and its version.
 
     Raises:
         JarsError: There is no Spark, or one that is not supported.

@@ -27,10 +27,6 @@ class PackageError(Exception):
 def package(out: str, lakehouse: str) -> str:
     """Write the code, the environment, the JARs and the settings; return how to use them.
 
-    Args:
-        out: the folder.
-        lakehouse: where the tables will be; the JARs of its object store are among the others.
-
     Raises:
         PackageError: there is no environment to pack, or the folder cannot be written.
         JarsError: JARs are missing and could not be fetched.

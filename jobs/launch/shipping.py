@@ -45,11 +45,7 @@ def read_properties(path: Path) -> dict[str, str]:
 def build_archive(cache: Path) -> Path:
     """Packs our packages for `--py-files`; the same code gives the same file.
 
-    Args:
-        cache: Folder to keep the archive in.
-
-    Returns:
-        A zip whose name carries the hash of its content, so that two versions never meet.
+    The zip's name carries the hash of its content, so that two versions never meet.
 
     Raises:
         OSError: The folder is not writable.

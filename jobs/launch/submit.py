@@ -72,9 +72,7 @@ class Target:
 def main(argv: Sequence[str], *, is_installed: bool = False) -> NoReturn:
     """Becomes the job or its spark-submit.
 
-    Args:
-        argv: The job and its options, as the user wrote them.
-        is_installed: Whether pip has made the command. The script of a checkout has found a Java.
+    The script of a checkout has found a Java; the command that pip installed has not.
 
     Raises:
         SystemExit: 0 after help, 2 after wrong usage, 1 when the job cannot be started.
@@ -112,10 +110,7 @@ def job_process(
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the command line and the environment that run a job.
 
-    Args:
-        target: The Spark to run it on.
-        argv: The job and its options, which the job parses again.
-        chosen: The same, parsed; its Spark properties win over ours.
+    The job parses its options again; the Spark properties among them win over ours.
 
     Raises:
         JarsError: JARs are missing and could not be fetched.

@@ -35,17 +35,9 @@ _INCIDENT = tuple(
 def tell_incidents(
     lakehouse: Lakehouse, ask: Ask, stage: StageRun, groups: Iterable[Row], kinds: Iterable[Row]
 ) -> tuple[int, Row]:
-    """Bring gold.incidents up to the anomalies of a run.
+    """Bring gold.incidents up to the anomalies of a run; return how many rows, and what to note.
 
-    Args:
-        lakehouse: the tables.
-        ask: answers queries over them.
-        stage: the run, which has written gold.anomalies.
-        groups: what `health.GROUPS_NOW` asks for.
-        kinds: the rows of kinds of `health.known_anomalies`.
-
-    Returns:
-        The number of rows written, and what to note of it for the next run.
+    The groups are as `health.GROUPS_NOW` asks for, the kinds as `health.known_anomalies` does.
     """
     is_made = lakehouse.exists(INCIDENTS)
     # Dashboards ask for incidents, also where there are none.

@@ -50,8 +50,7 @@ def write_page(
 ) -> Facts:
     """Write the page of a selection to a path or URI, with a mark of what it was made of.
 
-    Returns:
-        The facts, read for the page and other readers.
+    The facts are read for other readers, too.
 
     Raises:
         ReportError: The file cannot be written.

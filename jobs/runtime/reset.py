@@ -25,10 +25,6 @@ from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
 def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
     """Return the rows of `gold.offsets_at` of the groups that were asked for, and say what lacks.
 
-    Args:
-        run: names the groups, and the topic.
-        at: the time, in epoch milliseconds.
-
     Raises:
         UsageError: there is no such group, or no offset to go back to.
     """

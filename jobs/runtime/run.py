@@ -51,10 +51,7 @@ class Told:
     def step(self, name: str, counted: str | None = None) -> Iterator[None]:
         """Show progress on stderr, and note how long the step takes.
 
-        Args:
-            name: what is done.
-            counted: the figure of the summary that the step fills in, whose name begins with what
-                is counted: `records_read`.
+        The name of the figure that it fills in begins with what is counted: `records_read`.
         """
         started = time.monotonic()
         with self.err.status(f"{name} …") as status, self._watched(name, status):

@@ -39,14 +39,9 @@ def run_job(
 ) -> int:
     """Run `job` with the options in `argv`, its own name first; with --every, again and again.
 
-    Args:
-        job: what is run in a session.
-        argv: its name, then its options.
-        here: does the job without a session, which takes long to start; false if it cannot.
-
-    Returns:
-        The exit status: 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed
-        expectation, 130 interrupted.
+    `here` does it without a session, which takes long to start; false if it cannot. The exit status
+    is 0 done, 1 failed with nothing half-written, 2 wrong usage, 3 a failed expectation, 130
+    interrupted.
     """
     seconds: dict[str, float] = {}
     summary: dict[str, Figure] = {}
@@ -108,10 +103,7 @@ def run_alone(
 ) -> int:
     """Run what makes a session by itself, if at all, and return its exit status.
 
-    Args:
-        work: takes the options, and the console for stderr.
-        argv: the job's name, then its options.
-        measure: takes the options and the exit status, whatever came of the work.
+    `measure` takes it, too, whatever came of the work.
     """
     try:
         chosen = command_line.parse(argv)
@@ -193,11 +185,7 @@ def _times(
 
 
 def _tidy(spark: SparkSession, *, is_in_doubt: bool) -> None:
-    """Free what a run has left; refuse to go on in a session that has ended.
-
-    Raises:
-        GroupledgerError: No run of this process can work any more.
-    """
+    """Free what a run has left; refuse to go on in a session that has ended."""
     try:
         if is_in_doubt:
             spark.range(1).count()

@@ -67,13 +67,8 @@ def configured(spark: SparkSession, step: str, records: int | None) -> Iterator[
     """Let the settings of a step hold for a while: property `spark.groupledger.report.X` is its X.
 
     They are in conf/, or the user's. Afterwards those hold that the session started with: what held
-    before, another run of the session may be about to put back.
-
-    Args:
-        spark: the session.
-        step: the step.
-        records: of how many records it is, None if nobody knows; if of many, the properties of the
-            step `large` hold, too, and if of few, those of the step `small`.
+    before, another run of the session may be about to put back. Of many records, those of the step
+    `large` hold, too, and of few, those of the step `small`.
     """
     started = _started_with(spark.sparkContext)
     prefixes = [f"spark.groupledger.{step}."]

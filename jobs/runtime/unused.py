@@ -18,10 +18,6 @@ from schemas.errors import UsageError
 def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of `gold.unused_groups` since a time, and until when the log is known.
 
-    Args:
-        run: names the groups, or none for all.
-        since: the time, in epoch milliseconds.
-
     Raises:
         UsageError: the log is not known until then, or there is no such group.
     """
