@@ -23,53 +23,40 @@ def anomaly_rows(
     *,
     now: int,
 ) -> Iterator[Row]:
-    """Return the rows of the episodes of a group, see `anomaly_row`."""
-    for is_settled, episodes in ((True, settled), (False, still_open)):
-        for episode in episodes:
-            yield anomaly_row(episode, cluster, group_id, limits, now=now, is_settled=is_settled)
+    """Return the rows of episodes, of a group or, if `group_id` is None, of the log.
 
-
-def anomaly_row(
-    episode: Episode,
-    cluster: str,
-    group_id: str | None,
-    limits: Values,
-    *,
-    now: int,
-    is_settled: bool,
-) -> Row:
-    """Return the row of an episode, of a group or, if `group_id` is None, of the log.
-
-    If it is settled, no later run can change it.
+    Those that are settled, no later run can change.
     """
-    evidence = nested(episode.evidence)
-    values = {
-        **evidence,
-        "subject": episode.subject,
-        "label": episode.label,
-        "ms": episode.ended_at - episode.started_at,
-        "of": name(group_id or ""),
-        "when": window(episode.started_at, episode.ended_at),
-    }
-    return {
-        "anomaly_id": anomaly_id(
-            cluster, episode.kind, group_id or "", episode.subject, episode.started_at
-        ),
-        "kind": episode.kind,
-        "severity": episode.severity,
-        "group_id": group_id,
-        "subject": episode.subject or None,
-        "started_at": episode.started_at,
-        "ended_at": episode.ended_at,
-        "is_open": not is_settled and episode.is_open(now),
-        "label": episode.label,
-        "summary": summary(episode.kind, values),
-        "evidence": orjson.dumps(evidence).decode(),
-        "thresholds": orjson.dumps(limits.get(episode.kind, {})).decode(),
-        **dict(zip(_FIRST_RECORD, episode.first, strict=True)),
-        **dict(zip(_LAST_RECORD, episode.last, strict=True)),
-        "is_settled": is_settled,
-    }
+    of = [(episode, True) for episode in settled] + [(episode, False) for episode in still_open]
+    for episode, is_settled in of:
+        evidence = nested(episode.evidence)
+        values = {
+            **evidence,
+            "subject": episode.subject,
+            "label": episode.label,
+            "ms": episode.ended_at - episode.started_at,
+            "of": name(group_id or ""),
+            "when": window(episode.started_at, episode.ended_at),
+        }
+        yield {
+            "anomaly_id": anomaly_id(
+                cluster, episode.kind, group_id or "", episode.subject, episode.started_at
+            ),
+            "kind": episode.kind,
+            "severity": episode.severity,
+            "group_id": group_id,
+            "subject": episode.subject or None,
+            "started_at": episode.started_at,
+            "ended_at": episode.ended_at,
+            "is_open": not is_settled and episode.is_open(now),
+            "label": episode.label,
+            "summary": summary(episode.kind, values),
+            "evidence": orjson.dumps(evidence).decode(),
+            "thresholds": orjson.dumps(limits.get(episode.kind, {})).decode(),
+            **dict(zip(_FIRST_RECORD, episode.first, strict=True)),
+            **dict(zip(_LAST_RECORD, episode.last, strict=True)),
+            "is_settled": is_settled,
+        }
 
 
 def nested(evidence: Row) -> Row:

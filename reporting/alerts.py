@@ -1,9 +1,6 @@
 """What is posted about anomalies: plain data, in the shape that each receiver has published.
 
-A shape is a function of its own. The library Apprise was looked at (2.3.0) and left: it has no
-Alertmanager, passes a title and a text, so that no receiver gets an anomaly's severity, id and
-times in fields, takes addresses in forms of its own, and says of a post that failed only that it
-did; each of the functions below is shorter than its configuration.
+A shape is a function of its own; docs/architecture.md says why no library makes them.
 
 Names of groups and clients are chosen by whoever may join a group. No shape gives them to a
 receiver as markup: Slack gets them as `plain_text`, Teams as a `TextRun`, which knows no Markdown,

@@ -30,15 +30,12 @@ from jobs.runtime import command_line, options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Enough for a session and its shuffles on one machine; Spark's default of 1g is not. With 4g, a
-# first run of 1 million takes as long.
+# Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
 LOCAL_DRIVER_MEMORY = "3g"
 
 # Leaves out the compiler that makes the fastest code, and takes a third of the processor time of a
-# run of a minute to do it. An hour of 50,000 records took 46 s with this, 52 s without; a first run
-# of 5 million 217 s, 189 s without.
-# With this compiler alone Java sets 48 MB aside for code; a pipeline that validates may fill them,
-# and then ends with "Out of space in CodeCache". With both compilers Java has 240 MB.
+# run of a minute to do it. With this compiler alone Java sets 48 MB aside for code; a pipeline that
+# validates may fill them, and then ends with "Out of space in CodeCache". With both it has 240 MB.
 _QUICK_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
 # A thread of Spark's own that memory ran out for is gone, and whoever waits for it waits forever. A

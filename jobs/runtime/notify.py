@@ -47,59 +47,11 @@ _RECENT = dt.timedelta(days=1)
 _NO_KEY = "(the key)"
 
 
-@dataclass(frozen=True)
-class Notes:
-    """What runs have noted in gold.alerts."""
-
-    lakehouse: Lakehouse
-
-    def claims(self) -> int:
-        """Return the number of posts that runs were about to make so far."""
-        return self._claims().select("at").distinct().count()
-
-    def holds(self, at: dt.datetime) -> bool:
-        """Return whether a post that a run was about to make is there."""
-        return not self._claims().where(F.col("at") == at).isEmpty()
-
-    def add(self, rows: list[Json], claim: RunId | None) -> None:
-        """Add rows; those of a claim only if there is none of its number."""
-        self.lakehouse.append(ALERTS, rows, claim)
-
-    def due(self, rule: Rule) -> list[Alert]:
-        """Return what is to be posted of gold.anomalies and gold.incidents."""
-        note = F.struct("severity", "step", "at", "awaits_end", "kind", "group_id")
-        notes = self.lakehouse.read(ALERTS).groupBy("anomaly_id")
-        noted = notes.agg(F.collect_list(note).alias("notes"))
-        known = self._known()
-        may_be_due = F.expr("is_open OR notes IS NOT NULL") | (F.col("ended_at") >= rule.since)
-        rows = known.join(noted, "anomaly_id", how="full").where(may_be_due)
-        return due(rows.toArrow().to_pylist(), rule)
-
-    def _known(self) -> DataFrame:
-        """Return anomalies, marked if an incident tells of them, and incidents as if they were."""
-        anomalies = self.lakehouse.read(ANOMALIES).select(*POSTED)
-        if not self.lakehouse.exists(INCIDENTS):
-            return anomalies
-        incidents = self.lakehouse.read(INCIDENTS)
-        names = incidents.select(F.explode("anomaly_ids").alias("anomaly_id")).distinct()
-        told = F.broadcast(names.withColumn(IN_INCIDENT, F.expr("true")))
-        own = {"anomaly_id": F.col("incident_id"), "kind": F.lit(INCIDENT), "label": F.col("cause")}
-        own["group_id"] = F.lit(None).cast("string")
-        columns = [own.get(name, F.col(name)).alias(name) for name in POSTED]
-        first = F.slice("groups", 1, NAMED_GROUPS).alias(GROUPS)
-        return anomalies.join(told, "anomaly_id", how="left").unionByName(
-            incidents.select(*columns, first), allowMissingColumns=True
-        )
-
-    def _claims(self) -> DataFrame:
-        return self.lakehouse.read(ALERTS).where("step = 'posting'")
-
-
 @dataclass
 class Outlet:
     """Where to post, and what got there."""
 
-    notes: Notes  # what runs have noted
+    lakehouse: Lakehouse  # keeps what is posted
     url: str | None  # the address, with its secrets; None in a dry run that was given none
     format: str  # the shape of messages, one of FORMATS
     head: Letterhead  # what all messages have in common
@@ -119,11 +71,11 @@ def notify(run: Run) -> None:
     posted_to = None if last is None else last.details.get(Detail.AS_OF)
     outlet, error = _outlet(run), None
     with run.step("posting anomalies"):
-        claims = outlet.notes.claims()  # before what is due: who posts meanwhile makes one more
+        claims = _claims(run.lakehouse)  # before what is due: who posts meanwhile makes one more
         since = moment(as_of if posted_to is None else posted_to) - _RECENT
         tells_again = outlet.format == ALERTMANAGER
         rule = Rule(options.notify_severity, since, outlet.head.now, tells_again)
-        alerts = outlet.notes.due(rule)
+        alerts = _due(run.lakehouse, rule)
         once = [alert for alert in alerts if alert.why != AGAIN]
         again = [alert for alert in alerts if alert.why == AGAIN]
         if options.notify_dry_run:
@@ -143,6 +95,39 @@ def notify(run: Run) -> None:
         run.say(f"{left} anomalies could not be posted ({error}); the next run tries again")
 
 
+def _claims(lakehouse: Lakehouse, at: dt.datetime | None = None) -> int:
+    """Return the number of posts that runs were about to make so far, or at a time."""
+    times = lakehouse.read(ALERTS).where("step = 'posting'").select("at").distinct()
+    return (times if at is None else times.where(F.col("at") == at)).count()
+
+
+def _due(lakehouse: Lakehouse, rule: Rule) -> list[Alert]:
+    """Return what is to be posted of gold.anomalies and gold.incidents."""
+    note = F.struct("severity", "step", "at", "awaits_end", "kind", "group_id")
+    notes = lakehouse.read(ALERTS).groupBy("anomaly_id")
+    noted = notes.agg(F.collect_list(note).alias("notes"))
+    may_be_due = F.expr("is_open OR notes IS NOT NULL") | (F.col("ended_at") >= rule.since)
+    rows = _known(lakehouse).join(noted, "anomaly_id", how="full").where(may_be_due)
+    return due(rows.toArrow().to_pylist(), rule)
+
+
+def _known(lakehouse: Lakehouse) -> DataFrame:
+    """Return anomalies, marked if an incident tells of them, and incidents as if they were."""
+    anomalies = lakehouse.read(ANOMALIES).select(*POSTED)
+    if not lakehouse.exists(INCIDENTS):
+        return anomalies
+    incidents = lakehouse.read(INCIDENTS)
+    names = incidents.select(F.explode("anomaly_ids").alias("anomaly_id")).distinct()
+    told = F.broadcast(names.withColumn(IN_INCIDENT, F.expr("true")))
+    own = {"anomaly_id": F.col("incident_id"), "kind": F.lit(INCIDENT), "label": F.col("cause")}
+    own["group_id"] = F.lit(None).cast("string")
+    columns = [own.get(name, F.col(name)).alias(name) for name in POSTED]
+    first = F.slice("groups", 1, NAMED_GROUPS).alias(GROUPS)
+    return anomalies.join(told, "anomaly_id", how="left").unionByName(
+        incidents.select(*columns, first), allowMissingColumns=True
+    )
+
+
 def _outlet(run: Run) -> Outlet:
     options = run.options
     head = Letterhead(
@@ -151,7 +136,7 @@ def _outlet(run: Run) -> Outlet:
         key=_NO_KEY if options.notify_dry_run else options.notify_routing_key or "",
         now=dt.datetime.now(dt.timezone.utc),
     )
-    return Outlet(Notes(run.lakehouse), options.notify_url, options.notify_shape, head)
+    return Outlet(run.lakehouse, options.notify_url, options.notify_shape, head)
 
 
 def _show(run: Run, outlet: Outlet, told: list[list[Alert]]) -> None:
@@ -174,7 +159,7 @@ def post_once(outlet: Outlet, alerts: list[Alert], claims: int) -> str | None:
     """
     for number, part in enumerate(parts(outlet.format, alerts, outlet.head), claims):
         at = _note(outlet, part, RunId(Stage.NOTIFY, number))
-        if not outlet.notes.holds(at):
+        if not _claims(outlet.lakehouse, at):
             return "another run is posting"
         error = _post_all(outlet, part)
         _note(outlet, part)
@@ -212,5 +197,5 @@ def _note(outlet: Outlet, part: list[Alert], claim: RunId | None = None) -> dt.d
         about["awaits_end"] = alert.awaits_end
         return {"anomaly_id": name, "step": outcome, "at": now, **about}
 
-    outlet.notes.add([row(alert) for alert in part], claim)
+    outlet.lakehouse.append(ALERTS, [row(alert) for alert in part], claim)
     return now

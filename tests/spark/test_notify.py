@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.runtime.notify import Notes, notify
+from jobs.runtime import notify as notify_module
+from jobs.runtime.notify import notify
 from lakehouse.lakehouse import Lakehouse
 from reporting.alerts import Alert, Rule
 from schemas.ledger import RunId
@@ -70,16 +71,16 @@ def test_of_two_runs_at_once_one_posts(
 ) -> None:
     found(lakehouse, 0, *(anomaly(f"a{number:03}") for number in range(60)))
     run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
-    due = Notes.due
+    due = notify_module._due
 
-    def while_another_posts(notes: Notes, rule: Rule) -> list[Alert]:
-        seen = due(notes, rule)
+    def while_another_posts(lakehouse: Lakehouse, rule: Rule) -> list[Alert]:
+        seen = due(lakehouse, rule)
         with monkeypatch.context() as patch:
-            patch.setattr(Notes, "due", due)
+            patch.setattr(notify_module, "_due", due)
             notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
         return seen
 
-    monkeypatch.setattr(Notes, "due", while_another_posts)
+    monkeypatch.setattr(notify_module, "_due", while_another_posts)
     notify(run)
     assert [len(message["anomalies"]) for message in webhook.received] == [50, 10]
     assert "60 anomalies could not be posted (another run is posting)" in capsys.readouterr().err

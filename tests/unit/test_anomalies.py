@@ -29,7 +29,7 @@ from detectors.log import LogFindings, alike, misplaced, stale_groups, with_clie
 from detectors.members import SlotChanges
 from detectors.memberships import Membership
 from detectors.model import anomaly_id
-from detectors.rows import anomaly_row
+from detectors.rows import anomaly_rows
 from detectors.sentences import KINDS, window
 from detectors.thresholds import ThresholdsError
 from schemas.placement import java_hash
@@ -151,9 +151,7 @@ class Story:
             detector.take(kind, row)
         now = self._at + round(lasts * SECOND)
         episodes = [*detector.settled(), *detector.still_open(now)]
-        return [
-            anomaly_row(e, "c", "g", LIMITS.of("g"), now=now, is_settled=False) for e in episodes
-        ]
+        return list(anomaly_rows([], episodes, "c", "g", LIMITS.of("g"), now=now))
 
 
 def started(*names: str) -> Story:
@@ -689,7 +687,7 @@ def taken(*clients: str, every: float = 30, others: tuple[str, ...] = ()) -> lis
     for row in rows[:-1]:
         detector.take(SESSION, row)
     episodes = [*detector.settled(), *detector.still_open(HOUR)]
-    return [anomaly_row(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
+    return list(anomaly_rows([], episodes, "c", "g", LIMITS.of("g"), now=HOUR))
 
 
 def told(*clients: str, **given: Any) -> list[tuple[str, str]]:  # noqa: ANN401
@@ -1415,7 +1413,7 @@ def simple(*others: tuple[str, Row]) -> list[Row]:
     for kind, row in others:
         detector.take(kind, row)
     episodes = [*detector.settled(), *detector.still_open(HOUR)]
-    return [anomaly_row(e, "c", "g", LIMITS.of("g"), now=HOUR, is_settled=False) for e in episodes]
+    return list(anomaly_rows([], episodes, "c", "g", LIMITS.of("g"), now=HOUR))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from jobs.runtime.run import Run
 from reporting import alerts
 from reporting.alerts import POSTED, Alert, Rule, due
 from schemas.ledger import RunId
+from schemas.tables import TableSpec
 from tests.support.receivers import SCHEMAS
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly
 
@@ -55,13 +56,11 @@ class Kept:
         self.rows: list[dict[str, Any]] = []
         self._claimed = -1
 
-    def claims(self) -> int:
-        return len({row["at"] for row in self.rows if row["step"] == "posting"})
+    def claims(self, at: dt.datetime | None = None) -> int:
+        times = {row["at"] for row in self.rows if row["step"] == "posting"}
+        return len(times if at is None else times & {at})
 
-    def holds(self, at: dt.datetime) -> bool:
-        return any(row["at"] == at for row in self.rows)
-
-    def add(self, rows: list[dict[str, Any]], claim: RunId | None) -> None:
+    def append(self, _: TableSpec, rows: list[dict[str, Any]], claim: RunId | None) -> None:
         if claim is None or claim.number > self._claimed:
             self.rows += rows
             self._claimed = claim.number if claim else self._claimed
@@ -86,7 +85,8 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 
 @pytest.fixture
 def lakehouse(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    monkeypatch.setattr(notify_module, "Notes", lambda lakehouse: lakehouse)
+    monkeypatch.setattr(notify_module, "_claims", Kept.claims)
+    monkeypatch.setattr(notify_module, "_due", Kept.due)
     return Kept()
 
 
