@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 JsonObject: TypeAlias = "dict[str, Json]"
+_T = TypeVar("_T")
 
 FIXED_WIDTH = {
     "bool": 1,
@@ -258,14 +260,13 @@ def _message(declaration: JsonObject, embedded: dict[str, Message]) -> Message:
     structs = {
         _text(_object(s)["name"]): _object(s) for s in _list(declaration.get("commonStructs"))
     }
-    layout = declaration.get("layout")
     return Message(
         name=_text(declaration["name"]),
         about=_text(declaration.get("about", "")),
         valid=Versions.parse(_text(declaration["validVersions"])),
         flexible=Versions.parse(_text(declaration["flexibleVersions"])),
         root=_struct(declaration, "", structs, embedded),
-        layout=None if layout is None else _text(layout),
+        layout=_optional_text(declaration.get("layout")),
         has_version_header="versionHeader" in declaration,
         missing_tail=_text(declaration.get("missingTail", "refused")),
     )
@@ -309,7 +310,6 @@ def _field(
     tag = declaration.get("tag")
     default = declaration.get("default")
     none = declaration.get("none")
-    unit = declaration.get("unit")
     return Field(
         name=name,
         path=path,
@@ -323,7 +323,7 @@ def _field(
         default=default if isinstance(default, int) and not isinstance(default, bool) else None,
         tag=None if tag is None else _integer(tag),
         tagged=Versions.parse(_text(declaration.get("taggedVersions", "none"))),
-        unit=None if unit is None else _text(unit),
+        unit=_optional_text(declaration.get("unit")),
         none=none if isinstance(none, int | str) else None,
         embeds=tuple(_embed(_object(e), embedded) for e in _list(declaration.get("embeds"))),
         error_column=_optional_text(declaration.get("errorColumn")),
@@ -345,35 +345,23 @@ def _embed(declaration: JsonObject, embedded: dict[str, Message]) -> Embed:
     )
 
 
-def _text(value: Json) -> str:
-    if not isinstance(value, str):
-        msg = f"expected a string, found {value!r}"
-        raise DeclarationError(msg)
-    return value
+def _checked(kind: type[_T], called: str) -> Callable[[Json], _T]:
+    def check(value: Json) -> _T:
+        if not isinstance(value, kind):
+            raise DeclarationError(f"expected {called}, found {value!r}")
+        return value
+
+    return check
+
+
+_text = _checked(str, "a string")
+_integer = _checked(int, "a number")
+_object = _checked(dict, "an object")
 
 
 def _optional_text(value: Json) -> str | None:
     return None if value is None else _text(value)
 
 
-def _integer(value: Json) -> int:
-    if not isinstance(value, int):
-        msg = f"expected a number, found {value!r}"
-        raise DeclarationError(msg)
-    return value
-
-
-def _object(value: Json) -> JsonObject:
-    if not isinstance(value, dict):
-        msg = f"expected an object, found {value!r}"
-        raise DeclarationError(msg)
-    return value
-
-
 def _list(value: Json) -> list[Json]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        msg = f"expected a list, found {value!r}"
-        raise DeclarationError(msg)
-    return value
+    return [] if value is None else _checked(list, "a list")(value)
