@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import resources
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from schemas import toml
@@ -153,3 +155,20 @@ def _checked(given: Mapping[str, Any], known: Values) -> Values:
 
 def _over(values: Values, above: Values) -> Values:
     return {kind: {**names, **above.get(kind, {})} for kind, names in values.items()}
+
+
+def read_thresholds(path: str | None) -> Thresholds:
+    """Read the thresholds in force: the defaults in conf/, overridden by the user's file.
+
+    Raises:
+        ThresholdsError: the user's file cannot be read or used; the text says why.
+    """
+    own = None
+    if path is not None:
+        try:
+            own = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ThresholdsError(f"cannot be read: {reason}") from error
+    ours = resources.files("conf") / "anomalies.toml"
+    return read(ours.read_text(encoding="utf-8"), own)

@@ -134,7 +134,7 @@ class Ledger:
 def _refuse_what_cannot_be_read(spark: SparkSession, path: str, table: str) -> None:
     """Say in a line what the session or the lakehouse lacks."""
     from lakehouse.catalog import foreign_layers  # noqa: PLC0415 - on the path since `lakehouse`
-    from lakehouse.errors import error_classes  # noqa: PLC0415
+    from lakehouse.tables import error_classes  # noqa: PLC0415
     from schemas.errors import LakehouseError  # noqa: PLC0415
 
     if type(spark).__module__.startswith("pyspark.sql.connect"):

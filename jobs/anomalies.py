@@ -22,10 +22,9 @@ from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
 from detectors.log import Finding
 from detectors.model import HOUR_MS, Row
-from detectors.thresholds import Thresholds
+from detectors.thresholds import Thresholds, read_thresholds
 from detectors.transform import Sources, detect
 from jobs.runtime.incidents import tell_incidents
-from jobs.runtime.limits import read_thresholds
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job

@@ -8,9 +8,8 @@ from importlib import resources
 
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import error_classes
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import null_column, spark_schema, sql_literal
+from lakehouse.tables import error_classes, null_column, spark_schema, sql_literal
 from schemas.tables import TableSpec, all_tables
 
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")

@@ -18,12 +18,13 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse import files
-from lakehouse.errors import error_classes
 from schemas.columns import ArrayOf, ColumnType, Primitive, arrow_schema
 from schemas.columns import Column as DeclaredColumn
 from schemas.errors import LakehouseError
@@ -425,3 +426,22 @@ def _refuse(spec: TableSpec, error: Exception) -> None:
         f"{spec.name}: a row {what}; nothing was written. Please report this with what --verbose "
         "shows"
     ) from error
+
+
+def error_classes(error: BaseException) -> set[str]:
+    """Return the error classes of Spark and Delta that an error and its causes have.
+
+    Those of Delta are made of words: ``DELTA_TRUNCATED_TRANSACTION_LOG``.
+    """
+    found = set()
+    if isinstance(error, PySparkException):
+        found.add(error.getCondition())
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause is not None:
+            try:
+                found.add(cause.getErrorClass())
+            except Py4JError:  # an exception of Java's own has no class of errors
+                found.add(cause.getClass().getSimpleName())
+            cause = cause.getCause()
+    return {name for name in found if name}

@@ -1,7 +1,9 @@
-"""Groups that nobody uses: a script that deletes them, by Kafka's own tools."""
+"""What Kafka's own tools take: a script that deletes groups, offsets to go back to."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +12,7 @@ from typing import Any
 from reporting.text import count, printable, to_second
 
 Row = Mapping[str, Any]
-"""A row of `gold.unused_groups`, times in epoch milliseconds."""
+"""A row of `gold.unused_groups`, times in epoch milliseconds, or of `gold.offsets_at`."""
 
 _TOOLS = {"share": "kafka-share-groups.sh", "streams": "kafka-streams-groups.sh"}
 _AT_ONCE = 100
@@ -56,3 +58,30 @@ def by_pattern(rows: Sequence[Row], pattern_of: Callable[[str], str]) -> Iterato
         held = count(sum(row["offsets"] for row in of_pattern), "offset")
         topics = count(len({t for row in of_pattern for t in row["topics"]}), "topic")
         yield f"{printable(name)}{groups}: unused since {last} UTC, {held} of {topics}"
+
+
+def plan(rows: Sequence[Row]) -> str:
+    """Return the file for `--reset-offsets --from-file`.
+
+    Its lines are topic, partition, offset; of several groups the group is in front of them
+    (ConsumerGroupCommand's CsvUtils of Kafka).
+    """
+    names = ["topic", "topic_partition", "committed_offset"]
+    names = ["group_id", *names] if len(groups_of(rows)) > 1 else names
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([row[name] for name in names] for row in rows)
+    return out.getvalue()
+
+
+def groups_of(rows: Sequence[Row]) -> list[str]:
+    """Return the groups of rows, each once, in their order."""
+    return list(dict.fromkeys(row["group_id"] for row in rows))
+
+
+def command(groups: Sequence[str], file: str) -> str:
+    """Return the command that shows what it would set; it sets it with --execute instead."""
+    named = " ".join(f"--group {shlex.quote(group)}" for group in groups)
+    return (
+        f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT {named} --reset-offsets"
+        f" --from-file {shlex.quote(file)} --dry-run"
+    )

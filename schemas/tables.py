@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from schemas import gold, quality
-from schemas.columns import ArrayOf, Column, StructOf, column
+from schemas import gold
+from schemas.columns import ArrayOf, Column, Primitive, StructOf, column
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 
 FORMAT_VERSION = 2
@@ -391,7 +391,25 @@ ALERTS = TableSpec(
 RESULTS = TableSpec(
     name="dq.results",
     grain="One row per expectation and validation run.",
-    columns=(_CLUSTER, *quality.RESULTS),
+    columns=(
+        _CLUSTER,
+        column("validation_run", "bigint", "Number of the validation run."),
+        column("table_name", "string", "Table that the expectation is about."),
+        column("expectation", "string", "What is expected, by its name in dq/suites."),
+        column("meaning", "string", "The same as a sentence."),
+        column("severity", "string", "How bad it is if it fails: warning or critical."),
+        column("success", "boolean", "It held."),
+        column("rows_checked", "bigint", "Rows that were looked at."),
+        column("rows_unexpected", "bigint", "Rows that break it."),
+        column("threshold", "double", "Share of the rows that may break it."),
+        column("query", "string", "SQL that shows the rows that break it, for the job sql."),
+        Column(
+            "sample",
+            ArrayOf(Primitive("string")),
+            "Keys of up to three of them, as JSON; times as milliseconds since 1970.",
+        ),
+        column("at", "timestamp", "When the run began."),
+    ),
     key=("cluster", "validation_run", "table_name", "expectation"),
     skipping=("validation_run", "table_name", "at"),
     constraints=(_one_of("severity", "info", "warning", "critical"),),

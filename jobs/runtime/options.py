@@ -849,8 +849,8 @@ def _is_readable(path: str | None) -> bool:
 
 
 def _check_thresholds(path: str) -> None:
-    from detectors.thresholds import ThresholdsError  # noqa: PLC0415 - help comes without it
-    from jobs.runtime.limits import read_thresholds  # noqa: PLC0415
+    # Help comes without it.
+    from detectors.thresholds import ThresholdsError, read_thresholds  # noqa: PLC0415
 
     try:
         read_thresholds(path)

@@ -1,4 +1,4 @@
-"""Offsets that groups had committed by a time, to go back to."""
+"""Offsets that groups had committed by a time, and groups that nobody has used since one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from lakehouse.local import quickest
 from lakehouse.queries import Ask
 from reporting.model import Log, Selection, quoted
 from reporting.one_group import log_of
+from reporting.read import time_at
 from reporting.story import near_names
 from reporting.text import printable, to_second
+from schemas.columns import in_millis
 from schemas.errors import UsageError
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, decoded_table
 
@@ -54,6 +56,30 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
         run.say(f"partitions without a known offset at {time}, which are left out: {reasons}")
     run.summary["offsets_missing"] = dict(missing)
     return [row for row in rows if row["missing"] is None]
+
+
+def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of `gold.unused_groups` since a time, and until when the log is known.
+
+    Raises:
+        UsageError: the log is not known until then, or there is no such group.
+    """
+    lakehouse = of_one_cluster(run)
+    log, time = known_log(lakehouse), f"{to_second(since)} UTC"
+    until = known_until(lakehouse, log)
+    if since > until:
+        raise UsageError(
+            f"--unused-since {time}: the lakehouse knows groups until {to_second(until)} UTC"
+        )
+    register(lakehouse, "unused_groups", clusters=[lakehouse.cluster])
+    found = run.spark.table("gold.unused_groups").where(f"unused_since <= {time_at(since)}")
+    if run.options.group is not None:
+        found = found.where(F.col("group_id").rlike(named(run.options.group, log)))
+    with run.step("looking for groups that nobody uses"):
+        rows = in_millis(found.orderBy("group_id").toArrow()).to_pylist()
+    if not rows:
+        raise UsageError(f"--unused-since {time}: each group was in use since; nothing is written")
+    return rows, until
 
 
 def of_one_cluster(run: Run) -> Lakehouse:

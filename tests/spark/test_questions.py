@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detectors import health, log
-from detectors.thresholds import Values
-from jobs.runtime.limits import read_thresholds
+from detectors.thresholds import Values, read_thresholds
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here
 from lakehouse.queries import Ask, by_spark, rows_by
