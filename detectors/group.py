@@ -123,7 +123,7 @@ class GroupDetector:
         then._memberships, then._open = self._memberships, self._open
         then._look_ahead(now)
         every = [t.findings for t in then._tracks.values()]
-        episodes = [e for findings in every for e in (*findings.done, *findings.open())]
+        episodes = [e for findings in every for e in (*findings.done, *findings.current.values())]
         return [e for e in episodes if self._is_reported(e)]
 
     @property

@@ -100,7 +100,7 @@ class LogFindings:
         for key, findings in (*self._passing, *self._lasting.items()):
             group = key.removeprefix(self._GROUP) if key else None
             limits = thresholds.values if group is None else thresholds.of(group)
-            settled, still_open = findings.settle(now), findings.open()
+            settled, still_open = findings.settle(now), findings.current.values()
             yield from anomaly_rows(settled, still_open, cluster, group, limits, now=now)
         kept = {key: found.to_json() for key, found in self._lasting.items() if found.current}
         yield {"group_id": None, "state": orjson.dumps(kept).decode()}

@@ -7,7 +7,7 @@ be kept as JSON between two runs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -125,10 +125,6 @@ class Episode:
             seen = known.setdefault(name, [])
             seen += [v for v in dict.fromkeys(values) if v not in seen][: _LISTED - len(seen)]
 
-    def to_json(self) -> Row:
-        """Return it as plain data, to be written down before it changes."""
-        return vars(self)
-
     def is_open(self, now: int) -> bool:
         """Return whether a later finding may still extend it."""
         return not self.is_over and now - self.ended_at <= self.gap_ms
@@ -166,13 +162,9 @@ class Findings:
         done, self.done = self.done, []
         return done
 
-    def open(self) -> Iterator[Episode]:
-        """Return the episodes that a later finding may change."""
-        yield from self.current.values()
-
     def to_json(self) -> list[Row]:
         """Return the open ones as plain data, to be written down before they change."""
-        return [episode.to_json() for episode in self.current.values()]
+        return [vars(episode) for episode in self.current.values()]
 
 
 class Track(NamedTuple):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from lakehouse.tables import Tables
@@ -57,18 +57,12 @@ class LedgerRow:
     seconds: float | None
     rows: dict[str, int]  # rows it wrote, by the name of the table
     details: dict[str, Any]  # what the stage itself notes
-    token: str | None  # tells two rows of the same plan apart
 
     @property
     def versions(self) -> dict[str, int | None]:
         """The versions that tables had behind the run, as far as it has noted them."""
         noted: dict[str, int | None] = self.details.get(Detail.VERSIONS, {})
         return noted
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the row says that the run is done."""
-        return self.state == DONE
 
 
 @dataclass
@@ -131,7 +125,8 @@ class Runs(LastRuns):
             return [last]
         self.write()
         is_in = (F.col("run") > after) & (F.col("run") <= to)
-        rows = self._rows().where((F.col("stage") == stage) & is_in & (F.col("state") == DONE))
+        is_of_stage = (F.col("stage") == stage) & (F.col("state") == DONE)
+        rows = self._tables.read(RUNS).where(is_of_stage & is_in)
         # Two runs that did the same work at the same time may both have said so.
         by_number = {row.run: row for row in map(_ledger_row, rows.collect())}
         return [by_number[number] for number in sorted(by_number)]
@@ -271,14 +266,11 @@ class Runs(LastRuns):
             self._last[held.stage, PLANNED] = held
         return True
 
-    def _rows(self) -> DataFrame:
-        return self._tables.read(RUNS)
-
     def _newest(self) -> Iterable[LedgerRow]:
         if not self._tables.exists(RUNS):
             return []
         asked = NEWEST.replace(RUNS.name, "{runs}")
-        found = self._tables.spark.sql(asked, runs=self._rows()).collect()
+        found = self._tables.spark.sql(asked, runs=self._tables.read(RUNS)).collect()
         return known_rows(self._tables.root, found)
 
 
@@ -353,7 +345,6 @@ def _ledger_row(row: Row | Mapping[str, Any]) -> LedgerRow:
         seconds=row["seconds"],
         rows={part["table_name"]: part["rows"] for part in row["rows"] or ()},
         details=json.loads(row["details"] or "{}"),
-        token=row["token"],
     )
 
 

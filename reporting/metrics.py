@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,22 +192,11 @@ def _of_groups(facts: Facts) -> list[Metric]:
         _gauge(_OURS + "open_anomalies", about_anomalies, *not_ended),
         _gauge(_OURS + "incidents", "incidents that had not ended at the last run", *incidents),
         _gauge(_OURS + "missing_offsets", "offsets of the log without a record", (of, missing)),
-        *([] if facts.as_of is None else [_newest(of, facts.as_of)]),
+        *(
+            _gauge(_OURS + "newest_record_seconds", "time of the newest record of the log", sample)
+            for sample in ([] if facts.as_of is None else [(of, facts.as_of / 1000)])
+        ),
     ]
-
-
-def _newest(of: dict[str, str], as_of: int) -> Metric:
-    about = "time of the newest record of the log"
-    return _gauge(_OURS + "newest_record_seconds", about, (of, as_of / 1000))
-
-
-def _gauge(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:
-    return _family(GaugeMetricFamily, name, about, *samples)
-
-
-def _counter(name: str, about: str, *samples: tuple[dict[str, str], float]) -> Metric:
-    """Return what only grows; its samples have `_total` behind their name."""
-    return _family(CounterMetricFamily, name, about, *samples)
 
 
 def _family(
@@ -219,6 +209,11 @@ def _family(
     for labels, value in samples:
         family.add_metric(list(labels.values()), value)
     return family
+
+
+_gauge = partial(_family, GaugeMetricFamily)
+# What only grows; its samples have `_total` behind their name.
+_counter = partial(_family, CounterMetricFamily)
 
 
 def _kept(path: str) -> list[Metric]:

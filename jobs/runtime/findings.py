@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 
@@ -24,24 +24,14 @@ class Finding:
     """A line of the check."""
 
     name: str  # what was looked at
-    state: str  # ok, warn (a pipeline does without), or fail
+    state: str = field(kw_only=True)  # ok, warn or fail
     text: str  # what was found
     advice: str = ""  # what to do, a command where there is one; "" for nothing
 
 
-def ok(name: str, text: str) -> Finding:
-    """Return a line on what is as it has to be."""
-    return Finding(name, OK, text)
-
-
-def warn(name: str, text: str, advice: str = "") -> Finding:
-    """Return a line on what a pipeline does without."""
-    return Finding(name, WARN, text, advice)
-
-
-def missing(name: str, text: str, advice: str = "") -> Finding:
-    """Return a line on what a pipeline needs."""
-    return Finding(name, FAIL, text, advice)
+ok = partial(Finding, state=OK)  # as it has to be
+warn = partial(Finding, state=WARN)  # a pipeline does without
+missing = partial(Finding, state=FAIL)  # a pipeline needs it
 
 
 def some(names: list[str]) -> str:
