@@ -35,7 +35,7 @@ from tests.support.broker import Broker
 from tests.support.jobs import succeed
 
 TOPIC = "recorded"
-_TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.1")
+_TOOLS = "org.apache.kafka", "kafka-tools", "4.3.1"
 _PACKAGE = "org.apache.kafka.tools.consumer"
 _FORMATTERS = ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter")
 _POSITION = ("record_partition", "record_offset", "record_timestamp")
@@ -68,7 +68,8 @@ class World:
 
     def console_consumer(self) -> int:
         """Have Kafka's own tool print JSON, once for each formatter, and Spark read that."""
-        jars = ":".join(map(str, fetch(JarSet.from_module(*_TOOLS))))
+        tools = JarSet("kafka-tools", ("-dependency", *_TOOLS), "\0".join(_TOOLS).encode())
+        jars = ":".join(map(str, fetch(tools)))
         rows = 0
         for formatter in _FORMATTERS:
             printed = self.work / f"{formatter}.json"

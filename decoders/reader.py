@@ -102,7 +102,8 @@ class Reader:
                     row = slots.row[slot]
                     at = slots.pos[slot] - self._start[row]
                     self._note(int(row), f"{field.name} missing: the bytes end at byte {at}")
-            columns |= self._partly_present(field, slots, _mask(due, len(slots)) & ~ended)
+            due = np.full(len(slots), due) if isinstance(due, bool) else due
+            columns |= self._partly_present(field, slots, due & ~ended)
         return columns
 
     def _field(self, field: Field, slots: Slots) -> Columns:
@@ -449,7 +450,7 @@ class Reader:
         known = {
             field.tag: field
             for field in struct.fields
-            if field.tag is not None and _always(field.tagged, slots.version)
+            if field.tag is not None and _within(field.tagged, slots.version) is not False
         }
         targets = {tag: np.full(len(slots), -1, np.int64) for tag in known}
         unknown = np.zeros(len(slots), np.int64)
@@ -607,14 +608,6 @@ def _within(versions: Versions, version: int | Ints) -> Which:
     if inside.all():
         return True
     return inside if inside.any() else False
-
-
-def _always(versions: Versions, version: int | Ints) -> bool:
-    return _within(versions, version) is not False
-
-
-def _mask(value: Which, count: int) -> Mask:
-    return np.full(count, value) if isinstance(value, bool) else value
 
 
 @cache

@@ -59,7 +59,7 @@ class _Batch:
         self._count = batch.num_rows
         self._keys, self._key_start, self._key_end = Buffer.of(keys)
         self._values, self._value_start, self._value_end = Buffer.of(values)
-        self._has_value = _not_null(values)
+        self._has_value: Mask = values.is_valid().to_numpy(zero_copy_only=False)
         self._wrapped = np.zeros(0, np.int64)
         self._out = Decoded()
 
@@ -299,13 +299,6 @@ def _holds(outer: int, inner: int) -> bool:
     if inner not in WRAPPED_TYPES:
         return False
     return outer not in types or types[outer].table == types[inner].table
-
-
-def _not_null(array: pa.Array) -> Mask:
-    if array.null_count == 0:
-        return np.ones(len(array), np.bool_)
-    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 def _leading_int16(buffer: Buffer, start: Ints, end: Ints) -> Ints:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from decoders.clients import ClientKey, hash_clients
 from decoders.records import decode
 from schemas.columns import Column
-from schemas.silver import decoded_columns, quarantine_columns
+from schemas.silver import decoded_columns
 from schemas.tagged import ddl, tagged, tagged_columns
 
 INPUT = ("record_partition", "record_offset", "record_timestamp", "key", "value")
@@ -36,17 +36,11 @@ def decoder_id() -> str:
     return f"{DECODER_RELEASE}-{digest.hexdigest()[:12]}"
 
 
-def type_bytes() -> SparkColumn:
-    """Return the two bytes that a record's key starts with; fewer, or null, of a key without them.
-
-    Comparing them costs a tenth of making a number of them.
-    """
-    return F.substring(F.col("key"), 1, 2)
-
-
 def is_of_type(numbers: Iterable[int]) -> SparkColumn:
     """Return whether a record has one of some types."""
-    return type_bytes().isin([number.to_bytes(2, "big", signed=True) for number in numbers])
+    # Comparing the bytes that a key starts with costs a tenth of making a number of them.
+    starts = F.substring(F.col("key"), 1, 2)
+    return starts.isin([number.to_bytes(2, "big", signed=True) for number in numbers])
 
 
 def decoded(
@@ -57,9 +51,7 @@ def decoded(
     The records have the columns of `INPUT`, the rows those of `schemas.silver.decoded_columns`.
     With a key, hashes stand for clients.
     """
-    names = [c.name for c in decoded_columns(table)]
-    rows = records.select(*INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
-    return rows.select(*names)
+    return records.select(*INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
 
 
 def decoded_together(
@@ -73,9 +65,7 @@ def decoded_together(
 
 def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
     """Return the records that cannot be decoded, with the reasons, see `quarantine_columns`."""
-    names = [c.name for c in quarantine_columns()]
-    rows = records.select(*INPUT).mapInArrow(_quarantined_rows, schema)
-    return rows.select(*names)
+    return records.select(*INPUT).mapInArrow(_quarantined_rows, schema)
 
 
 def _table_rows(

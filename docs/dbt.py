@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from dq.declared import CRITICAL, Check, Suite, suites
+from dq.declared import Check, Suite, suites
+from schemas.gold import CRITICAL
 from schemas.tables import TableSpec, all_tables
 
 PAGE = Path(__file__).parents[1] / "examples" / "dbt" / "sources.yml"

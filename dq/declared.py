@@ -10,10 +10,9 @@ from importlib import resources
 from typing import Any
 
 from schemas import toml
+from schemas.gold import CRITICAL
 from schemas.silver import silver_tables
 from schemas.tables import RECORDS, TableSpec, all_tables, decoded_table
-
-WARNING, CRITICAL = "warning", "critical"
 
 EVERY_DECODED = "silver.*"
 """The table of suites about all tables that records decode into."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from jobs.runtime.findings import some
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from lakehouse.lakehouse import Lakehouse
@@ -28,7 +29,6 @@ from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_SHOWN = 3
 _LOGS = pa.schema(
     {
         "topic": pa.string(),
@@ -158,8 +158,7 @@ def _summarize(run: Run, lags: DataFrame) -> int:
     counted = ", ".join(f"{count:,} {status}" for status, count in by_status.items())
     troubled = [short_name(g.group_id) for g in groups if g.status == ERR]
     run.out.print(f"Lag of {len(groups):,} groups: {said}{most}", highlight=False, soft_wrap=True)
-    more = f"; groups with status ERR: {', '.join(troubled[:_SHOWN])}" if troubled else ""
-    more += f" and {len(troubled) - _SHOWN:,} more" if len(troubled) > _SHOWN else ""
+    more = f"; groups with status ERR: {some(troubled)}" if troubled else ""
     line = f"{partitions:,} partitions: {counted}{more}"
     line += f"; of {bounds:,} nothing but a bound is known yet: no earlier sample" if bounds else ""
     run.out.print(line, highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 from rich.markup import escape
 
-from dq.declared import CRITICAL, Suite, broken_rows, decoded_rows, filled, suites
+from dq.declared import Suite, broken_rows, decoded_rows, filled, suites
 from dq.validation import Found, evaluate, great_expectations
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
@@ -21,6 +21,7 @@ from lakehouse.queries import tables_of
 from lakehouse.runs import LedgerRow, StageRun
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
+from schemas.gold import CRITICAL
 from schemas.ledger import Detail, RunId, Stage
 from schemas.placement import JAVA_HASH, KAFKA
 from schemas.tables import (

@@ -29,42 +29,32 @@ class Window(NamedTuple):
     lags: Sequence[int | None]  # the lag at each commit; None where it is not known
 
 
-class Verdict(NamedTuple):
-    """The status of a partition, and why."""
-
-    status: str
-    reason: str
-
-
-def evaluate(window: Window, *, lag: int, now: int, was_at_end_lately: bool) -> Verdict:
-    """Return the status of one partition of a group; `now` is until when its commits are known."""
+def evaluate(window: Window, *, lag: int, now: int, was_at_end_lately: bool) -> tuple[str, str]:
+    """Return the status of a partition, and why; `now` is until when its commits are known."""
     if lag <= 0:
-        return Verdict(OK, "no lag")
+        return OK, "no lag"
     if not window.offsets:
-        return Verdict(OK, "no commit with a time to judge by")
+        return OK, "no commit with a time to judge by"
     idle, span = now - window.at[-1], window.at[-1] - window.at[0]
     if idle > max(span, LEAST_IDLE_S * _SECOND) and not was_at_end_lately:
-        return Verdict(
-            STOP,
-            f"no commit for {idle / _SECOND:,.0f} s; the last {len(window.at)} came within"
-            f" {span / _SECOND:,.0f} s",
-        )
+        lately = f"the last {len(window.at)} came within {span / _SECOND:,.0f} s"
+        return STOP, f"no commit for {idle / _SECOND:,.0f} s; {lately}"
     if _is_rewound(window.offsets):
-        return Verdict(REWIND, "went back, and has not come as far again")
+        return REWIND, "went back, and has not come as far again"
     return _judge_progress(window)
 
 
-def _judge_progress(window: Window) -> Verdict:
+def _judge_progress(window: Window) -> tuple[str, str]:
     if 0 in window.lags:
-        return Verdict(OK, "was at the end of the log at a commit of the window")
+        return OK, "was at the end of the log at a commit of the window"
     if min(window.offsets) == max(window.offsets):
-        return Verdict(STALL, f"commits {window.offsets[-1]} again and again")
+        return STALL, f"commits {window.offsets[-1]} again and again"
     lags = [known for known in window.lags if known is not None]
     if len(lags) < 2:  # noqa: PLR2004 - it takes two to compare
-        return Verdict(OK, "goes on; how far behind it was is not known")
+        return OK, "goes on; how far behind it was is not known"
     if any(b < a for a, b in pairwise(lags)):
-        return Verdict(OK, "goes on, and the lag got smaller")
-    return Verdict(WARN, "goes on, but the lag never got smaller")
+        return OK, "goes on, and the lag got smaller"
+    return WARN, "goes on, but the lag never got smaller"
 
 
 def _is_rewound(offsets: Sequence[int]) -> bool:

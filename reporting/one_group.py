@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 from lakehouse.queries import Ask, rows_by
 from reporting.model import Log, Row
+from reporting.text import moment
 from schemas.tables import INCIDENTS
 
 _LOG = {
@@ -73,8 +72,8 @@ def rows_of_group(
         ask,
         queries,
         group=group,
-        since=_moment(since),
-        until=_moment(until),
+        since=moment(since),
+        until=moment(until),
         topic=topic,
         number=int(number or 0),
     )
@@ -88,7 +87,3 @@ def _touching(table: str, start: str, end: str, its: str = _ITS) -> str:
 
 def _touches(start: str, end: str) -> str:
     return f"{start} < :until AND (({end}) IS NULL OR ({end}) > :since)"
-
-
-def _moment(millis: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(millis / 1_000, dt.timezone.utc)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
+from functools import partial
 
 from rich.markup import escape
 
@@ -14,6 +16,8 @@ _UNITS = (
     (1_000, "s", 1),
     (1, "ms", 0),
 )
+# Escapes what Slack and its like take for markup: mentions, links.
+escaped = partial(html.escape, quote=False)
 _CONSUMER_TIMES = (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds")
 
 
@@ -35,11 +39,6 @@ def cut(text: str, longest: int) -> str:
 def short_name(text: str) -> str:
     """Return a name as a whole for a table of rich: control characters visible, no markup."""
     return escape("".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text))
-
-
-def escaped(text: str) -> str:
-    """Escape what Slack and its like take for markup: mentions, links."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def passed_on(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from schemas.messages import Field, Message, RecordType, Struct
+from schemas.messages import Field, RecordType, Struct
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999 in epoch milliseconds: few tools know a time behind it."""
@@ -170,11 +170,6 @@ def value_columns(record_type: RecordType) -> tuple[Column, ...]:
     for message in record_type.value_layouts:
         columns = _merged(columns, struct_columns(message.root))
     return columns
-
-
-def key_columns(message: Message) -> tuple[Column, ...]:
-    """Return the columns of a record key."""
-    return struct_columns(message.root)
 
 
 def _ordered(columns: list[Column], order: tuple[str, ...]) -> tuple[Column, ...]:

@@ -9,7 +9,7 @@ from schemas.columns import (
     Column,
     Primitive,
     column,
-    key_columns,
+    struct_columns,
     value_columns,
 )
 from schemas.messages import RecordType, record_types
@@ -48,8 +48,8 @@ def silver_tables() -> dict[str, tuple[RecordType, ...]]:
 def decoded_columns(table: str) -> tuple[Column, ...]:
     """Return the columns that the decoder fills in the silver table `table`."""
     types = silver_tables()[table]
-    names = {c.name: c for t in types for c in (*key_columns(t.key), *value_columns(t))}
-    keys = [c.name for c in key_columns(types[-1].key)]
+    names = {c.name: c for t in types for c in (*struct_columns(t.key.root), *value_columns(t))}
+    keys = [c.name for c in struct_columns(types[-1].key.root)]
     values = [c.name for c in value_columns(types[-1])]
     if names.keys() != {*keys, *values}:
         msg = f"the last record type of {table} has to declare every column of the table"

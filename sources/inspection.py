@@ -194,16 +194,12 @@ class Inspector:
     def newest(self, log: LogOffsets, leader: int) -> bytes | None:
         """Fetch some of the newest batches of a log, as they lie there; none of an empty log.
 
-        Returns:
-            The batches, the last of which may be cut off; None if the user may not read the topic.
+        The last may be cut off. None if the user may not read the topic.
         """
         start = max(log.start or 0, (log.end or 0) - _SAMPLE_OFFSETS)
-        return self._fetch(log.partition, start, leader)
-
-    def _fetch(self, partition: int, offset: int, leader: int) -> bytes | None:
         topic_type = FetchRequest.FetchTopic
         wanted = topic_type.FetchPartition(
-            partition=partition, fetch_offset=offset, partition_max_bytes=_SAMPLE_BYTES
+            partition=log.partition, fetch_offset=start, partition_max_bytes=_SAMPLE_BYTES
         )
         request = FetchRequest(
             max_wait_ms=_FETCH_WAIT_MS,

@@ -213,6 +213,11 @@ def _is_probing(evidence: Evidence, due: int | None) -> bool:
 
 
 def _members(members: list[Member]) -> str:
-    names = sorted(m.client_id or m.member_id for m in members)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return some(sorted(m.client_id or m.member_id for m in members))
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    given = list(names)
+    more = f" and {len(given) - _NAMED} more" if len(given) > _NAMED else ""
+    return ", ".join(given[:_NAMED]) + more

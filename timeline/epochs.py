@@ -9,7 +9,6 @@ knows of the topics; up to Kafka 4.0 it wrote what it knew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from timeline import cause
@@ -21,7 +20,6 @@ _NO_MEMBERS = "the group has no members"
 _MISSING = "records of epochs in between are missing"
 _NOTHING = "same members and subscriptions; nothing that records tell of has changed"
 _TOPICS = "same members and subscriptions; the topics' metadata changed"
-_NAMED = 3
 _PROFILE = {
     "client_id": "client id",
     "client_host": "address",
@@ -147,7 +145,7 @@ def _changed(before: dict[str, str] | None, now: dict[str, str] | None) -> str |
     if before is None or now is None or before == now:
         return None
     changed = sorted(k for k in {*before, *now} if before.get(k) != now.get(k))
-    return _some(f"{k} is {now.get(k)}, not {before.get(k)}" for k in changed)
+    return cause.some(f"{k} is {now.get(k)}, not {before.get(k)}" for k in changed)
 
 
 def _told_of_itself(before: dict[str, Member], now: dict[str, Member]) -> str | None:
@@ -158,7 +156,7 @@ def _told_of_itself(before: dict[str, Member], now: dict[str, Member]) -> str | 
             continue
         was, told = {**old.profile, **old.plain()}, {**member.profile, **member.plain()}
         if changed := [name for key, name in _PROFILE.items() if was.get(key) != told.get(key)]:
-            return f"{member.client_id or member_id} changed its {_some(changed)}"
+            return f"{member.client_id or member_id} changed its {cause.some(changed)}"
     return None
 
 
@@ -185,19 +183,15 @@ def _resolved(state: GroupState, known: Known) -> str | None:
         now, before = state.epochs.regexes.get(regex, []), known.epochs.regexes.get(regex)
         new, gone = sorted({*now} - {*(before or ())}), sorted({*(before or ())} - {*now})
         if before is None:
-            told.append(f"the expression {regex} was resolved to {_some(new) or 'no topic'}")
+            told.append(f"the expression {regex} was resolved to {cause.some(new) or 'no topic'}")
         elif new or gone:
             parts = [
-                f"{what} {_some(which)}" for what, which in (("", new), ("no more", gone)) if which
+                f"{what} {cause.some(which)}"
+                for what, which in (("", new), ("no more", gone))
+                if which
             ]
             told.append(f"the expression {regex} matches {', '.join(parts).strip()}")
-    return _some(told) or None
-
-
-def _some(names: Iterable[str]) -> str:
-    given = list(names)
-    more = f" and {len(given) - _NAMED} more" if len(given) > _NAMED else ""
-    return ", ".join(given[:_NAMED]) + more
+    return cause.some(told) or None
 
 
 def assignor(members: dict[str, Member]) -> str | None:

@@ -39,19 +39,11 @@ class JarSet:
     name: str  # prefix of the folder that holds the JARs
     arguments: tuple[str, ...]  # Ivy's options that name the modules
     key: bytes  # what decides the content; another key is another folder
-    # Name of each JAR in the folder, as an Ivy pattern.
-    pattern: str = "[artifact]-[revision](-[classifier]).[ext]"
 
     @classmethod
     def from_file(cls, ivy_file: Path, *, name: str = "jars") -> JarSet:
         """Returns the set that an Ivy file lists."""
         return cls(name, ("-ivy", str(ivy_file)), ivy_file.read_bytes())
-
-    @classmethod
-    def from_module(cls, organisation: str, module: str, revision: str) -> JarSet:
-        """Returns one module with everything it needs at run time."""
-        coordinates = (organisation, module, revision)
-        return cls(module, ("-dependency", *coordinates), "\0".join(coordinates).encode())
 
     @property
     def folder_name(self) -> str:
@@ -110,25 +102,21 @@ def pyspark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def present(jars: JarSet, cache: Path | None = None) -> list[Path]:
+def present(jars: JarSet) -> list[Path]:
     """Returns the JARs of a set, sorted by name; none if they have not been fetched."""
-    return sorted(((cache or cache_folder()) / jars.folder_name).glob("*.jar"))
+    return sorted((cache_folder() / jars.folder_name).glob("*.jar"))
 
 
-def fetch(jars: JarSet, cache: Path | None = None) -> list[Path]:
+def fetch(jars: JarSet) -> list[Path]:
     """Returns the JARs of a set, sorted by name; downloads them the first time.
 
     Safe against interruption (a folder appears complete or not at all) and against other runs that
     fetch at the same time (the second waits).
 
-    Args:
-        jars: What to fetch.
-        cache: Folder to keep them in, `cache_folder()` unless given.
-
     Raises:
         JarsError: The cache is not writable, or Ivy could not get every JAR.
     """
-    cache = cache or cache_folder()
+    cache = cache_folder()
     folder = cache / jars.folder_name
     if not folder.is_dir():
         try:
@@ -142,7 +130,7 @@ def fetch(jars: JarSet, cache: Path | None = None) -> list[Path]:
                 f"cannot keep JARs in {cache}: {error.strerror}. "
                 "Set GROUPLEDGER_CACHE to a writable folder."
             ) from error
-    return present(jars, cache)
+    return present(jars)
 
 
 @contextlib.contextmanager
@@ -170,7 +158,7 @@ def _download(jars: JarSet, cache: Path, folder: Path) -> None:
         *jars.arguments,
         "-retrieve",
         # A $ or a bracket in the path would be read as part of the pattern: Ivy runs in the folder.
-        jars.pattern,
+        "[artifact]-[revision](-[classifier]).[ext]",
     ]
     try:
         with log.open("wb") as output:

@@ -30,7 +30,7 @@ def status(
     lately: bool = False,
 ) -> str:
     at = MINUTES[: len(offsets)] if at is None else at
-    return evaluate(Window(offsets, at, lags), lag=lag, now=now, was_at_end_lately=lately).status
+    return evaluate(Window(offsets, at, lags), lag=lag, now=now, was_at_end_lately=lately)[0]
 
 
 class TestBurrow:
