@@ -12,6 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from reporting.text import consumer_time, count, cut, duration
@@ -168,9 +169,10 @@ class _Counting:
 
     def by_absence(self) -> Iterator[Remedy]:
         """Yield what would have hidden that members were away."""
+        session_needed = attrgetter("session_needed_ms")
         for kind, values, needed, written in (
-            (STATIC, _SESSIONS, _session_needed, self._static),
-            (SESSION, _SESSIONS, _session_needed, self._session),
+            (STATIC, _SESSIONS, session_needed, self._static),
+            (SESSION, _SESSIONS, session_needed, self._session),
             (_HUNG, _HUNG_SESSIONS, _hung_needed, self._hung),
             (POLL, _POLLS, _poll_needed, self._poll),
         ):
@@ -528,10 +530,6 @@ def _took_a_session(
     if took >= _ENOUGH * (row["rebalance_timeout_ms"] or took + 1):
         return False
     return bool(share[0] <= took / session_ms <= share[1])
-
-
-def _session_needed(absence: _Absence) -> int:
-    return absence.session_needed_ms
 
 
 def _hung_needed(absence: _Absence) -> int:
