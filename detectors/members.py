@@ -26,13 +26,23 @@ _WINDOW_MS = HOUR_MS
 _BACKOFF_MS = 6 * MINUTE_MS
 # A client that died and is back is beside itself till its session ends: 45 seconds by default.
 _TAKES_OVER_MS = MINUTE_MS
-# So often an hour an autoscaler may bring back a member that the group did without for longer.
+# So often an hour an autoscaler may bring back a member that the group did without for longer, or
+# several within a minute.
 _SCALE_OUTS = 3
+_SCALE_OUT_MS = MINUTE_MS
 # One restart of a deployment follows the other within minutes.
 _PASS_ENDS_MS = 10 * MINUTE_MS
+# Whose slots restart for the third time without a long pause is not being deployed, however long it
+# takes to get round; nor is who is taken back again and again.
+_PASSES = 3
+_SERIES_ENDS_MS = 20 * MINUTE_MS
+_ROLLBACKS = 2
 _STARTS = 12
 _LEAST_STARTS = 4
 _JITTER_MS = 3_000
+# What a clock starts may take so long to be there, and no longer.
+_LATE_STARTS = 5
+_LATE_MS = MINUTE_MS
 
 
 Return: TypeAlias = list[Any]
@@ -54,12 +64,15 @@ def host_of(member: Row) -> str:
 class SlotChanges:
     """What a generation did to the slots of a group.
 
-    What is kept: `slots` by number, with the client that has or had it, since when it is free, its
-    restarts, and until when a second one counts; `restarted`, which slots did so last; `members`
+    What is kept: `slots` by number, with the client that has or had it, who left it and since when
+    it is free, its restarts within the hour, how many it had in which `series`, and until when a
+    second one counts; `restarted`, which slots did so last; `series`, since when and until when
+    restarts follow each other without a pause; `scaled_at`, when a member came back late; `members`
     with their slot and since when they are there; `came_back` by member, its returns; `gone` by
     client, when members of that name left, and their returns up to then; `fresh` by client, its
-    last member that came into a new slot; `pass`, the slots that restarted one after the other, and
-    `deployments`, when those passes ended that left no former member; `starts`, when the group
+    last member that came into a new slot; `pass`, the slots that restarted one after the other,
+    `deployments`, when those passes ended that left no former member, and `rollbacks`, when one of
+    them was taken back; `starts`, when the group
     began and how long it had been empty. A client that comes back goes on with those of one that
     left: members that share client id and host, as those of one machine with a client's default id
     do, are told apart by that.
@@ -151,8 +164,8 @@ class SlotChanges:
     def _clear(self) -> None:
         self._slots.clear()
         self._free.clear()
-        self._memory.pop("pass", None)
-        self._memory.pop("deployments", None)
+        for name in ("pass", "deployments", "rollbacks", "series"):
+            self._memory.pop(name, None)
 
     def _leave(self, member: Row) -> None:
         """Note that a member left; its slot is free, or its successor's that is there already."""
@@ -169,7 +182,7 @@ class SlotChanges:
         if slot is not None:
             if self._slots[slot]["left"] is None:
                 self._free.append(slot)
-            self._slots[slot]["left"] = self._at
+            self._slots[slot] |= {"left": self._at, "member_id": member["member_id"]}
         self._gone.setdefault(client, []).append((self._at, returns))
 
     def _replace(self, member: Row) -> None:
@@ -191,10 +204,10 @@ class SlotChanges:
     def _join(self, member: Row, *, is_start: bool) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""
         client = client_of(member)
+        slot = self._vacant(client, member["member_id"])
         if left := self._gone.get(client):
             at, returns = left.pop()
-            self._returns(member, returns, since=at)
-        slot = self._vacant(client)
+            self._returns(member, returns, since=at, is_itself=self._was_in(slot, member))
         if slot is None:
             slot = self._new(client)
             self._members[member["member_id"]] = (slot, self._settled)
@@ -237,15 +250,23 @@ class SlotChanges:
         self._slots[name] = {"client": client, "left": None, "restarts": []}
         return name
 
-    def _vacant(self, client: str) -> str | None:
+    def _was_in(self, slot: str | None, member: Row) -> bool:
+        """Return whether a member left a slot itself: its process went on while it was away."""
+        # A client keeps its id for as long as it lives, in the new protocols (KIP-1082).
+        return slot is not None and self._slots[slot].get("member_id") == member["member_id"]
+
+    def _vacant(self, client: str, member_id: str) -> str | None:
         own = [name for name in self._free if self._slots[name]["client"] == client]
+        if itself := [name for name in own if self._slots[name].get("member_id") == member_id]:
+            return itself[0]
         if own:
             return min(own, key=int)
         return max(self._free, key=lambda n: (self._slots[n]["left"], int(n)), default=None)
 
     def _restart(self, name: str, member: Row, client: str) -> None:
         slot = self._slots[name]
-        is_added = slot["left"] is not None and self._at - slot["left"] > _BACKOFF_MS
+        is_late = slot["left"] is not None and self._at - slot["left"] > _BACKOFF_MS
+        is_added = is_late and not self._was_in(name, member)
         if slot["left"] is not None:
             self._free.remove(name)
         slot["client"], slot["left"] = client, None
@@ -257,8 +278,30 @@ class SlotChanges:
         if is_normal:
             slot["counts_until"] = self._at + 2 * _WINDOW_MS
         times = len(slot["restarts"]) - (_SCALE_OUTS - 1 if is_added else is_normal)
-        self.restarts.append(1 if self._is_deployed(name) else max(1, times))
+        passes = 0 if is_added else self._passes(slot)
+        is_deployed, is_scale_out = self._is_deployed(name), is_added and self._is_scaled_out()
+        if passes >= _PASSES and self._at - self._memory["series"][0] > _WINDOW_MS:
+            times = max(times, passes - 1)
+        elif is_deployed or is_scale_out:
+            times = 1
+        self.restarts.append(max(1, times))
         self._members[member["member_id"]] = (name, self._settled)
+
+    def _passes(self, slot: Row) -> int:
+        """Return how often a slot has restarted since restarts follow each other."""
+        since, last = self._memory.get("series") or (self._at, self._at)
+        if self._at - last > _SERIES_ENDS_MS:
+            since = self._at
+        self._memory["series"] = [since, max(last, self._at)]
+        series, times = slot.get("series") or (since, 0)
+        slot["series"] = [since, times + 1 if series == since else 1]
+        return int(slot["series"][1])
+
+    def _is_scaled_out(self) -> bool:
+        """Return whether the last of the members that came back late did so right before this."""
+        last = self._memory.get("scaled_at")
+        self._memory["scaled_at"] = self._at
+        return last is not None and self._at - last <= _SCALE_OUT_MS
 
     def _restarts_among_others(self, name: str, since: int | None = None) -> bool:
         """Note that a slot restarts; return whether another one has, since this one did.
@@ -286,7 +329,9 @@ class SlotChanges:
                 is_deployment = self._at - now["last"] >= now["longest_gap"]
             self._memory["deployments"] = done
             now = {"slots": [], "since": self._at, "last": self._at, "longest_gap": 0}
-            now["is_rollback"] = is_deployment and len(done) == 1
+            again = [t for t in self._memory.get("rollbacks", []) if t >= since - _WINDOW_MS]
+            now["is_rollback"] = is_deployment and len(done) == 1 and len(again) < _ROLLBACKS
+            self._memory["rollbacks"] = [*again, *([self._at] if now["is_rollback"] else [])]
             self._memory["pass"] = now
         now["slots"].append(name)
         now["longest_gap"] = max(now["longest_gap"], self._at - now["last"])
@@ -298,13 +343,15 @@ class SlotChanges:
         older = sum(joined < since for _, joined in self._members.values())
         return older <= len(self._members) // 4
 
-    def _returns(self, member: Row, before: list[Return], since: int) -> None:
+    def _returns(
+        self, member: Row, before: list[Return], since: int, *, is_itself: bool = False
+    ) -> None:
         """Note that a member came back that had left then, and had come back before."""
         hour, client = self._at - _WINDOW_MS, client_of(member)
         returns = [r for r in before if r[0] >= hour]
         # Later it is a decision, as an autoscaler's. With all others it disturbs nobody: that is a
         # start of the group.
-        is_soon = self._at - since <= _BACKOFF_MS
+        is_soon = is_itself or self._at - since <= _BACKOFF_MS
         if is_soon and since > self._memory.get("emptied", since - 1):
             insort(returns, [self._at, *self._record])
             if len(returns) > len(self.returns.get(client, ())):
@@ -328,7 +375,23 @@ def _is_on_schedule(starts: list[tuple[int, int | None]]) -> bool:
     if 2 * strays < _spread([idle for _, idle in starts[1:] if idle is not None]):
         return True
     off = max(map(_off_the_minute, (usual, starts[-1][0] - starts[0][0])))
-    return max(strays, off) <= _JITTER_MS
+    return max(strays, off) <= _JITTER_MS or _is_late_by_the_clock([at for at, _ in starts])
+
+
+def _is_late_by_the_clock(starts: list[int]) -> bool:
+    """Return whether starts are each a little behind the clock, now more and now less.
+
+    What waits after the end of its work falls further and further behind.
+    """
+    mean = (starts[-1] - starts[0]) / (len(starts) - 1)
+    period = max(1, round(mean / MINUTE_MS)) * MINUTE_MS
+    behind = [at - starts[0] - round((at - starts[0]) / period) * period for at in starts]
+    steps = [later - sooner for sooner, later in pairwise(behind)]
+    return (
+        len(starts) >= _LATE_STARTS
+        and max(behind) - min(behind) <= min(_LATE_MS, period / 4)
+        and min(steps) < 0 < max(steps)
+    )
 
 
 def _off_the_minute(ms: float) -> float:

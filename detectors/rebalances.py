@@ -40,14 +40,20 @@ _RECONFIGURED = "reconfigured"
 _CONNECTOR_AND_TASK = 2
 _AT_LEAST_TWO = 2
 _NEARLY = 0.9
-# Who makes a storm has its part in so much of it.
+# Who makes a storm has its part in more of it than this.
 _PART = 0.5
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
 # A burst that lasts is none: members of a deployment may each make a rebalance, a minute apart.
 _LONGEST_BURST_MS = _TEN_MINUTES_MS
+# Who makes topics or connectors one after the other takes longer, and is done some time.
+_SERIES_MS, _LONGEST_SERIES_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
+# So soon one member of a deployment follows the other that made the group begin again.
+_ATTEMPTS_MS = 2 * MINUTE_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
-_SESSIONS, _RECENT = 50, 200
+_SESSIONS, _RECENT = 50, 50
+# Members of a share group that stay for so long have read their share, and nobody waits for them.
+_SHARED_WORK_MS = 2 * MINUTE_MS
 _FEW_CLIENTS = 5
 
 
@@ -154,6 +160,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     severity = CRITICAL if times >= limit["critical_an_hour"] or is_dense else WARNING
     if label == _RECONFIGURED:  # by somebody who has a reason, as long as it takes
         severity = WARNING
+    severity = _of_shared(seen, severity)
     # The series that it is part of, in which one restart follows the other within minutes, and all
     # that count.
     series = min(hour[-1]["series"], counted[0]["clock"])
@@ -195,7 +202,10 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
     hour: list[Row] = memory.setdefault("rebalances", [])
     del hour[: bisect_left(hour, clock - HOUR_MS, key=lambda event: int(event["clock"]))]
     if number:
+        # Who comes to an empty group waits for others that may come, and for nobody else; and where
+        # all are new, no commits tell how long the former were waited for.
         was_there = bool((memory.get("last") or {}).get("member_count"))
+        stay = len(generation.get("members_joined") or ()) < (generation.get("member_count") or 0)
         goes_on = hour and clock - hour[-1]["clock"] <= _TEN_MINUTES_MS
         hour.append(
             {
@@ -204,8 +214,7 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
                 "series": hour[-1]["series"] if goes_on else clock,
                 "counts": 0 if number == 1 else 1 + _aborted_for_certain(generation),
                 "ms": _took(generation) or 0,
-                # Who comes to an empty group waits for others that may come, and for nobody else.
-                "join_ms": generation.get("join_ms") if was_there else None,
+                "join_ms": generation.get("join_ms") if was_there and stay else None,
                 "returns": len(seen.changes.returns),
                 "cause": generation["cause"],
                 "session_timeout_ms": generation.get("session_timeout_ms"),
@@ -229,7 +238,7 @@ def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
     Where no client stands out, a machine may, or a client id that moves from one to the next.
     """
     every = [{*of_one} for of_one in clients]
-    least = max(2, _PART * len(every))
+    least = max(2, int(_PART * len(every)) + 1)
     for part in (str, _machine_of, _id_of):
         counted = Counter(chain.from_iterable({*map(part, of_one)} for of_one in every))
         named = sorted(client for client, n in counted.items() if n >= least)
@@ -259,16 +268,36 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
     bursts: dict[str, list[list[int]]] = seen.memory.setdefault("bursts", {})
     times = [burst for burst in bursts.get(cause, []) if burst[1] >= at - HOUR_MS]
     bursts[cause] = times
-    if times and at - times[-1][1] <= _BURST_MS:
+    is_subject = cause in _SUBJECTS
+    gap, longest = (
+        (_SERIES_MS, _LONGEST_SERIES_MS) if is_subject else (_BURST_MS, _LONGEST_BURST_MS)
+    )
+    if times and at - times[-1][1] <= gap:
         began, times[-1][1] = times[-1][0], at
-        longest = max(_LONGEST_BURST_MS, MINUTE_MS * (seen.generation.get("member_count") or 0))
-        return 2 if at - began > longest else 0
+        longest = max(longest, MINUTE_MS * (seen.generation.get("member_count") or 0))
+        return 2 if at - began > longest or (is_subject and _too_many(times, limit, cause)) else 0
     times.append([at, at])
+    return max(1, _too_many(times, limit, cause) + 1)
+
+
+def _too_many(bursts: list[list[int]], limit: dict[str, float], cause: str) -> int:
+    """Return how many bursts of a cause there are within the hour beyond what is normal."""
     normal = 1.0
     if cause in _SUBJECTS:
         name = "reconfigurations" if cause == _CONFIGURATION else "topic_changes"
         normal = limit[f"{name}_an_hour"]
-    return max(1, len(times) - round(normal) + 1)
+    return max(0, len(bursts) - round(normal))
+
+
+def _of_shared(seen: _Rebalance, severity: str) -> str:
+    """Return how bad it is that members come and go: in a share group nobody waits for them."""
+    # Each reads what it is given, and what was given to one that is gone goes to others
+    # (ShareGroupPartitionAssignor; SharePartition.releaseAcquiredRecords).
+    if seen.generation["group_type"] != "share":
+        return severity
+    lasted = [ms for _, ms, _ in seen.memory["sessions"] if ms is not None]
+    works = bool(lasted) and statistics.median(lasted) >= _SHARED_WORK_MS
+    return INFO if works else WARNING
 
 
 def _trigger(
@@ -320,7 +349,11 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     hour: list[Any] = seen.memory.setdefault("aborted", [])
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
     if disturbs:
-        hour.append([at, aborted, _come_and_gone(generation)])
+        # A deployment or a scale-out counts as one.
+        goes_on = at - (seen.memory.get("aborted_at") or at - HOUR_MS) <= _ATTEMPTS_MS
+        times = (0 if goes_on else 1) if _is_explained(seen, aborted) else aborted
+        seen.memory["aborted_at"] = at
+        hour.append([at, times, _come_and_gone(generation)])
     times, severity = sum(n for _, n, _ in hour), INFO
     if disturbs and times >= limit["warning_an_hour"]:
         severity = CRITICAL if times >= limit["critical_an_hour"] else WARNING
@@ -333,6 +366,16 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
         maxima={"aborted_in_an_hour": times},
         last_values={"clients": _by_whom(clients for _, _, clients in hour) or _ghosts(generation)},
     )
+
+
+def _is_explained(seen: _Rebalance, aborted: int) -> bool:
+    """Return whether each attempt may be of another member that came or went for good.
+
+    In a deployment or scale-out each does so once, while the leader is still to assign.
+    """
+    changes = sum(len(seen.generation.get(f"members_{what}") or ()) for what in ("joined", "left"))
+    again = max([*seen.changes.restarts, seen.changes.group_restart], default=0)
+    return aborted <= changes and again <= 1 and not seen.changes.returns
 
 
 def _ghosts(generation: Row) -> list[str]:
@@ -361,7 +404,7 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
         lists = _waited_for(generation, join) if took or not is_classic else {}
         if "join_ms" in took and is_classic and not lists and generation.get("members_left"):
             # One that died is waited for as long as its session had to go.
-            lists = {"left_meanwhile": sorted({host_of(m) for m in generation["members_left"]})}
+            lists = {"left_meanwhile": gone} if (gone := _gone(generation)) else {}
         if is_late:
             took["sync_ms"] = sync
         yield Hit(
@@ -386,12 +429,21 @@ def _waited_for(generation: Row, join: int = 0) -> dict[str, list[str]]:
     if members := generation.get("waited_for"):
         name = "rejoined_last" if generation["group_type"] == "classic" else "waited_for"
         return {name: [host_of(member) for member in members]}
-    timeouts = [generation.get(f"{name}_timeout_ms") for name in ("session", "rebalance")]
-    waits = min((t for t in timeouts if t), default=None)
-    left = generation.get("members_left") or ()
-    if not left or waits is None or join < _NEARLY * waits:
+    # Who came back in the same rebalance did join; and a wait between the two is for another.
+    waits = [generation.get(f"{name}_timeout_ms") for name in ("session", "rebalance")]
+    left = _gone(generation)
+    if not any(w and _NEARLY * w <= join <= w / _NEARLY for w in waits) or not left:
         return {}
-    return {"not_rejoined": sorted({host_of(member) for member in left})}
+    return {"not_rejoined": left}
+
+
+def _gone(generation: Row) -> list[str]:
+    """Return the clients that left with a generation, and did not come back in it."""
+    left, joined = (
+        {host_of(member) for member in generation.get(f"members_{what}") or ()}
+        for what in ("left", "joined")
+    )
+    return sorted(left - joined)
 
 
 def _leader(generation: Row) -> Row:
@@ -573,7 +625,7 @@ def _member_flapping(seen: _Rebalance) -> Iterator[Hit]:
         if times >= limit["returns_an_hour"]:
             yield Hit(
                 "member_flapping",
-                CRITICAL if times >= limit["critical_an_hour"] else WARNING,
+                _of_shared(seen, CRITICAL if times >= limit["critical_an_hour"] else WARNING),
                 *(began, ended, record),
                 first=Position(record.partition, offset, timestamp),
                 subject=client,

@@ -232,6 +232,15 @@ def test_a_job_on_schedule_is_no_storm(minutes: int) -> None:
     assert not alone(*((work, every - work - before + now) for work, before, now in times))
 
 
+@pytest.mark.parametrize("minutes", [6, 10, 15])
+def test_pods_that_a_clock_starts_are_there_now_sooner_and_now_later(minutes: int) -> None:
+    late = [4, 31, 12, 38, 2, 25, 9, 33, 17, 6, 28, 14]
+    times = list(zip([0, *late], late, strict=False))
+    assert not alone(*((240, 60 * minutes - 240 - before + now) for before, now in times))
+    # What waits for five minutes whenever it has ended is later each time.
+    assert alone(*((15 + now, 300) for now in late)) == {"rebalance_storm"}
+
+
 def test_a_job_that_starts_long_after_its_end_is_no_storm() -> None:
     assert not alone(*((work, 400) for work in _WORK))
 
@@ -298,6 +307,67 @@ def test_an_autoscaler_is_no_storm_unless_it_thrashes(minutes: int, is_storm: bo
     assert ("rebalance_storm" in kinds(story.found())) == is_storm
 
 
+def test_a_member_that_was_away_and_is_itself_again_was_not_scaled() -> None:
+    def told(*, keeps_its_id: bool) -> set[str]:
+        story = started("a", "b", "c")
+        for _ in range(6):
+            story.then(700, "member_left", left=["c"]).then(700, "new_member", joined=["c"])
+            if keeps_its_id:
+                for member in (story._members["c"], *story.generations[-1]["members_joined"]):
+                    member["member_id"] = "c-0"
+        return kinds(story.found())
+
+    assert not told(keeps_its_id=False)
+    assert told(keeps_its_id=True) == {"rebalance_storm", "member_flapping"}
+
+
+def test_a_large_group_of_which_somebody_is_always_restarted_is_not_being_deployed() -> None:
+    names = [f"m{n}" for n in range(12)]
+    story = restarting(started(*names), *names, down=20, up=310)
+    assert not kinds(restarting(story, *names, down=20, up=310).found())
+    assert "rebalance_storm" in kinds(restarting(story, *names, down=20, up=310).found())
+    # Three deployments of an afternoon.
+    story = started(*names)
+    for _ in range(3):
+        restarting(story.then(2700, "probing"), *names, down=5, up=30)
+    assert not kinds(story.found())
+
+
+def test_deployments_without_an_end_are_a_storm() -> None:
+    story = started(*"abcd")
+    for _ in range(3):
+        restarting(story.then(1800, "probing"), *"abcd", down=5, up=60)
+    assert not kinds(story.found())
+    for _ in range(3):
+        restarting(story.then(1800, "probing"), *"abcd", down=5, up=60)
+    assert "rebalance_storm" in kinds(story.found())
+
+
+@pytest.mark.parametrize("seconds", [30, 150])
+def test_topics_that_a_script_makes_one_after_the_other_are_one_change(seconds: float) -> None:
+    story = started("a", "b")
+    for _ in range(12):
+        story.then(min(seconds, 140), "partitions_changed")
+    assert not kinds(story.found())
+    for _ in range(round(3600 / seconds)):
+        story.then(seconds, "partitions_changed")
+    storm = storm_of(story)
+    since = (storm["ended_at"] - storm["started_at"]) / SECOND
+    # Each of that time is counted.
+    assert storm["said"]["rebalances"] == pytest.approx(since / seconds, abs=2)
+
+
+@pytest.mark.parametrize(("stays", "severity"), [(600, "info"), (60, "warning")])
+def test_who_comes_and_goes_in_a_share_group_has_nobody_wait(stays: float, severity: str) -> None:
+    story = started("a", "b")
+    for n in range(12):
+        story.then(stays, "member_left", left=["b"], group_type="share")
+        story.then(20, "new_member", joined=["b"], group_type="share")
+        if n == 0:
+            story.generations[0]["group_type"] = "share"
+    assert {row["severity"] for row in story.found()} == {severity}
+
+
 def test_cooperative_two_steps_and_probing_are_no_storm() -> None:
     story = started("a")
     for name in "bcdef":
@@ -320,11 +390,17 @@ def test_a_place_that_restarts_again_and_again_is_a_storm_that_ends() -> None:
     assert not storm["is_open"]
 
 
-@pytest.mark.parametrize("cause", ["partitions_changed", "subscription_changed", "unknown"])
+@pytest.mark.parametrize(
+    ("cause", "minutes"),
+    # Who makes topics one after the other is done some time.
+    [("partitions_changed", 35), ("subscription_changed", 35), ("unknown", 15)],
+)
 @pytest.mark.parametrize("pause", [20, 50])
-def test_rebalances_without_a_pause_that_last_are_a_storm(cause: str, pause: float) -> None:
+def test_rebalances_without_a_pause_that_last_are_a_storm(
+    cause: str, minutes: int, pause: float
+) -> None:
     story = started()
-    for _ in range(round(15 * 60 / pause)):
+    for _ in range(round(minutes * 60 / pause)):
         story.then(pause, cause)
     assert "rebalance_storm" in kinds(story.found())
 
@@ -503,6 +579,21 @@ def test_rebalances_that_begin_again_as_a_job_ends_or_starts_disturb_nobody() ->
     assert "warning" in told(member_count=1)
 
 
+def test_a_deployment_whose_leader_assigns_slowly_begins_again_once() -> None:
+    def told(again: int) -> set[str]:
+        story = started(*"abcdefgh")
+        for _ in range(again):
+            for name in "abcdef":
+                new = {"joined": [f"{name}x"], "left": [name]}
+                story.then(40, "new_member", aborted_generations=2, **new)
+                story._members[name] = story._members.pop(f"{name}x")
+            story.then(600, "probing")
+        return {r["severity"] for r in story.found() if r["kind"] == "aborted_rebalances"}
+
+    assert told(1) == {"info"}
+    assert told(3) == {"critical"}
+
+
 @pytest.mark.parametrize("is_scaled", [True, False])
 def test_members_that_leave_after_minutes_are_slow_if_they_come_back(is_scaled: bool) -> None:  # noqa: FBT001
     story = started("a", "b")
@@ -541,6 +632,27 @@ def slow(**given: object) -> str:
     """Return what is said of a slow rebalance of a classic group."""
     story = started("a", "b", "c").then(600, "member_left", left=["c"], **given)
     return next(r["summary"] for r in story.found() if r["kind"] == "slow_rebalance")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "returns", "is_named"),
+    # Of 45 seconds a session lasts, and of five minutes a poll.
+    [(46, False, True), (120, False, False), (299, False, True), (299, True, False)],
+)
+def test_who_left_is_named_if_all_can_have_waited_for_it(
+    seconds: int,
+    returns: bool,  # noqa: FBT001
+    is_named: bool,  # noqa: FBT001
+) -> None:
+    story = started("a", "b", "c")
+    joined = {"joined": ["c" if returns else "d"]}
+    story.then(600, "new_member", left=["c"], join_ms=seconds * SECOND, **joined)
+    began = story.generations[-1]["join_started_at"]
+    ended = {"join_completed_at": began + seconds * SECOND}
+    story.generations[-1] |= ended | {"join_completed_at_min": began + seconds * SECOND}
+    (row,) = (r for r in story.found() if r["kind"] == "slow_rebalance")
+    assert ("for c@/10.0.0.1 to join, and went on without" in row["summary"]) == is_named
+    assert ("c@/10.0.0.1" in row["summary"]) != returns
 
 
 def test_a_slow_rebalance_names_who_was_waited_for() -> None:
@@ -724,6 +836,24 @@ def test_on_a_machine_with_others_a_client_may_be_two() -> None:
     assert told(*["a@/1"] * 5, **on_one) == [("member_flapping", "warning")]
     assert not told(*["a@/1"] * 2, **on_one)
     assert not told(*["a@/1"] * 3, others=("/2",))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_that_are_all_replaced_at_once_are_those_of_a_process(threads: int) -> None:
+    detector, number = GroupDetector(LIMITS.of("g")), 4
+    for place in range(number):
+        row = {"group_instance_id": f"i-{place}", "client_id": "a", "client_host": "/1"}
+        row |= {"record_partition": 0, "end_cause": "static_member_replaced"}
+        times = [0, 100 * SECOND, 200 * SECOND] if place < threads else [0]
+        spans = [
+            (at + place * SECOND, later and later + place * SECOND)
+            for at, later in zip(times, [*times[1:], None], strict=True)
+        ]
+        for joined, left in spans:
+            one = row | {"joined_at": joined, "left_at": left, "record_offset": joined}
+            detector.take(OPEN_SESSION if left is None else SESSION, one)
+    found = {e.kind for e in (*detector.settled(), *detector.still_open(HOUR))}
+    assert found == ({"static_member_fencing"} if threads == 1 else set())
 
 
 def test_conditions_last_from_stable_till_the_next_generation() -> None:
