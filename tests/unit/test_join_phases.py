@@ -324,3 +324,12 @@ def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:
         log.wait(6 * MINUTE).classic(number + 1, members)
     joined = [row["join_ms"] for row in generations(whole_and_cut(log.log()))[2:]]
     assert max(joined[:3]) < MINUTE < min(joined[-2:])
+
+
+def test_who_commits_all_the_time_is_not_waited_for_as_long_as_others_were_there() -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b0": [1], "c0": [2]})
+    for number in range(1, 9):
+        working(log, 8 * MINUTE, 0)
+        log.classic(number + 1, {"a": [0], f"b{number}": [1], f"c{number}": [2]}).wait(SECOND)
+    rows = generations(whole_and_cut(log.log()))
+    assert all(row["join_ms"] <= 10 * SECOND for row in rows[1:])
