@@ -53,7 +53,7 @@ _ATTEMPTS_MS = 2 * MINUTE_MS
 # So many recent sessions and rebalances decide which kind of members causes a storm.
 _SESSIONS, _RECENT = 50, 50
 # Members of a share group that stay for so long have read their share, and nobody waits for them.
-_SHARED_WORK_MS = 2 * MINUTE_MS
+_SHARED_WORK_MS = 5 * MINUTE_MS
 _FEW_CLIENTS = 5
 
 

@@ -357,7 +357,7 @@ def test_topics_that_a_script_makes_one_after_the_other_are_one_change(seconds: 
     assert storm["said"]["rebalances"] == pytest.approx(since / seconds, abs=2)
 
 
-@pytest.mark.parametrize(("stays", "severity"), [(600, "info"), (60, "warning")])
+@pytest.mark.parametrize(("stays", "severity"), [(900, "info"), (60, "warning")])
 def test_who_comes_and_goes_in_a_share_group_has_nobody_wait(stays: float, severity: str) -> None:
     story = started("a", "b")
     for n in range(12):
