@@ -72,10 +72,9 @@ class SlotChanges:
     client, when members of that name left, and their returns up to then; `fresh` by client, its
     last member that came into a new slot; `pass`, the slots that restarted one after the other,
     `deployments`, when those passes ended that left no former member, and `rollbacks`, when one of
-    them was taken back; `starts`, when the group
-    began and how long it had been empty. A client that comes back goes on with those of one that
-    left: members that share client id and host, as those of one machine with a client's default id
-    do, are told apart by that.
+    them was taken back; `starts`, when the group began and how long it had been empty. A client
+    that comes back goes on with those of one that left: members that share client id and host, as
+    those of one machine with a client's default id do, are told apart by that.
 
     Args:
         memory: what is kept of the group; changed.
@@ -204,10 +203,11 @@ class SlotChanges:
     def _join(self, member: Row, *, is_start: bool) -> None:
         """Give a member its former slot, or the one that became free last, or a new one."""
         client = client_of(member)
-        slot = self._vacant(client, member["member_id"])
+        slot = self._vacant(member, client)
         if left := self._gone.get(client):
             at, returns = left.pop()
-            self._returns(member, returns, since=at, is_itself=self._was_in(slot, member))
+            is_itself = slot is not None and self._was_in(slot, member)
+            self._returns(member, returns, since=at, is_itself=is_itself)
         if slot is None:
             slot = self._new(client)
             self._members[member["member_id"]] = (slot, self._settled)
@@ -250,17 +250,15 @@ class SlotChanges:
         self._slots[name] = {"client": client, "left": None, "restarts": []}
         return name
 
-    def _was_in(self, slot: str | None, member: Row) -> bool:
+    def _was_in(self, name: str, member: Row) -> bool:
         """Return whether a member left a slot itself: its process went on while it was away."""
         # A client keeps its id for as long as it lives, in the new protocols (KIP-1082).
-        return slot is not None and self._slots[slot].get("member_id") == member["member_id"]
+        return bool(self._slots[name].get("member_id") == member["member_id"])
 
-    def _vacant(self, client: str, member_id: str) -> str | None:
+    def _vacant(self, member: Row, client: str) -> str | None:
         own = [name for name in self._free if self._slots[name]["client"] == client]
-        if itself := [name for name in own if self._slots[name].get("member_id") == member_id]:
-            return itself[0]
         if own:
-            return min(own, key=int)
+            return min(own, key=lambda name: (not self._was_in(name, member), int(name)))
         return max(self._free, key=lambda n: (self._slots[n]["left"], int(n)), default=None)
 
     def _restart(self, name: str, member: Row, client: str) -> None:
@@ -280,7 +278,7 @@ class SlotChanges:
         times = len(slot["restarts"]) - (_SCALE_OUTS - 1 if is_added else is_normal)
         passes = 0 if is_added else self._passes(slot)
         is_deployed, is_scale_out = self._is_deployed(name), is_added and self._is_scaled_out()
-        if passes >= _PASSES and self._at - self._memory["series"][0] > _WINDOW_MS:
+        if passes >= _PASSES:
             times = max(times, passes - 1)
         elif is_deployed or is_scale_out:
             times = 1
@@ -288,14 +286,14 @@ class SlotChanges:
         self._members[member["member_id"]] = (name, self._settled)
 
     def _passes(self, slot: Row) -> int:
-        """Return how often a slot has restarted since restarts follow each other."""
+        """Return how often a slot has restarted since restarts follow each other, for an hour."""
         since, last = self._memory.get("series") or (self._at, self._at)
         if self._at - last > _SERIES_ENDS_MS:
             since = self._at
         self._memory["series"] = [since, max(last, self._at)]
         series, times = slot.get("series") or (since, 0)
         slot["series"] = [since, times + 1 if series == since else 1]
-        return int(slot["series"][1])
+        return int(slot["series"][1]) if self._at - since > _WINDOW_MS else 0
 
     def _is_scaled_out(self) -> bool:
         """Return whether the last of the members that came back late did so right before this."""

@@ -350,9 +350,8 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
     if disturbs:
         # A deployment or a scale-out counts as one.
-        goes_on = at - (seen.memory.get("aborted_at") or at - HOUR_MS) <= _ATTEMPTS_MS
+        goes_on = bool(hour) and at - hour[-1][0] <= _ATTEMPTS_MS
         times = (0 if goes_on else 1) if _is_explained(seen, aborted) else aborted
-        seen.memory["aborted_at"] = at
         hour.append([at, times, _come_and_gone(generation)])
     times, severity = sum(n for _, n, _ in hour), INFO
     if disturbs and times >= limit["warning_an_hour"]:

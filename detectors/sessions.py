@@ -31,11 +31,12 @@ def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> 
     taken: dict[str, list[Row]] = memory.setdefault("replaced", {})
     replaced = [s for s in ended if s["end_cause"] == "static_member_replaced"]
     moments: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for known, times in taken.items():
-        for t in times:
-            moments[t["client"], t["at"] // _RESTART_MS].add(known)
-    for s in replaced:
-        moments[host_of(s), s["left_at"] // _RESTART_MS].add(s["group_instance_id"])
+    for instance, times in taken.items():
+        for time in times:
+            moments[time["client"], time["at"] // _RESTART_MS].add(instance)
+    for session in replaced:
+        moment = host_of(session), session["left_at"] // _RESTART_MS
+        moments[moment].add(session["group_instance_id"])
     for session in replaced:
         instance, at = session["group_instance_id"], session["left_at"]
         hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
@@ -64,7 +65,10 @@ def _are_most(
 def _replaced(
     track: Track, session: Row, hour: list[Row], after: list[Row], *, is_shared: bool
 ) -> None:
-    """Judge a session that another (`after`) has taken the place of, the last of its `hour`."""
+    """Judge a session that another (`after`) has taken the place of, the last of its `hour`.
+
+    `is_shared` is whether the machine has other members, which went on.
+    """
     _, limits, findings = track
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
     instance, at = session["group_instance_id"], session["left_at"]

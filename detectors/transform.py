@@ -100,13 +100,13 @@ def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
     owners = ever.join(F.broadcast(back), list(_PARTITION), "left_semi")
     yield _part(owners.selectExpr(*_PARTITION, "inline(ownerships)"), group.OWNER, "valid_from")
     yield _part(_owned_twice(owned), group.TWO_OWNERS)
-    sums = None if sources.commits is None else _sums(sources.commits)
-    yield _part(_never_owned(sources.committed, sums, owned, thresholds), group.NEVER_OWNED)
+    sums = None
     if sources.commits is not None:
+        sums = _sums(sources.commits)
         minutes = _at_home(_minutes(sources.commits), sources.homes)
         yield _part(minutes, group.MINUTE, "first_offset")
-    if sums is not None:
         yield _part(_topics(sums), group.TOPIC)
+    yield _part(_never_owned(sources.committed, sums, owned, thresholds), group.NEVER_OWNED)
     if sources.lag is not None:
         yield _part(_lags(sources.lag), group.LAG, "at")
     if sources.checkpoints is not None:
