@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from lakehouse.local import quickest
 from lakehouse.runs import Runs
 from lakehouse.tables import Tables
 
@@ -14,4 +15,4 @@ class Lakehouse(Tables):
     @cached_property
     def runs(self) -> Runs:
         """The ledger of this cluster's runs."""
-        return Runs(self)
+        return Runs(self, quickest(self))

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakehouse import files
-from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import Ask, bound, by_spark, on_views, tables_of, view_of
+from lakehouse.tables import Tables
 from schemas.columns import arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import TableSpec, all_tables
@@ -106,12 +106,12 @@ def asked_here(root: Path, cluster: str) -> Ask:
     return answers
 
 
-def quickest(lakehouse: Lakehouse) -> Ask:
+def quickest(tables: Tables) -> Ask:
     """Return what answers queries without Spark where that can be, and by it where it cannot."""
-    spark = by_spark(lakehouse)
-    if (root := files.folder_here(lakehouse.spark, lakehouse.root)) is None:
+    spark = by_spark(tables)
+    if (root := files.folder_here(tables.spark, tables.root)) is None:
         return spark
-    here, refusals = asked_here(root, lakehouse.cluster), list[NeedsSparkError]()
+    here, refusals = asked_here(root, tables.cluster), list[NeedsSparkError]()
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
         if not refusals:  # what is asked behind one would be refused, too

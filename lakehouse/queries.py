@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import sql_text
+from lakehouse.tables import Tables, sql_text
 from schemas.columns import in_millis
 from schemas.placement import JAVA_HASH
 from schemas.tables import all_tables
@@ -45,13 +44,13 @@ def rows_by(
     return {name: rows.to_pylist() for name, rows in ask(queries, values).items()}
 
 
-def by_spark(lakehouse: Lakehouse) -> Ask:
+def by_spark(tables: Tables) -> Ask:
     """Return what has Spark answer queries with few rows each, all in a few jobs side by side."""
 
     def answers(queries: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, pa.Table]:
-        show(lakehouse, tables_of(*queries.values()))
+        show(tables, tables_of(*queries.values()))
         if any("java_hash(" in query for query in queries.values()):
-            lakehouse.spark.sql(
+            tables.spark.sql(
                 "CREATE OR REPLACE TEMPORARY FUNCTION java_hash(text STRING) RETURNS BIGINT"
                 f" RETURN {JAVA_HASH.format('text')}"
             )
@@ -60,7 +59,7 @@ def by_spark(lakehouse: Lakehouse) -> Ask:
         ]
         parts = [dict(sql[number::_AT_ONCE]) for number in range(min(_AT_ONCE, len(sql)))]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = pool.map(partial(_in_one_job, lakehouse.spark), parts)
+            found = pool.map(partial(_in_one_job, tables.spark), parts)
         return {name: rows for part in found for name, rows in part.items()}
 
     return answers
@@ -87,10 +86,10 @@ def _rows(structs: pa.ChunkedArray) -> pa.Table:
     return pa.Table.from_arrays(held.flatten(), names=[field.name for field in held.type])
 
 
-def show(lakehouse: Lakehouse, names: Iterable[str]) -> None:
+def show(tables: Tables, names: Iterable[str]) -> None:
     """Make temporary views of tables, by the names of `view_of`."""
     for name in sorted(names):
-        lakehouse.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
+        tables.read(all_tables()[name]).createOrReplaceTempView(view_of(name))
 
 
 def tables_of(*queries: str) -> set[str]:

@@ -20,19 +20,19 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from lakehouse.queries import Ask, rows_by
 from lakehouse.tables import Tables
 from schemas.errors import LakehouseError
 from schemas.ledger import Detail, RunId
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
 PLANNED, DONE = "planned", "done"
-NEWEST = """
+_NEWEST = """
 SELECT * FROM (
   SELECT *, max(format_version) OVER () AS newest_format,
     row_number() OVER (PARTITION BY stage, state ORDER BY run DESC, runs.at DESC) AS age
   FROM bronze.runs AS runs
 ) WHERE age = 1"""
-"""SQL for the newest row of each stage and state, in words that both Spark and DuckDB know."""
 _BLANK: dict[str, object] = {
     "is_refresh": False,
     "seconds": None,
@@ -85,7 +85,7 @@ class LastRuns:
     """The last runs of one cluster, by stage.
 
     Args:
-        read: gives the rows that the ledger has of them, see `NEWEST`.
+        read: gives the rows that the ledger has of them, see `newest`.
     """
 
     def __init__(self, read: Callable[[], Iterable[LedgerRow]]) -> None:
@@ -111,9 +111,9 @@ class LastRuns:
 class Runs(LastRuns):
     """The ledger of one cluster's runs."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, ask: Ask) -> None:
         super().__init__(lambda: [*self._newest(), *map(_ledger_row, self._unwritten)])
-        self._tables = tables
+        self._tables, self._ask = tables, ask
         self._unwritten: list[dict[str, object]] = []
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
@@ -266,28 +266,25 @@ class Runs(LastRuns):
             self._last[held.stage, PLANNED] = held
         return True
 
-    def _newest(self) -> Iterable[LedgerRow]:
-        if not self._tables.exists(RUNS):
-            return []
-        asked = NEWEST.replace(RUNS.name, "{runs}")
-        found = self._tables.spark.sql(asked, runs=self._tables.read(RUNS)).collect()
-        return known_rows(self._tables.root, found)
+    def _newest(self) -> list[LedgerRow]:
+        return newest(self._tables.root, self._ask) if self._tables.exists(RUNS) else []
 
 
-def known_rows(root: str, found: Iterable[Row | Mapping[str, Any]]) -> list[LedgerRow]:
-    """Return the rows that `NEWEST` gives, or some of them.
+def newest(root: str, ask: Ask) -> list[LedgerRow]:
+    """Return the newest row of each stage and state in the ledger of a lakehouse.
 
     Raises:
-        LakehouseError: another release wrote them, in a form that this one does not know.
+        LakehouseError: another release wrote it, in a form that this one does not know.
     """
-    rows = list(found)
+    rows = rows_by(ask, {"runs": _NEWEST})["runs"]
     version = max((row["newest_format"] for row in rows), default=FORMAT_VERSION)
     if version > FORMAT_VERSION:
         raise LakehouseError(
             f"{root} has lakehouse format {version}, this release of groupledger knows format "
             f"{FORMAT_VERSION}: use the release that wrote it, or another --lakehouse"
         )
-    return [_ledger_row(row) for row in rows]
+    times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
+    return [_ledger_row(row | {"at": at}) for row, at in zip(rows, times, strict=True)]
 
 
 def formats(tables: Tables) -> tuple[int | None, list[str]]:

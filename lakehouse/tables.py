@@ -116,10 +116,18 @@ class Tables:
         return f"{self.root}/{spec.name.replace('.', '/')}"
 
     def exists(self, spec: TableSpec) -> bool:
-        """Return whether a table has been made."""
+        """Return whether a table has been made.
+
+        Raises:
+            LakehouseError: the table's log has a gap, or a commit that cannot be read.
+        """
         if spec.name not in self._known:
-            if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
-                return False
+            try:
+                if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
+                    return False
+            except Py4JJavaError as error:
+                _refuse_damaged(self.path(spec), error)
+                raise
             self._known.add(spec.name)
         return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import os
 import time
@@ -25,8 +24,8 @@ from jobs.runtime.state import state_of
 from lakehouse import files
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
-from lakehouse.queries import Ask, rows_by
-from lakehouse.runs import NEWEST, LastRuns, LedgerRow, known_rows
+from lakehouse.queries import Ask
+from lakehouse.runs import LastRuns, newest
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Facts, For, Selection
 from reporting.page import ingredients, page
@@ -88,13 +87,7 @@ def here(chosen: Options) -> Here | None:
         return None
     root = Path(path).absolute()
     ask = asked_here(root, chosen.cluster)
-
-    def last() -> list[LedgerRow]:
-        rows = rows_by(ask, {"runs": NEWEST})["runs"]
-        times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
-        return known_rows(str(root), [r | {"at": at} for r, at in zip(rows, times, strict=True)])
-
-    return Here(root, chosen.cluster, ask, LastRuns(last))
+    return Here(root, chosen.cluster, ask, LastRuns(lambda: newest(str(root), ask)))
 
 
 def page_here(tables: Here, chosen: Selection, made_of: str = "") -> str:

@@ -23,7 +23,6 @@ from tests.support.parts import parts_of
 # What other runs made and the run behind the first goes on from, by table. What has few rows as an
 # answer is asked without Spark here: what the page shows, what is validated, how groups are.
 SCANS = {
-    "bronze.runs": 1,
     # Where each group and partition is, and who goes on.
     "gold.group_checkpoints": 2,
     "gold.committed_offsets": 1,

@@ -154,10 +154,12 @@ class TestHalfCopied:
 
     @pytest.mark.parametrize(
         "spec",
-        [RECORDS, pytest.param(GROUP_STATES)],
-        ids=["bronze.records", "gold.group_states"],
+        [RUNS, RECORDS, GROUP_STATES],
+        ids=["bronze.runs", "bronze.records", "gold.group_states"],
     )
-    @pytest.mark.parametrize("damage", ["first commit missing", "commit cut off", "empty commit"])
+    @pytest.mark.parametrize(
+        "damage", ["first commit missing", "a commit missing", "commit cut off", "empty commit"]
+    )
     def test_log(
         self,
         spark: SparkSession,
@@ -171,12 +173,14 @@ class TestHalfCopied:
         commits = sorted((folder(lakehouse, spec) / "_delta_log").glob("*.json"))
         if damage == "first commit missing":
             commits[0].unlink()
+        elif damage == "a commit missing":
+            commits[1].unlink()
         else:
             content = commits[-1].read_bytes() if damage == "commit cut off" else b""
             commits[-1].write_bytes(content[: len(content) // 2])
         for checksum in commits[0].parent.glob(".*.crc"):
             checksum.unlink()
-        job = "ingest" if spec is RECORDS else "history"
+        job = "history" if spec is GROUP_STATES else "ingest"
         if job == "history":
             succeed("silver", "--records", parts[2], "--lakehouse", lakehouse)
         source = ("--records", parts[2]) if job == "ingest" else ()
