@@ -647,6 +647,7 @@ def _leader_rejoin_loop(seen: _Rebalance) -> Iterator[Hit]:
             *(int(began or 0), ended, record),
             first=Position(*first),
             subject=seen.generation.get("leader_client_id") or "",
+            label="workers" if seen.generation.get("protocol_type") == "connect" else None,
         ).counted("rejoins", len(hour))
 
 

@@ -79,6 +79,9 @@ _SENTENCES = {
     "leader_rejoin_loop": "The leader of {of}[, {subject:name},] started {rejoins:# rebalance}"
     " although no member joined or left ({when}). Look for topics whose metadata change back and"
     " forth: regular expressions, brokers of different versions.",
+    "leader_rejoin_loop workers": "The worker that leads {of}[, {subject:name},] started"
+    " {rejoins:# rebalance} although no worker joined or left ({when}). Look at group.id and"
+    " config.storage.topic of all workers: two clusters in one group never agree.",
     "group_recreated": "{of} was deleted or expired at generation {last_generation}, and was"
     " created again[ with the {group_type:unlike last_group_type} protocol instead of the"
     " {last_group_type} protocol] ({when}). Find out who deletes it: it has lost its offsets.",

@@ -28,6 +28,10 @@ ADVICE = {
         "find out why its topics' metadata change back and forth:"
         " regular expressions, brokers of different versions."
     ),
+    "leader_rejoin_loop workers": (
+        "look at `group.id` and `config.storage.topic` of all workers:"
+        " two clusters in one group never agree."
+    ),
     "group_recreated": (
         "find out who deletes it; it has lost its offsets, and starts by `auto.offset.reset`."
     ),

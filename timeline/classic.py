@@ -254,6 +254,8 @@ def _keep_released(state: GroupState, step: _Step, moved: Moves) -> None:
     state.waiting = connect.waiting(waited, moved, step.members, step.when.at)
     row = state.generation or {}
     connect.fill_waiting(row, step.members, state.waiting)
+    failed = (state.failed or 0) if state.members and step.follows else 0
+    state.failed = failed + 1 if connect.has_failed(step.members) else None
     if row.get("protocol") == streams.PROTOCOL:
         row["delay_ms"] = streams.delay_ms(step.members.values(), step.when.at)
 
@@ -438,7 +440,7 @@ def _cause(
         follows=step.follows,
     )
     if is_connect:
-        return connect.explain(evidence, follows=step.follows)
+        return connect.explain(evidence, follows=step.follows, failed=state.failed or 0)
     return cause.explain(evidence)
 
 

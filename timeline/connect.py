@@ -20,6 +20,9 @@ from timeline.model import Member, Row, Tasks, Worker
 PROTOCOL_TYPE = "connect"
 UNKNOWN_TASKS = ""
 """Stands for tasks that wait where the log does not show which."""
+# A leader that has not read as far as another worker does so, and assigns at the second attempt
+# (DistributedHerder.handleRebalanceCompleted). If others have read another topic, it never does.
+_FAILED = 3
 
 
 def worker_of(subscription: Row | None, assignment: Row | None) -> Worker | None:
@@ -110,10 +113,11 @@ def waiting(
 def wake(before: dict[str, Member], after: dict[str, Member]) -> bool:
     """Return whether workers that stayed re-joined by themselves, and not one after the other.
 
-    All do when they have read a new configuration, and when the delay is over that their
-    assignments named (DistributedHerder.tick: needsReconfigRebalance, scheduledRebalance).
+    All do when they have read a new configuration, when the delay is over that their assignments
+    named (DistributedHerder.tick: needsReconfigRebalance, scheduledRebalance), and when the leader
+    could not assign.
     """
-    return bool(delay_ms(before)) or _read_on(before, after) is not None
+    return bool(delay_ms(before)) or has_failed(before) or _read_on(before, after) is not None
 
 
 def fill_waiting(row: Row, members: dict[str, Member], tasks: dict[str, int]) -> None:
@@ -124,26 +128,36 @@ def fill_waiting(row: Row, members: dict[str, Member], tasks: dict[str, int]) ->
         row["waiting_since"] = min(tasks.values())
 
 
-def explain(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
-    """Return the cause of a generation of workers, and a sentence; `follows` as in classic's."""
-    name, text = _cause(evidence, follows=follows)
+def has_failed(members: dict[str, Member]) -> bool:
+    """Return whether the leader could not assign, so that all workers ask again."""
+    return bool(_errors(members))
+
+
+def explain(evidence: Evidence, *, follows: bool, failed: int) -> tuple[str, str]:
+    """Return the cause of a generation of workers, and a sentence; `follows` as in classic's.
+
+    `failed` is how many assignments before it failed in a row.
+    """
+    name, text = _cause(evidence, follows=follows, failed=failed)
     return name, text + _remarks(evidence.after)
 
 
-def _cause(evidence: Evidence, *, follows: bool) -> tuple[str, str]:
+def _cause(evidence: Evidence, *, follows: bool, failed: int) -> tuple[str, str]:
     before, after = evidence.before, evidence.after
     if not (is_known(before) and is_known(after)):
         evidence = replace(evidence, moves=Moves({}, {}, {}, set()))
     is_back = bool(evidence.moves.returned or evidence.moves.recovered)
     if not before or any(evidence.changes):
         return cause.explain(evidence)
-    if follows and (left := _follow_up(evidence)):
+    is_stuck = follows and failed >= _FAILED
+    if follows and not is_stuck and (left := _follow_up(evidence)):
         return cause.explain(evidence) if is_back else (cause.COOPERATIVE_FOLLOW_UP, left)
     if read := _read_on(before, after):
         return cause.CONFIGURATION_CHANGED, "; ".join([read, *evidence.new_and_lost()])
-    if is_back:
-        return cause.explain(evidence)
-    if follows and (delay := delay_ms(before) and delay_ms(after)):
+    if is_stuck and not is_back:
+        text = f"the leader asked again, since {failed} assignments in a row have failed"
+        return cause.LEADER_REJOINED, text
+    if follows and not is_back and (delay := delay_ms(before) and delay_ms(after)):
         text = f"tasks of lost workers were put off again, by {delay / 1000:,.0f} s"
         return cause.COOPERATIVE_FOLLOW_UP, text
     return cause.explain(evidence)

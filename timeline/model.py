@@ -292,6 +292,8 @@ class GroupState:
     revoking: list[str] = field(default_factory=list)
     # Since when tasks of Connect wait for a delay to pass, by `partition_key`.
     waiting: dict[str, int] = field(default_factory=dict)
+    # How many assignments of Connect have failed in a row; None if the last one did not.
+    failed: int | None = None
     topic_names: dict[str, str] = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     # How long the last generations lasted till all had learnt that members changed.

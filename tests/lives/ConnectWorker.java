@@ -24,7 +24,7 @@ final class ConnectWorker extends Joiner {
         }
     }
 
-    private final Configs configs;
+    final Configs configs;
     private final Truth truth;
     private final Worker worker;
 
@@ -72,7 +72,8 @@ final class ConnectWorker extends Joiner {
     void assigned(String protocol, ByteBuffer assignment) {
         boolean hasRevoked = worker.joined(generation, memberId, protocol, assignment);
         runs(worker.running());
-        if (worker.isBehind()) rejoin();
+        // Who leads reads its config topic to the end first; the others ask again at once.
+        if (worker.isBehind()) whileAttempt(isLeader ? between(500, 3_000) : 0, this::rejoin);
         // Connectors and tasks are stopped before it joins again.
         else if (hasRevoked) whileAttempt(between(100, 3_000), this::rejoin);
         else if (worker.delay() > 0) whileAttempt(worker.delay(), this::rejoin);

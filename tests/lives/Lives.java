@@ -40,7 +40,8 @@ final class Lives {
     private final long seed;
     private final Map<String, Client> running = new TreeMap<>();
     private final Map<String, Integer> started = new HashMap<>();
-    private final ConnectWorker.Configs configs = new ConnectWorker.Configs();
+    /** The config topic of each cluster of Connect. */
+    private final Map<String, ConnectWorker.Configs> configs = new HashMap<>();
 
     private Lives(JsonNode life, Truth truth) {
         this.truth = truth;
@@ -121,7 +122,7 @@ final class Lives {
             case "consumer" -> new ModernConsumer(broker, settings, own);
             case "share" -> new ShareConsumer(broker, settings, own);
             case "streams" -> new StreamsMember(broker, settings, own);
-            case "connect" -> new ConnectWorker(broker, settings, own, configs, truth);
+            case "connect" -> new ConnectWorker(broker, settings, own, configs(settings), truth);
             default -> new Assigner(broker, settings, own);
         };
         running.put(name, client);
@@ -134,10 +135,17 @@ final class Lives {
         if (client instanceof ShareConsumer share) share.resubscribe(topics);
     }
 
-    /** Set connectors, of which each has so many tasks; all workers read it in their config topic. */
+    /** Set connectors, of which each has so many tasks; the cluster's workers read it in their config topic. */
     private void connector(JsonNode step) {
-        configs.set(step.get("name").asText(), step.get("tasks").asInt());
-        running.values().forEach(worker -> worker.later(worker.between(5, 200), ((Joiner) worker)::rejoin));
+        var changed = configs(step);
+        changed.set(step.get("name").asText(), step.get("tasks").asInt());
+        running.values().forEach(client -> {
+            if (client instanceof ConnectWorker worker && worker.configs == changed) worker.later(worker.between(5, 200), worker::rejoin);
+        });
+    }
+
+    private ConnectWorker.Configs configs(JsonNode given) {
+        return configs.computeIfAbsent(given.path("cluster").asText(), name -> new ConnectWorker.Configs());
     }
 
     private org.apache.kafka.server.authorizer.AuthorizableRequestContext admin(int version) {

@@ -891,3 +891,21 @@ def _cannot_commit(s: Script) -> None:
     at = s.trouble(HOUR)
     for slot in list(s.running):
         s.restart(at, slot, 5 * SECOND, commits="none")
+
+
+@kind(
+    CONNECT,
+    label="two clusters in one group",
+    fits=("leader_rejoin_loop", *_STORM),
+    hours=(1.5, 4),
+)
+def _two_clusters(s: Script) -> None:
+    """A cluster is set up with the config of another: their config topics differ."""
+    s.app(2, 4)
+    for number in range(s.between(6, 12)):
+        s.do(0, "connector", cluster="other", name=f"other-{number}", tasks=2)
+    others = [f"other-{number}" for number in range(s.between(1, 3))]
+    for slot in others:
+        s.start(s.trouble(30 * MINUTE), slot, cluster="other")
+    for slot in others:
+        s.end(60 * MINUTE, slot)

@@ -189,6 +189,50 @@ def test_with_an_assignment_error_all_go_on() -> None:
     assert (failed["assigned_partitions"], failed["idle_members"]) == (5, [])
 
 
+def failing(cluster: Cluster, times: int, *, reads_on: bool = False) -> Cluster:
+    """Let the leader fail to assign, as it has not read as far as the other worker."""
+    for time in range(times):
+        cluster.offset += reads_on or time == 0
+        offsets = {"w1": cluster.offset - 1}
+        cluster.generation({"w1": {}, "w2": {}}, 2 * SECOND, error=1, offsets=offsets)
+    return cluster
+
+
+def test_a_leader_that_never_assigns_is_a_loop() -> None:
+    """Two clusters have one group.id: their config topics differ, so that it never catches up."""
+    cluster = failing(two_workers(), 600)
+    causes = [r["cause"] for r in cluster.rows()[3:]]
+    assert causes[1:3] == ["cooperative_follow_up"] * 2
+    assert {*causes[3:]} == {"leader_rejoined"}
+    detail = cluster.rows()[-1]["cause_detail"]
+    assert "the leader asked again, since 599 assignments in a row have failed" in detail
+    assert all(r["join_ms"] < SECOND for r in cluster.rows()[5:])  # all ask again at once
+    found = {a["kind"]: a for a in cluster.alarms()}
+    assert found.keys() == {"leader_rejoin_loop", "rebalance_storm"}
+    loop = found["leader_rejoin_loop"]
+    assert loop["label"] == "workers"
+    assert "started 597 rebalances although no worker joined or left" in loop["summary"]
+    assert "two clusters in one group never agree" in loop["summary"]
+    # It is told while it goes on, after seconds.
+    assert [a["kind"] for a in failing(two_workers(), 6).alarms()] == ["leader_rejoin_loop"]
+
+
+def test_a_leader_that_catches_up_is_no_loop() -> None:
+    cluster = two_workers()
+    for _ in range(20):
+        failing(cluster, 3).generation({"w1": {}, "w2": {}}, 2 * SECOND).at += HOUR
+    assert cluster.alarms() == []
+    # Nor one that lags behind while somebody makes connectors: those are the cause.
+    cluster = failing(two_workers(), 30, reads_on=True)
+    assert {r["cause"] for r in cluster.rows()[6:]} == {"configuration_changed"}
+    assert cluster.alarms() == []
+    # A worker that joins explains its rebalance, and the next one that fails does not.
+    cluster = failing(two_workers(), 5)
+    cluster.generation({"w1": {}, "w2": {}, "w3": {}}, SECOND, error=1, offsets={"w1": 7})
+    cluster.generation({"w1": {}, "w2": {}, "w3": {}}, SECOND, error=1, offsets={"w1": 7})
+    assert [r["cause"] for r in cluster.rows()[-2:]] == ["new_member", "leader_rejoined"]
+
+
 def test_an_uneven_share_is_that_of_all_tasks() -> None:
     shares = {"w1": {"s": [0]}, "w2": {"s": list(range(1, 9))}, "w3": {"s": list(range(9, 17))}}
     cluster = Cluster().generation(shares)
