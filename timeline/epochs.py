@@ -97,11 +97,14 @@ def _metadata(state: GroupState, known: Known) -> tuple[str, str] | None:
     """Look for topics of which the coordinator knows something else."""
     before, now = known.epochs.hash, state.epochs.hash
     is_other = before is not None and now is not None and before != now
-    if not is_other and not known.has("_group_partition_metadata"):
+    is_kept = known.has("_group_partition_metadata")
+    if not is_other and not is_kept:
         return None
+    # Kafka 4.1 keeps a hash in the place of what 4.0 kept (updateSubscriptionMetadata).
     if before == 0 and known.has("_group_partition_metadata", deleted=True):
-        # Kafka 4.1 keeps a hash in the place of what 4.0 kept (updateSubscriptionMetadata).
         return cause.FAIL_OVER, "a coordinator of a later release keeps a hash of the topics"
+    if before and is_kept:
+        return cause.FAIL_OVER, "a coordinator of an earlier release keeps no hash of the topics"
     return cause.PARTITIONS_CHANGED, _both(_TOPICS, _topology(state, known))
 
 

@@ -698,6 +698,10 @@ def _apply(state: GroupState, record: Record) -> None:
 def _metadata(state: GroupState, _: str, payload: Row | None) -> None:
     given, epochs = payload or {}, state.epochs
     epochs.group, epochs.hash = given.get("epoch"), given.get("metadata_hash")
+    if epochs.hash is None and state.group_type == "consumer":
+        # Where none of the topics is there it is 0 (Utils.computeGroupHash), which is left out of a
+        # record as the default. Kafka 4.0 stored none; its share groups' records have no field.
+        epochs.hash = 0
     epochs.validated = given.get("validated_topology_epoch")
     settings = given.get("last_assignment_configs")
     epochs.settings = None if settings is None else {s["key"]: s["value"] for s in settings}

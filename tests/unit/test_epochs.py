@@ -146,13 +146,39 @@ def test_only_a_hash_tells_that_the_topics_changed() -> None:
     assert other.causes()[-1][0] == "partitions_changed"
 
 
-def test_up_to_kafka_4_0_a_record_tells_that_the_topics_changed() -> None:
-    group = Group().joins("a").begins(metadata_hash=0).assigned(a=partitions(0)).later()
+@pytest.mark.parametrize(
+    ("kind", "nothing"), [("consumer", None), ("consumer", 0), ("share", 0), ("streams", 0)]
+)
+def test_a_hash_of_0_tells_that_no_topic_is_there(kind: str, nothing: int | None) -> None:
+    def cause_of(before: int | None, now: int | None) -> str:
+        group = Group(kind).joins("a").begins(metadata_hash=before).assigned(a=partitions())
+        group.later().begins(metadata_hash=now).assigned(a=partitions())
+        return group.causes()[-1][0]
+
+    assert cause_of(nothing, 77) == cause_of(77, nothing) == "partitions_changed"
+    assert cause_of(nothing, nothing) == cause_of(0, nothing) == cause_of(nothing, 0) == "unknown"
+
+
+def test_a_share_group_of_kafka_4_0_has_no_hash_that_could_change() -> None:
+    group = Group("share").joins("a").begins(metadata_hash=None).assigned(a=partitions(0)).later()
+    group.begins(metadata_hash=77).assigned(a=partitions(0))
+    assert group.causes()[-1][0] == "unknown"
+
+
+@pytest.mark.parametrize("stored", [None, 0])
+def test_up_to_kafka_4_0_a_record_tells_that_the_topics_changed(stored: int | None) -> None:
+    group = Group().joins("a").begins(metadata_hash=stored).assigned(a=partitions(0)).later()
     group.of("partition_metadata", {"topics": []}).begins().assigned(a=partitions(0, 1)).later()
     assert group.causes()[-1][0] == "partitions_changed"
     # The first coordinator of a later release has a hash in its place.
     group.of("partition_metadata", None).begins(metadata_hash=5).assigned(a=partitions(0, 1))
     assert group.causes()[-1][0] == "coordinator_failover_suspected"
+    # In a rolling upgrade it may come back.
+    group.later().of("partition_metadata", {"topics": []}).begins(metadata_hash=stored)
+    assert group.assigned(a=partitions(0, 1)).causes()[-1][0] == "coordinator_failover_suspected"
+    # That the record is gone does not show another coordinator by itself.
+    group.of("partition_metadata", None).begins().assigned(a=partitions(0, 1))
+    assert group.causes()[-1][0] == "unknown"
 
 
 def test_share_groups_assign_what_was_initialized_in_an_epoch_of_its_own() -> None:
