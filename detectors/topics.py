@@ -57,6 +57,12 @@ def first_commits(row: Row) -> Iterable[Row]:
         }
 
 
+def _start(generation: Row) -> int:
+    """Return since when a generation counts: if members did not get to it, since it began."""
+    stable, began = generation.get("stable_at"), generation.get("join_started_at")
+    return int(began or 0 if stable is None else stable)
+
+
 @dataclass
 class News:
     """What became known of the topics of a group."""
@@ -185,11 +191,13 @@ class _Follower:
         self, generation: Row, end: int | None, events: list[Row], following: Row | None
     ) -> list[Row]:
         """Take a generation and the events while it is in force; return those behind it."""
-        start, members = generation.get("stable_at"), generation.get("member_count")
+        members, subscribed = generation.get("member_count"), generation.get("subscribed_topics")
         self._made_anew(generation)
-        if members and (start is None or end is None):
+        is_unsettled = bool(members) and generation.get("stable_at") is None
+        if members and (end is None or (is_unsettled and subscribed is None)):
             return self.pass_by(events, following)  # not known yet: what is open stays open
-        self._orphans = self._begin(generation, int(start or 0)) if members else {}
+        orphans = self._going_on if is_unsettled else self._begin
+        self._orphans = orphans(generation, _start(generation)) if members else {}
         during, rest = self._split(events, following)
         for event in during:
             tombstones = self._note(event)
@@ -201,8 +209,9 @@ class _Follower:
                 self._found(topic, orphan, max(orphan.since, end))
         self._findings.end_others({KIND: self._orphans})
         self._missing[:] = [topic for topic in self._orphans if self._label(topic) == DELETED]
-        subscribed = generation.get("subscribed_topics") or []
-        unassigned = generation.get("unassigned_topics")
+        if is_unsettled:
+            return rest
+        subscribed, unassigned = subscribed or [], generation.get("unassigned_topics")
         self._memory["subscribed"] = subscribed
         self._memory["assigned"] = (
             [] if unassigned is None else [t for t in subscribed if t not in unassigned]
@@ -269,6 +278,23 @@ class _Follower:
                 orphans[topic] = _Orphan(ABANDONED, start, record, members)
         return orphans
 
+    def _going_on(self, generation: Row, start: int) -> dict[str, _Orphan]:
+        """Return the topics that stay orphans in a generation that its members did not get to.
+
+        A streams group is NotReady, and assigns nothing, while a topic that it reads is missing.
+        """
+        record, members = Position.of(generation), generation["member_count"]
+        subscribed: list[str] = generation["subscribed_topics"]
+        unassigned = generation.get("unassigned_topics")
+        lacking = subscribed if unassigned is None else unassigned
+        current = self._findings.current.items()
+        open_ones = {t: e.label for (kind, t), e in current if kind == KIND and e.is_open(start)}
+        return {
+            topic: _Orphan(label, start, record, members)
+            for topic, label in (open_ones | dict.fromkeys(self._missing, DELETED)).items()
+            if (topic not in subscribed if label == ABANDONED else topic in lacking)
+        }
+
     def _label(self, topic: str) -> str | None:
         orphan = self._orphans.get(topic)
         return None if orphan is None else orphan.label
@@ -312,7 +338,7 @@ class _Follower:
         return (
             event["topic"] in self._memory.get("subscribed", ())
             and event["topic"] not in (generation.get("subscribed_topics") or (event["topic"],))
-            and event["at"] - generation["stable_at"] <= _SOONER_MS
+            and event["at"] - _start(generation) <= _SOONER_MS
         )
 
     def _deleted(self, topic: str, generation: Row, tombstones: list[Row]) -> None:

@@ -909,3 +909,13 @@ def _two_clusters(s: Script) -> None:
         s.start(s.trouble(30 * MINUTE), slot, cluster="other")
     for slot in others:
         s.end(60 * MINUTE, slot)
+
+
+@kind(STREAMS, label="source topic deleted", fits=("orphan_topic", *_CALLS), hours=(1.5, 4))
+def _source_deleted(s: Script) -> None:
+    """The group is NotReady from then on, in one epoch after the other as members restart."""
+    second = s.topic(3, 2, "second")
+    s.style["topics"] = [second]
+    s.app(2, 3)
+    s.do(s.trouble(40 * MINUTE), "drop", topic=second)
+    s.rolling(55 * MINUTE)

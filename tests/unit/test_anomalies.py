@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -1159,6 +1160,55 @@ def test_a_deleted_topic_of_a_streams_group_is_an_orphan_as_long_as_its_topology
     assert orphans(story.found(*GONE, *DELETED)) == [(*still, 3710 * SECOND, True)]
     back = offset_move("returned", "gone", 0, 2.5, 130)
     assert orphans(story.found(*GONE, *DELETED, back)) == [(*still, 130 * SECOND, False)]
+
+
+def not_ready(*topics: str) -> dict[str, object]:
+    """Return what an epoch of a streams group has that waits for its topics."""
+    of_streams = {"group_type": "streams", "unassigned_topics": None, "stable_at": None}
+    return reading(*topics) | of_streams
+
+
+def test_a_topic_is_an_orphan_as_long_as_a_streams_group_is_not_ready() -> None:
+    story = started("a")
+    story.generations[0] |= not_ready("gone", "kept") | {"stable_at": SECOND}
+    story.then(110, "partitions_changed", **not_ready("gone", "kept"))
+    still = ("gone", "deleted", "warning", 100 * SECOND)
+    assert orphans(story.found(*GONE, *DELETED)) == [(*still, 3710 * SECOND, True)]
+    story.then(1800, "settings_changed", **not_ready("gone", "kept"))
+    assert orphans(story.found(*GONE, *DELETED)) == [(*still, 5510 * SECOND, True)]
+    # A new topology, which does without it, ends that, whether it is ready or not.
+    other = deepcopy(story).then(60, "settings_changed", **not_ready("kept"))
+    assert orphans(other.found(*GONE, *DELETED)) == [(*still, 1970 * SECOND, False)]
+    # If it is there again, a commit shows it.
+    story.then(60, "partitions_changed", **not_ready("gone", "kept") | {"stable_at": 1971 * SECOND})
+    back = offset_move("returned", "gone", 0, 4.5, 2000)
+    assert orphans(story.found(*GONE, *DELETED, back)) == [(*still, 2000 * SECOND, False)]
+
+
+def test_a_topic_that_goes_while_a_streams_group_is_not_ready_is_an_orphan() -> None:
+    story = started("a")
+    story.generations[0] |= not_ready("gone", "kept") | {"stable_at": SECOND}
+    story.then(10, "partitions_changed", **not_ready("gone", "kept"))
+    assert orphans(story.found(*GONE)) == []
+    tombstones = [offset_move("deleted", "gone", p, 2.5 + p / 10, 900) for p in (0, 1)]
+    found = orphans(story.found(*GONE, *tombstones))
+    assert found == [("gone", "deleted", "warning", 900 * SECOND, 3610 * SECOND, True)]
+    story = started("a")
+    story.generations[0] |= not_ready("kept") | {"stable_at": SECOND}
+    story.then(10, "partitions_changed", **not_ready("kept"))  # an admin deletes what nobody reads
+    assert orphans(story.found(*GONE, *tombstones)) == []
+
+
+def test_a_topic_that_members_never_got_is_an_orphan_while_they_get_to_no_epoch() -> None:
+    missing = reading("gone", "kept", assigned=("kept",)) | {"group_type": "consumer"}
+    story = started("a")
+    story.generations[0] |= missing
+    story.then(1800, "new_member", joined=["b"], **missing | {"stable_at": None})
+    ((topic, label, *_, ended, is_open),) = orphans(story.found())
+    assert (topic, label, ended, is_open) == ("gone", None, 5400 * SECOND, True)
+    story.generations[-1] |= {"unassigned_topics": []}  # which were assigned some of it, though
+    ((*_, ended, is_open),) = orphans(story.found())
+    assert (ended, is_open) == (1800 * SECOND, False)
 
 
 def test_a_topic_that_the_group_has_moved_on_from_is_abandoned() -> None:
