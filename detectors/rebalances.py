@@ -651,28 +651,6 @@ def _leader_rejoin_loop(seen: _Rebalance) -> Iterator[Hit]:
         ).counted("rejoins", len(hour))
 
 
-def _group_recreated(seen: _Rebalance) -> Iterator[Hit]:
-    """Find groups that were deleted, or expired, and made again."""
-    last = seen.memory.get("last")
-    if seen.generation["cause"] != "group_created" or last is None:
-        return
-    if last["generation"] == 0 and not last["member_count"]:
-        return  # the coordinator's record of the empty new group, which the first join follows
-    if last.get("record_partition") != seen.generation.get("record_partition"):
-        return  # the log has grown, and another coordinator knows nothing of the group
-    yield Hit(
-        "group_recreated",
-        INFO,
-        *seen.span,
-        sums={"times": 1},
-        last_values={
-            "last_generation": last["generation"],
-            "last_group_type": last["group_type"],
-            "group_type": seen.generation["group_type"],
-        },
-    )
-
-
 def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
     """Find changes of the assignor, or of the whole protocol."""
     generation, memory, at = seen.generation, seen.memory, seen.span[0]
@@ -700,7 +678,7 @@ def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
 
 _DETECTORS = (
     *(_rebalance_storm, _aborted_rebalances, _slow_rebalance, _stuck_rebalance, _member_flapping),
-    *(_never_stable, _leader_rejoin_loop, _group_recreated, _protocol_change),
+    *(_never_stable, _leader_rejoin_loop, _protocol_change),
 )
 
 

@@ -10,6 +10,8 @@ generations and its tombstones, so that both are followed together, in the order
   offsets for an admin (GROUP_SUBSCRIBED_TO_TOPIC). In the new protocols the coordinator itself
   assigns every partition there is: a topic of which it assigns nothing any more is gone, too;
 - abandoned: the group has offsets of a topic that no member subscribes to any more.
+
+Whether a group that is made anew has lost offsets is known here, too.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _EVENT_COLUMNS = (
     *("committed_offset", "topic_id", "previous_topic_id", "record_partition", "record_offset"),
     "is_kept",
 )
+# What is kept of a generation till the next one.
+_LAST = ("generation", "group_type", "member_count", "protocol_type", "record_partition")
 
 
 def events_of(move: Row) -> list[Row]:
@@ -59,8 +63,12 @@ def first_commits(row: Row) -> Iterable[Row]:
 
 def _start(generation: Row) -> int:
     """Return since when a generation counts: if members did not get to it, since it began."""
-    stable, began = generation.get("stable_at"), generation.get("join_started_at")
-    return int(began or 0 if stable is None else stable)
+    return _first_of(generation, "stable_at", "join_started_at") or 0
+
+
+def _first_of(generation: Row, *times: str) -> int | None:
+    """Return the first of some times that is known."""
+    return next((int(generation[t]) for t in times if generation.get(t) is not None), None)
 
 
 @dataclass
@@ -116,7 +124,7 @@ class _Follower:
     offset is gone (`gone`), its `id` when it was deleted, the tombstones of those that went last,
     whether members ever subscribed to it (`was_subscribed`), and the first and last lag since
     nobody does (`lag`); `missing`, the topics that were deleted; `assigned` and `subscribed`, the
-    topics of the generation before; `number` and `type`, its own; `lost`, what a group that was
+    topics of the generation before; `last`, what `_LAST` names of it; `lost`, what a group that was
     made anew had offsets of, until it has members; `partitions` of the log, in the order of the
     group's records; `is_partial`, whether generations before the first one are not known; `samples`
     of the lag that belong to the newest generation. While a generation is taken, `_orphans` are the
@@ -192,7 +200,10 @@ class _Follower:
     ) -> list[Row]:
         """Take a generation and the events while it is in force; return those behind it."""
         members, subscribed = generation.get("member_count"), generation.get("subscribed_topics")
-        self._made_anew(generation)
+        if (last := self._memory.get("last")) is not None:
+            self._recreated(generation, last)
+        self._made_anew(generation, last)
+        self._memory["last"] = {name: generation.get(name) for name in _LAST}
         is_unsettled = bool(members) and generation.get("stable_at") is None
         if members and (end is None or (is_unsettled and subscribed is None)):
             return self.pass_by(events, following)  # not known yet: what is open stays open
@@ -218,7 +229,38 @@ class _Follower:
         )
         return rest
 
-    def _made_anew(self, generation: Row) -> None:
+    def _recreated(self, generation: Row, last: Row) -> None:
+        """Find a group that was deleted, or expired, and made again: its offsets are lost.
+
+        What a share group has read is kept elsewhere, and lost, too; workers of Connect keep what
+        they have in topics of their own.
+        """
+        if generation["cause"] != "group_created":
+            return
+        if last["generation"] == 0 and not last["member_count"]:
+            return  # the coordinator's record of the empty new group, which the first join follows
+        if last["record_partition"] != generation.get("record_partition"):
+            return  # the log has grown, and another coordinator knows nothing of the group
+        had_offsets = any(known["held"] or known["gone"] for known in self._topics.values())
+        if last["protocol_type"] == "connect" or not (had_offsets or last["group_type"] == "share"):
+            return
+        at = _first_of(generation, "join_started_at", "record_timestamp")
+        if at is None:
+            return
+        ended = _first_of(generation, "stable_at", "join_completed_at")
+        values = {"last_generation": last["generation"], "last_group_type": last["group_type"]}
+        self._findings.add(
+            Hit(
+                "group_recreated",
+                INFO,
+                *(at, at if ended is None else ended, Position.of(generation)),
+                sums={"times": 1},
+                last_values={**values, "group_type": generation["group_type"]},
+            ),
+            self._memory.get("clock"),
+        )
+
+    def _made_anew(self, generation: Row, last: Row | None) -> None:
         """Find a group that lost its offsets, and came back, though no record tells of either.
 
         Only a group that was gone counts its generations from the start, and it is gone only when
@@ -226,14 +268,13 @@ class _Follower:
         (GroupMetadataManager.maybeDeleteEmptyClassicGroup). The tombstones may have been cleaned
         before they could be read.
         """
-        memory, number, kind = self._memory, generation.get("generation"), generation["group_type"]
-        before, was = memory.get("number", 0), memory.get("type")
-        memory["number"], memory["type"] = number or 0, kind
+        memory, number = self._memory, generation.get("generation")
         # In another partition of the log another coordinator counts, from the start.
-        place, former = generation.get("record_partition"), memory.get("place")
-        memory["place"] = place
-        is_there = former is None or former == place
-        if was == kind and number is not None and number < before and is_there:
+        is_same = last is not None and all(
+            last[name] == generation.get(name) for name in ("group_type", "record_partition")
+        )
+        before = (last or {}).get("generation") or 0
+        if is_same and number is not None and number < before:
             lost: list[str] = memory.setdefault("lost", [])
             for topic, known in self._topics.items():
                 lost += [f"{topic}/{partition}" for partition in known["held"]]

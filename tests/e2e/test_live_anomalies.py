@@ -193,6 +193,7 @@ def _groups(at: str) -> None:
     for _ in range(2):
         with GroupMember(at, "recreated", ["one"]) as again:
             wait_stable(again)
+            again.commit({TopicPartition("one", 0): 1})
         clients.wait_until(lambda: clients.group_state(at, "recreated") == "Empty")
         clients.delete_group(at, "recreated")
         with GroupMember(at, "restarted", ["one"]) as again:

@@ -725,10 +725,35 @@ def test_a_group_whose_log_has_grown_is_not_made_anew(has_returned: bool) -> Non
         columns = dict.fromkeys(COLUMNS[MOVE]) | back
         before = columns | {"at": 900 * SECOND, "step": 1, "record_partition": 0}
         before |= {"move": "returned", "previous_at": None, "record_offset": 2}
-        return kinds(story.found(*[(MOVE, before)] * has_returned, (MOVE, columns)))
+        first = first_commits("t", 0, at=1.5)
+        return kinds(story.found(first, *[(MOVE, before)] * has_returned, (MOVE, columns)))
 
     assert {"group_recreated", "offset_rewind"} <= told(0)
     assert not {"group_recreated", "offset_rewind"} & told(7)
+
+
+@pytest.mark.parametrize("given", [{}, {"generation": 0, "joined": [], "member_count": 0}])
+def test_who_loses_offsets_is_told_that_its_group_was_made_anew(given: Row) -> None:
+    def told(*others: tuple[str, Row], **of_group: object) -> list[Row]:
+        story = started("a").then(600, "member_left", left=["a"])
+        for row in story.generations:
+            row.update(of_group)
+        anew = {"generation": 1, "joined": ["b"], **given}
+        story.then(600, "group_created", **anew, **of_group)
+        if given:  # the coordinator's record of the empty new group
+            story.then(3, "group_created", joined=["b"], generation=1, **of_group)
+        return [row for row in story.found(*others) if row["kind"] == "group_recreated"]
+
+    commits, later = (first_commits("t", 0, at=at) for at in (1.5, 4.5))
+    gone = offset_move("deleted", "t", 0, 2.5, 1100)
+    for known in ([commits], [commits, gone]):  # whether its tombstones were read or not
+        (row,) = told(*known)
+        assert (row["severity"], row["started_at"]) == ("info", 1200 * SECOND)
+        assert json.loads(row["evidence"])["times"] == 1
+    assert not told()
+    assert not told(later)
+    assert not told(commits, protocol_type="connect")
+    assert told(group_type="share")  # whose offsets are not in this log
 
 
 def test_an_hour_later_it_is_another_storm() -> None:
