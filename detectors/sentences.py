@@ -122,8 +122,11 @@ _SENTENCES = {
     " no members ({when}): {resets:some partitions}. Ask who ran it: the log does not say.",
     "unread_partition": "{of} stopped committing {unread:some partitions} ({when}) while its other"
     " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
-    " log's end shows]. Restart [its owner, {owners:some},|the consumer of {partitions:it/them}]"
-    " and look in its log for why it reads nothing there.",
+    " log's end shows].[ No member owns {no_owner:some} now.| {partitions:It/They}"
+    " {partitions:is/are} assigned to {now_owners:some}, and nobody has committed"
+    " {partitions:it/them} since.] Restart [no_owner?the group, so that all is assigned anew,|"
+    "now_owners?that owner|its owner, {owners:some},|the consumer of {partitions:it/them}] and look"
+    " in its log for why it reads nothing there.",
     "unread_partition no_owner": "No member of {of} owns {unread:some partitions} for {ms:duration}"
     " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
     " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"

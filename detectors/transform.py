@@ -284,13 +284,22 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
 
 
 def _with_owner(waits: DataFrame, owned: DataFrame) -> DataFrame:
-    """Add who owned a partition when a pause in its commits began; null if nobody is known."""
+    """Add who owned a partition when a pause in its commits began, and who owns it now."""
     begun = (*_PARTITION, "since")
-    last = "try_element_at(filter(ownerships, o -> o.valid_from <= unix_millis(since)), -1) AS last"
-    owner = F.expr("max_by(struct(last.client_id, last.client_host), last.valid_from)")
-    owners = owned.join(F.broadcast(waits.select(*begun)), list(_PARTITION))
-    owners = owners.selectExpr(*begun, last).where("last IS NOT NULL")
-    return waits.join(owners.groupBy(*begun).agg(owner.alias("owner")), list(begun), "left")
+    owners = owned.join(F.broadcast(waits.select(*begun)), list(_PARTITION)).selectExpr(
+        *begun,
+        "try_element_at(filter(ownerships, o -> o.valid_from <= unix_millis(since)), -1) AS last",
+        "try_element_at(filter(ownerships, o -> o.valid_to IS NULL), -1) AS now",
+    )
+    owner = "max_by(struct({0}.client_id, {0}.client_host), {0}.valid_from) FILTER (WHERE {1})"
+    owners = owners.groupBy(*begun).agg(
+        F.expr(owner.format("last", "last IS NOT NULL")).alias("owner"),
+        F.expr(owner.format("now", "now.known_until IS NULL AND now IS NOT NULL")).alias(
+            "now_owner"
+        ),
+        F.expr("bool_or(now IS NOT NULL)").alias("is_owned"),
+    )
+    return waits.join(owners, list(begun), "left")
 
 
 def _usual_ms(last: str, fifth: Column) -> Column:

@@ -23,13 +23,14 @@ NEVER_OWNED = "never_owned"
 WAIT_COLUMNS = (
     *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),
-    *("record_partition", "record_offset", "until_offset", "owner"),
+    *("record_partition", "record_offset", "until_offset", "owner", "now_owner", "is_owned"),
 )
 """What is asked of a pause in which records came: the last commit before it, at `since`, and the
 first behind it, at `until`, null as long as there is none; `usual_ms`, how far apart the commits
 before were; of the offsets beyond the committed one that others show, the first and the greatest,
 and which groups show them, none if only the log's end does; whether the pause has no hole; who
-owned the partition when it began, null if that is not known."""
+owned the partition when it began, null if that is not known; who owns it now for certain, and
+whether anybody does, null without a row of the partition."""
 
 OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
 """What is asked of a partition that had two owners at a time: its rows of partition_owners, those
@@ -248,9 +249,16 @@ def settle(
     waits = {_key(wait): wait for wait in former.values() if wait["until"] is not None}
     for row in new:
         wait = {name: row[name] for name in WAIT_COLUMNS}
-        wait["owner"] = None if row["owner"] is None else host_of(row["owner"])
+        for owner in ("owner", "now_owner"):
+            wait[owner] = None if row[owner] is None else host_of(row[owner])
         if (known := former.get(_key(row))) is not None:
             _join(wait, known)
+        group = memberships.last(wait["record_partition"])
+        # An assignment that cannot be read may have it.
+        can_tell = group is not None and (not group.is_classic or group.unowned is not None)
+        has_members = group is not None and bool(group.members)
+        is_free = wait["owner"] is not None and not wait["is_owned"]
+        wait["is_free"] = can_tell and has_members and is_free
         waits[_key(row)] = wait
     going = memory.get("going", [])
     clock = going[-1][1] if going else 0
@@ -341,6 +349,7 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
     named = [partition_name(wait) for wait in cause]
     record = Position(first["record_partition"], first["record_offset"], first["since"])
     waiting = [w["other_offset"] - w["committed_offset"] for w in cause]
+    going_on = [(name, w) for name, w in zip(named, cause, strict=True) if w["until"] is None]
     rows = [
         {
             "partition": partition,
@@ -348,6 +357,7 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
             "since": wait["since"],
             "until": wait["until"],
             "owner": wait["owner"],
+            "now_owner": wait["now_owner"],
             "waiting": number,
             "shown_by": wait["others"],
         }
@@ -361,7 +371,11 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
             gap_ms=int(track.limits[KIND]["pause_ms"]),
             subject=named[0],
             maxima={"partitions": len(cause), "waiting": sum(waiting)},
-            last_values={"by_partition": rows[:_LISTED]},
+            last_values={
+                "by_partition": rows[:_LISTED],
+                "now_owners": sorted({w["now_owner"] for _, w in going_on if w["now_owner"]}),
+                "no_owner": [name for name, w in going_on if w["is_free"]][:_LISTED],
+            },
             lists={
                 "unread": named,
                 "owners": sorted({w["owner"] for w in cause if w["owner"] is not None}),

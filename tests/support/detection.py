@@ -401,6 +401,9 @@ def _name_owners(waits: list[Row], owners: list[Row]) -> None:
         owned = [o for o in owners if (o["topic"], o["topic_partition"]) == of]
         begun = [o for o in owned if o["valid_from"] <= wait["since"]]
         wait["owner"] = begun[-1] if begun else None
+        now = [o for o in owned if o["valid_to"] is None]
+        wait["now_owner"] = next((o for o in now[-1:] if o["known_until"] is None), None)
+        wait["is_owned"] = bool(now)
 
 
 def _topics(commits: list[Row]) -> list[Row]:

@@ -1454,6 +1454,8 @@ def wait(since: int, first_at: int, other_offset: int) -> Row:
         "record_offset": 14,
         "until_offset": None,
         "owner": None,
+        "now_owner": None,
+        "is_owned": None,
     }
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from detectors.detection import COLUMNS
-from detectors.group import LAG, NEVER_OWNED, OPEN_GENERATION, TWO_OWNERS, GroupDetector
+from detectors.group import LAG, NEVER_OWNED, OPEN_GENERATION, TWO_OWNERS, WAIT, GroupDetector
 from detectors.group import MINUTE as MINUTE_ROW
 from detectors.health import group_health
+from detectors.rows import anomaly_rows
 from tests.support.detection import default_thresholds, detected, detected_history
 from tests.support.history import Commit, Log, rebuild
 from tests.support.members import record_of
@@ -301,12 +302,19 @@ class Life:
         self._events: dict[str, list[Record | Commit]] = defaultdict(list)
         self._commits: dict[str, list[Row]] = defaultdict(list)
         self._planned: list[tuple[float, str, str, int, int]] = []
-        self._members: list[tuple[float, tuple[str, ...]]] = []
+        self._members: list[tuple[float, tuple[Any, ...]]] = []
         self._missing: list[float] = []
 
-    def members(self, at: float, *topics: str) -> Life:
+    def members(
+        self,
+        at: float,
+        *topics: str,
+        name: str = "a",
+        owned: tuple[int, ...] = (0, 7),
+        assignor: str = "range",
+    ) -> Life:
         """Let the group have a member that subscribes to topics; none without."""
-        self._members.append((at, topics))
+        self._members.append((at, (topics, name, owned, assignor)))
         return self
 
     def reads(
@@ -387,22 +395,23 @@ class Life:
         )
 
 
-def _generation(number: int, time: int, topics: tuple[str, ...], timeout_ms: int) -> Row:
+def _generation(number: int, time: int, of_member: tuple[Any, ...], timeout_ms: int) -> Row:
+    topics, name, owned, assignor = of_member
     member = {
-        "member_id": "a",
+        "member_id": name,
         "group_instance_id": None,
-        "client_id": "client-a",
+        "client_id": f"client-{name}",
         "client_host": "/10.0.0.1",
         "rebalance_timeout_ms": timeout_ms,
         "session_timeout_ms": 45_000,
         "subscription": {"topics": list(topics)},
-        "assignment": {"partitions": [{"topic": t, "partitions": [0, 7]} for t in topics]},
+        "assignment": {"partitions": [{"topic": t, "partitions": [*owned]} for t in topics]},
     }
     return {
         "protocol_type": "consumer",
         "generation": number,
-        "protocol": "range" if topics else None,
-        "leader": "a" if topics else None,
+        "protocol": assignor if topics else None,
+        "leader": name if topics else None,
         "current_state_timestamp": time,
         "members": [member] if topics else [],
     }
@@ -424,6 +433,66 @@ def test_a_partition_that_others_read_stands_still(topics: tuple[str, ...], runs
     assert ("client-a" in row["summary"]) == bool(topics)
     # The other group reads on for three hours and ten seconds, at ten records a second.
     assert "108,000 records" in row["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_who_owns_the_partition_now_is_named(runs: int) -> None:
+    """The one that owned it when it was committed last may be long gone."""
+    life = stands_still(HOUR).members(0, "t").members(2 * HOUR, "t", name="b")
+    (row,) = life.told(runs)
+    assert (
+        "It is assigned to client-b@/10.0.0.1, and nobody has committed it since" in row["summary"]
+    )
+    assert "client-a" not in row["summary"]
+    # What is over is told of who owned it then.
+    over = stands_still(HOUR).members(0, "t").reads(7, since=2 * HOUR, until=4 * HOUR)
+    (row,) = over.members(3 * HOUR, "t", name="b").told(runs)
+    assert "Restart its owner, client-a@/10.0.0.1, and look" in row["summary"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_that_nobody_owns_the_partition_now_is_told(runs: int) -> None:
+    """A cooperative leader takes it from its owner, and never gives it to another."""
+    life = stands_still(HOUR).members(0, "t", assignor="cooperative-sticky")
+    life.members(HOUR, "t", owned=(0,), assignor="cooperative-sticky")
+    (row,) = life.told(runs)
+    assert "No member of g owns t/7 for 3 h" in row["summary"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "No member owns t/7 now. Restart the group"),
+        ({"is_owned": True}, "Restart its owner, a@h, and look"),  # not known by whom
+        ({"owner": None}, "Restart the consumer of it"),
+        ({"group_type": "classic"}, "Restart its owner, a@h"),  # an assignment cannot be read
+        ({"member_count": 0}, "Restart its owner, a@h"),
+    ],
+)
+def test_a_partition_has_no_owner_if_records_show_it(given: Row, said: str) -> None:
+    detector = GroupDetector(LIMITS.values)
+    group = {"group_type": "consumer", "generation": 7, "member_count": 2, "cause": "new_member"}
+    of_group = {n: v for n, v in given.items() if n in group}
+    record = {"record_partition": 0, "record_offset": 9, "assigned_partitions": 8}
+    detector.take(
+        OPEN_GENERATION, dict.fromkeys(COLUMNS[OPEN_GENERATION]) | record | group | of_group
+    )
+    waits = {"topic": "t", "topic_partition": 7, "since": 60_000, "until": None, "usual_ms": 60_000}
+    offsets = {
+        "committed_offset": 10,
+        "first_offset": 11,
+        "other_offset": 900,
+        "until_offset": None,
+    }
+    known = {"owner": {"client_id": "a", "client_host": "h"}, "now_owner": None, "is_owned": None}
+    shown = {"first_at": 120_000, "others": ["b"], "is_complete": True} | record
+    own = {n: v for n, v in given.items() if n not in group}
+    detector.take(WAIT, waits | offsets | known | shown | own)
+    for row in minutes(*range(1, 45)):
+        detector.take(*row)
+    (told,) = (e for e in detector.settled() + detector.still_open(45 * 60_000) if e.kind == KIND)
+    (row,) = anomaly_rows([], [told], "c", "g", LIMITS.values, now=45 * 60_000)
+    assert said in row["summary"]
 
 
 @pytest.mark.parametrize(("minutes", "is_told"), [(50, False), (70, True)])
