@@ -87,7 +87,6 @@ class GroupDetector:
             self._news.events += topics.events_of(row)
             owners = self._owners.get((row["topic"], row["topic_partition"]), ())
             moves.take_move(tracks["moves"], row, self._memberships_now(), owners)
-            minutes.take_leap(tracks["minutes"].memory, row, moves.usual_ms(row))
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
             minutes.take_minute(tracks["minutes"], row, self._memberships_now())

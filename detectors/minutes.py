@@ -11,8 +11,6 @@ _REMEMBERED_PAUSES = 20
 _REMEMBERED_ABSENCES = 5
 # A group that has committed in fewer minutes before has no rhythm.
 _LEAST_PAUSES = 5
-# A topic that flows on brings so many of the largest steps in as many intervals.
-_FLOWS = (0.3, 1.5)
 # Samples of the lag that a later run may still need.
 _REMEMBERED_SAMPLES = 20
 
@@ -99,23 +97,6 @@ def kept(memory: Row) -> Row:
     return lasting
 
 
-def take_leap(memory: Row, move: Row, usual_ms: float | None) -> None:
-    """Take a move, if it is on by far: `usual_ms` is how long its partition usually takes.
-
-    If it goes on by as much as comes in that time, records came all the while, and waited.
-    """
-    if move["move"] != "leap" or not usual_ms or not move["largest_step_before"]:
-        return
-    intervals = (move["at"] - move["previous_at"]) / usual_ms
-    if (
-        move["is_complete"]
-        and _FLOWS[0] <= move["step"] / (move["largest_step_before"] * intervals) <= _FLOWS[1]
-    ):
-        leaps: list[list[int]] = memory.setdefault("leaps", [])
-        leaps.append([move["previous_at"], move["at"], move["step"]])
-        del leaps[:-_REMEMBERED_PAUSES]
-
-
 def take_end(track: Track, memberships: Memberships, now: int) -> None:
     """Look at the last minute, and at what follows it up to the time of the log."""
     take_next(track, memberships, now)
@@ -169,7 +150,8 @@ def _commit_stall(
     """Find a pause longer than is usual, as long as members are there; return whether there is one.
 
     Samples of the lag, or commits of other groups, in the meantime tell whether there was anything
-    to commit.
+    to commit. The commit that ends it does not, however far it goes on: all may have come at the
+    end, from a producer that had been away.
     """
     last = track.memory["minute"]
     position = last["record_partition"], last["last_offset"]
@@ -180,20 +162,19 @@ def _commit_stall(
     before = None if offset is None else offset - 1
     emptied = memberships.emptied(position, before)
     if emptied is None or emptied.timestamp is None:
-        return _stalls(track, memberships, group, since, (until, offset))
+        return _stalls(track, group, since, (until, offset))
     ended = emptied.timestamp, emptied.offset
-    is_found = _stalls(track, memberships, group, since, ended, is_commit=False)
+    is_found = _stalls(track, group, since, ended, is_commit=False)
     # Since they are there again, nobody has committed either.
     back = memberships.back(emptied.position, before)
     if back is not None and back.timestamp is not None:
         since = Position(*back.position, back.timestamp)
-        is_found |= _stalls(track, memberships, back, since, (until, offset))
+        is_found |= _stalls(track, back, since, (until, offset))
     return is_found
 
 
 def _stalls(
     track: Track,
-    memberships: Memberships,
     group: Membership,
     since: Position,
     end: tuple[int, int | None],
@@ -219,18 +200,8 @@ def _stalls(
         round(least),
         max(group.partitions or 0, last["partitions"]),
     )
-    # Where records came all the while, or all at once at its end, the next commit is the same. The
-    # one who hangs has left the group by now; who is there still has polled, and found nothing.
-    has_changed = offset is not None and memberships.last(last["record_partition"], offset) != group
-    leaps = [
-        step
-        for left, at, step in memory.get("leaps", [])
-        if has_changed and left <= last["last_at"] < until <= at
-    ]
     if shown and not any(lags):
         label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
-    elif not samples and leaps:
-        label, lags = "records_wait", [sum(leaps)]
     findings.add(
         Hit(
             "commit_stall",

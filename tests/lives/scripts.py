@@ -826,6 +826,19 @@ def _upstream_outage(s: Script) -> None:
     s.do(100 * MINUTE + gap, "produce", topic=topic, rate=3, at_once=3 * gap // SECOND)
 
 
+@kind(*READING, hours=(4, 8))
+def _outage_and_deployment(s: Script) -> None:
+    """Members come while who writes the topic is away: they find nothing either."""
+    s.style["commits"] = "changed"
+    topic, gap = s.app(2, 4, spare=2), s.between(30, 90) * MINUTE
+    s.do(100 * MINUTE, "produce", topic=topic, rate=0)
+    if s.rng.random() < 0.5:
+        s.rolling(100 * MINUTE + s.between(1, 15) * MINUTE)
+    else:
+        s.scale(100 * MINUTE + s.between(1, 20) * MINUTE, s.members + 2)
+    s.do(100 * MINUTE + gap, "produce", topic=topic, rate=3, at_once=3 * gap // SECOND)
+
+
 def _part(s: Script, at: float, slots: list[str]) -> float:
     """Restart some members, one after the other."""
     for slot in slots:
