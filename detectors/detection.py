@@ -86,16 +86,20 @@ def detected(
     thresholds: Thresholds,
     cluster: str,
     now: int,
+    *,
     known_until: Mapping[int, int],
+    lost: Mapping[int, int],
 ) -> Iterator[pa.RecordBatch]:
     """Detect the anomalies of groups: those settled now, by the time of the log, and all open ones.
 
     The batches have columns group_id, kind, and those of `COLUMNS`, which are null in rows of other
     kinds. The rows of a group follow each other, its checkpoint first, then by `SORT_RANKS`. What
     is given has the columns `OUTPUT`. Times are epoch milliseconds; `known_until` are those of
-    partitions that could not be read to their end.
+    partitions that could not be read to their end, `lost` the last offset of each that was lost
+    before it could be read.
     """
-    rows = _anomalies(_read_rows(batches), thresholds, cluster, now, known_until)
+    known = {"known_until": known_until, "lost": lost}
+    rows = _anomalies(_read_rows(batches), thresholds, cluster, now, **known)
     while of_batch := list(islice(rows, _BATCH_ROWS)):
         yield batch_of(of_batch, OUTPUT)
 
@@ -121,17 +125,19 @@ def _anomalies(
     thresholds: Thresholds,
     cluster: str,
     now: int,
+    *,
     known_until: Mapping[int, int],
+    lost: Mapping[int, int],
 ) -> Iterator[Row]:
     """Return the anomalies of each group, and what is to be kept of it."""
     for group_id, of_group in groupby(rows, key=itemgetter(0)):
         if thresholds.ignores(group_id):
             continue
         limits = thresholds.of(group_id)
-        detector = GroupDetector(limits)
+        detector = GroupDetector(limits, lost=lost)
         for _, kind, row in of_group:
             if kind == CHECKPOINT:  # the first, if there is one
-                detector = GroupDetector(limits, row["state"])
+                detector = GroupDetector(limits, row["state"], lost)
             else:
                 detector.take(kind, row)
         at = detector.time(now, known_until)

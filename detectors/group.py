@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import orjson
 
@@ -21,6 +22,7 @@ TWO_OWNERS, NEVER_OWNED = "two_owners", "never_owned"
 OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
+_NONE: Mapping[int, int] = MappingProxyType({})
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS, NEVER_OWNED)
 _SOURCES = (
     *("generations", "sessions", "moves", "minutes", "topics", "unread", "owners", "samples"),
@@ -39,11 +41,14 @@ class GroupDetector:
     Args:
         limits: the thresholds of the group.
         checkpoint: what `to_json` gave after the last run; None for a group that is new.
+        lost: by partition of the log, the last offset that was lost before it could be read.
     """
 
-    def __init__(self, limits: Values, checkpoint: str | None = None) -> None:
+    def __init__(
+        self, limits: Values, checkpoint: str | None = None, lost: Mapping[int, int] = _NONE
+    ) -> None:
         kept = {} if checkpoint is None else orjson.loads(checkpoint)
-        self._limits = limits
+        self._limits, self._lost = limits, lost
         self._tracks = {
             s: Track(kept.get(s, {}), limits, Findings(kept.get("episodes", {}).get(s)))
             for s in _SOURCES
@@ -62,10 +67,10 @@ class GroupDetector:
         Open rows come from the group's newest records; later records may still change them.
         """
         tracks = self._tracks
-        if kind in self._open:
+        if kind == WAIT:
+            self._take_wait(row)
+        elif kind in self._open:
             self._open[kind].append(row)
-            if kind == WAIT:
-                minutes.take_wait(tracks["minutes"].memory, row)
         elif kind == GENERATION:
             self._news.generations.append(row)
             self._memberships.append(Membership.of(row))
@@ -87,10 +92,18 @@ class GroupDetector:
             self._news.events += topics.events_of(row)
             owners = self._owners.get((row["topic"], row["topic_partition"]), ())
             moves.take_move(tracks["moves"], row, self._memberships_now(), owners)
+            minutes.take_move(tracks["minutes"], row)
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
             minutes.take_minute(tracks["minutes"], row, self._memberships_now())
             unread.take_minute(tracks["unread"], row)
+
+    def _take_wait(self, row: Row) -> None:
+        if row["until"] is None:  # the commit that ends it may be lost
+            is_known = row["record_offset"] >= self._lost.get(row["record_partition"], -1)
+            row = {**row, "is_complete": row["is_complete"] and is_known}
+        self._open[WAIT].append(row)
+        minutes.take_wait(self._tracks["minutes"].memory, row)
 
     def _memberships_now(self) -> Memberships:
         if self._order is None:
@@ -118,7 +131,7 @@ class GroupDetector:
 
         What follows from rows that a later run may change is not kept.
         """
-        then = GroupDetector(self._limits, self.to_json())
+        then = GroupDetector(self._limits, self.to_json(), self._lost)
         then._memberships, then._open = self._memberships, self._open
         then._look_ahead(now)
         every = [t.findings for t in then._tracks.values()]
@@ -146,7 +159,7 @@ class GroupDetector:
         sessions.take_sessions(tracks["sessions"], over, lasting)
         for row in self._open[WAIT]:
             minutes.take_wait(tracks["minutes"].memory, row)
-        minutes.take_end(tracks["minutes"], self._memberships_now(), now)
+        minutes.take_end(tracks["minutes"], self._memberships_now(), now, self._lost)
         unread.look_ahead(tracks["unread"], self._memberships_now())
         unread.look_ahead_owners(tracks["owners"], now)
 

@@ -78,17 +78,24 @@ class LogFindings:
 
     # Prefix of the keys of groups, since a group's id may be empty: that is the key of the log.
     _GROUP = "="
+    _LOST = "lost"
 
     def __init__(self, kept: str | None, *, is_backfill: bool) -> None:
+        known = orjson.loads(kept or "{}")
+        # The last offset that was lost before it could be read, by partition of the log.
+        self.lost = {int(p): offset for p, offset in known.pop(self._LOST, {}).items()}
         self._lasting: dict[str, Findings] = {
             key: Findings([e for e in episodes if not (is_backfill and e["kind"] in HOURLY_KINDS)])
-            for key, episodes in orjson.loads(kept or "{}").items()
+            for key, episodes in known.items()
         }
         self._passing: list[tuple[str, Findings]] = []
 
     def add(self, group: str | None, hit: Hit) -> None:
         """Take a finding of a group, or of the log."""
         key = "" if group is None else f"{self._GROUP}{group}"
+        partition, offset, _ = hit.last
+        if hit.kind == "coverage_gap" and partition is not None and offset is not None:
+            self.lost[partition] = max(offset, self.lost.get(partition, offset))
         if hit.kind in MOMENTARY_KINDS:
             self._passing.append((key, Findings()))
             self._passing[-1][1].add(hit)
@@ -102,7 +109,9 @@ class LogFindings:
             limits = thresholds.values if group is None else thresholds.of(group)
             settled, still_open = findings.settle(now), findings.current.values()
             yield from anomaly_rows(settled, still_open, cluster, group, limits, now=now)
-        kept = {key: found.to_json() for key, found in self._lasting.items() if found.current}
+        kept: Row = {k: found.to_json() for k, found in self._lasting.items() if found.current}
+        if self.lost:
+            kept[self._LOST] = {str(partition): offset for partition, offset in self.lost.items()}
         yield {"group_id": None, "state": orjson.dumps(kept).decode()}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from detectors import unread
 from detectors.memberships import Membership, Memberships
 from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position, Row, Track, partition_name
@@ -97,11 +99,29 @@ def kept(memory: Row) -> Row:
     return lasting
 
 
-def take_end(track: Track, memberships: Memberships, now: int) -> None:
-    """Look at the last minute, and at what follows it up to the time of the log."""
+def take_move(track: Track, move: Row) -> None:
+    """Take a commit that ends a pause of its partition: whether no record is missing in there."""
+    since, at = move["previous_at"], move["at"]
+    if (
+        since is not None
+        and at is not None
+        and at - since > track.limits["commit_stall"]["pause_ms"]
+    ):
+        ended: list[list[int]] = track.memory.setdefault("ended", [])
+        ended.append([since, at, bool(move["is_complete"])])
+        del ended[:-_REMEMBERED_PAUSES]
+
+
+def take_end(track: Track, memberships: Memberships, now: int, lost: Mapping[int, int]) -> None:
+    """Look at the last minute, and at what follows it up to the time of the log.
+
+    Behind the offset of its partition that was `lost` last, nobody knows what follows.
+    """
     take_next(track, memberships, now)
-    if track.memory.get("minute") is not None:
-        _commit_storm(track, memberships)
+    if (last := track.memory.get("minute")) is None:
+        return
+    _commit_storm(track, memberships)
+    if last["last_offset"] >= lost.get(last["record_partition"], -1):
         _commit_stall(track, memberships, now)
         _nobody_reads(track, memberships, now)
 
@@ -189,6 +209,9 @@ def _stalls(
     least = group.longest_work(limit["pause_ms"])
     if pause <= max(least, limit["times_the_usual"] * longest):
         return False
+    around = [e for e in memory.get("ended", []) if e[0] <= last["last_at"] and until <= e[1]]
+    if offset is not None and around and not any(is_complete for *_, is_complete in around):
+        return False  # it may have committed what is missing
     # What a commit follows within a minute was read in time.
     seen_until = until - MINUTE_MS if offset is not None and is_commit else until
     samples = [s for s in memory.get("samples", []) if began < s[0] <= seen_until]

@@ -52,6 +52,7 @@ def detect(
     cluster: str,
     now: int,
     known_until: Mapping[int, int],
+    lost: Mapping[int, int],
     schema: T.StructType,
 ) -> DataFrame:
     """Detect the anomalies of each group, see `detectors.detection.detected`.
@@ -73,7 +74,7 @@ def detect(
     )
 
     def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return detected(batches, thresholds, cluster, now, known_until)
+        return detected(batches, thresholds, cluster, now, known_until=known_until, lost=lost)
 
     return ordered.mapInArrow(batches_of, schema)
 

@@ -253,6 +253,7 @@ def _detect(
             cluster=lakehouse.cluster,
             now=now,
             known_until=known_until(kept.groups, kept.behind),
+            lost=of_log.lost,
             schema=spark_schema(OUTPUT),
         )
         _write(lakehouse, stage, changes, list(of_log.rows(lakehouse.cluster, limits, now)), found)

@@ -87,6 +87,7 @@ def detected_history(
     *,
     others: Mapping[str, list[Row]] = MappingProxyType({}),
     runs: int = 1,
+    lost: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the rows of gold.anomalies of a group's history.
 
@@ -97,9 +98,11 @@ def detected_history(
         holes: what is missing, by partition of the records.
         others: commits of other groups; those of "" are ends of logs.
         runs: number of runs that the rows known by the end come in.
+        lost: by partition of the records, the last offset that was lost before it could be read.
     """
     by_kind, limits, every = _by_kind(tables_of), default_thresholds(), Commits(others)
-    return _detect("g", by_kind, commits or [], limits, (now, runs), holes=holes, every=every)
+    given = by_kind, commits or [], limits, (now, runs)
+    return _detect("g", *given, holes=holes, every=every, lost=lost)
 
 
 def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -143,6 +146,7 @@ def _detect(
     *,
     holes: Mapping[int, progress.Holes] | None = None,
     every: Commits,
+    lost: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Row]:
     """Have `detectors.detection` read what each run learns: the columns that Spark passes, too."""
     checkpoint, (now, runs), seen = None, now_and_runs, -1
@@ -175,7 +179,7 @@ def _detect(
             known[CHECKPOINT] = [{"state": checkpoint}]
         done = done if until is None else max(done, until)
         batches = _table(group, known).to_batches()
-        for batch in detection.detected(batches, limits, CLUSTER, now, known_until={}):
+        for batch in detection.detected(batches, limits, CLUSTER, now, known_until={}, lost=lost):
             for row in map(in_millis, batch.to_pylist()):
                 if row["state"] is not None:
                     checkpoint = row["state"]

@@ -26,7 +26,7 @@ from detectors.group import (
     WAIT,
     GroupDetector,
 )
-from detectors.log import LogFindings, alike, misplaced, stale_groups, with_clients
+from detectors.log import LogFindings, alike, coverage_gaps, misplaced, stale_groups, with_clients
 from detectors.members import SlotChanges
 from detectors.memberships import Membership
 from detectors.model import anomaly_id
@@ -1854,6 +1854,18 @@ def test_findings_of_the_log_go_on_in_the_next_run() -> None:
     (found,) = rows
     assert (found["started_at"], found["ended_at"]) == (HOUR, 2 * HOUR)
     assert json.loads(found["evidence"])["records"] == 10
+
+
+def test_what_was_lost_is_remembered_from_run_to_run() -> None:
+    hole = {"observed_at": HOUR, "record_partition": 3, "start_offset": 5, "reason": "truncated"}
+    kept = None
+    for holes in ([{**hole, "end_offset": 9}], []):
+        of_log = LogFindings(kept, is_backfill=False)
+        for group, hit in coverage_gaps("TRUE").found(holes):
+            of_log.add(group, hit)
+        assert of_log.lost == {3: 9}
+        *_, state = of_log.rows("c", LIMITS, 9 * HOUR)
+        kept = state["state"]
 
 
 # -- thresholds ------------------------------------------------------------------------------------

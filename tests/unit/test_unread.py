@@ -343,8 +343,11 @@ class Life:
         self._missing.append(at)
         return self
 
-    def told(self, runs: int = 1) -> list[Row]:
-        """Return what is told of partitions that nobody reads."""
+    def told(self, runs: int = 1, *, is_compacted: bool = True) -> list[Row]:
+        """Return what is told of partitions that nobody reads.
+
+        What is missing was compacted, or else lost before anybody read it.
+        """
         planned: list[tuple[float, Any]] = [(at, rest) for at, *rest in self._planned]
         planned += [(at, topics) for at, topics in self._members]
         planned += [(at, None) for at in self._missing]
@@ -376,6 +379,7 @@ class Life:
             holes_of(np.zeros(len(holes), np.int64), holes, holes, {}),
             others=others,
             runs=runs,
+            lost={} if is_compacted or not missing else {0: missing[-1]},
         )
         return [row for row in rows if row["severity"] != "info"]
 
@@ -524,6 +528,39 @@ def test_a_group_that_hangs_is_told_by_what_others_read(runs: int, goes_on: bool
     assert row["started_at"] == START + (HOUR - 10) * 1_000
     assert row["is_open"] == (not goes_on)
     assert "72,000 records waited at least, as commits of other show" in row["summary"]
+
+
+def over_a_hole(*, is_lost: bool) -> Life:
+    """Let all partitions pause for an hour, and one go on behind it; others read all the while."""
+    life = (
+        Life().members(0, "t").reads(0, 7, until=2 * HOUR).reads(0, since=3 * HOUR, until=4 * HOUR)
+    )
+    life.reads(0, 7, until=4 * HOUR, group="other")
+    return life.lose(2.5 * HOUR) if is_lost else life
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_pause_with_records_missing_is_no_stall(runs: int) -> None:
+    told = over_a_hole(is_lost=False).told(runs)
+    assert [row["kind"] for row in told] == ["commit_stall", KIND]
+    # What compaction takes from the one that goes on, it leaves of the one that stands still.
+    (row,) = over_a_hole(is_lost=True).told(runs)
+    assert row["kind"] == KIND
+    assert over_a_hole(is_lost=True).told(runs, is_compacted=False) == []
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+@pytest.mark.parametrize("lost_at", [0.9 * HOUR, 1.2 * HOUR])
+def test_what_was_lost_behind_the_last_commit_may_be_what_goes_on(
+    lost_at: float,
+    is_compacted: bool,  # noqa: FBT001
+) -> None:
+    """What is lost before it changes nothing, nor does what the cleaner takes."""
+    life = Life().members(0, "t").reads(0, 7, until=HOUR).lose(lost_at)
+    life.reads(0, 7, until=2 * HOUR, group="other")
+    told = life.told(is_compacted=is_compacted)
+    is_told = is_compacted or lost_at < HOUR
+    assert [row["kind"] for row in told] == ["commit_stall"] * is_told
 
 
 @pytest.mark.parametrize(
