@@ -1784,6 +1784,22 @@ def test_an_open_transaction_is_no_stall() -> None:
     assert not detector.still_open(detector.time(HOUR, {0: 4 * MINUTE_MS}))
 
 
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "NotReady"])
+def test_a_rebalance_behind_an_open_transaction_may_be_over(state: str) -> None:
+    """The log's other partitions go on, and its own is hidden since its newest record."""
+
+    def told(known_until: dict[int, int]) -> list[str]:
+        detector = GroupDetector(LIMITS.of("g"))
+        detector.take(OPEN_GENERATION, started().generations[-1])
+        row = {"state": state, "generation": 1, "started_at_max": MINUTE_MS}
+        record = {"record_partition": 0, "record_offset": 9, "record_timestamp": MINUTE_MS}
+        detector.take(OPEN_STATE, row | record)
+        return [e.kind for e in detector.still_open(detector.time(HOUR, known_until))]
+
+    assert told({}) == told({1: 4 * MINUTE_MS}) == told({0: 40 * MINUTE_MS}) == ["stuck_rebalance"]
+    assert told({0: 4 * MINUTE_MS}) == []
+
+
 def test_a_group_that_may_be_gone_does_not_stall() -> None:
     def told(ended_at: int | None) -> list[str]:
         detector = GroupDetector(LIMITS.of("g"))
