@@ -50,15 +50,16 @@ _SENTENCES = {
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
     "the assignment took up to {sync_ms:duration}. Look in the log of the leader, {leader:name}|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
-    "stuck_rebalance": "{of} took {rebalance_ms:duration} to rebalance[, with {aborted:# attempt}"
-    " aborted] ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
+    "stuck_rebalance": "{of} took {rebalance_ms:duration} at least to rebalance[, with"
+    " {aborted:# attempt} aborted] ({when}); its members' rebalance timeout allows"
+    " {allowed_ms:duration}."
     " [Look at {waited_for:some}, that all waited for|Look at {rejoined_last:some}, that re-joined"
     " last|Look at {not_rejoined:some}, that all waited for and that did not join again|Look at the"
     " leader, {leader:name}, that was to assign|Look for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
-    " ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the leader,"
-    " {leader:name}, that is to assign|Look at {waited_for:some}, that has what others are to get"
-    "|Look for the member that all wait for].",
+    " at least ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the"
+    " leader, {leader:name}, that is to assign|Look at {waited_for:some}, that has what others are"
+    " to get|Look for the member that all wait for].",
     "stuck_rebalance not_ready": "{of} has been NotReady for {rebalance_ms:duration} ({when}):"
     " topics that its topology reads or needs are not there, or do not fit together. Look which,"
     " by kafka-streams-groups.sh --describe, and create them.",
