@@ -215,7 +215,8 @@ def _stalls(
     # What a commit follows within a minute was read in time.
     seen_until = until - MINUTE_MS if offset is not None and is_commit else until
     samples = [s for s in memory.get("samples", []) if began < s[0] <= seen_until]
-    shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] <= until]
+    # Another group may be the first to commit what a producer brings that had been away.
+    shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] < until - least]
     lags = [lag for _, lag in samples]
     label = _label(
         samples,

@@ -831,12 +831,40 @@ def _outage_and_deployment(s: Script) -> None:
     """Members come while who writes the topic is away: they find nothing either."""
     s.style["commits"] = "changed"
     topic, gap = s.app(2, 4, spare=2), s.between(30, 90) * MINUTE
+    if s.rng.random() < 0.5:
+        s.beside(topic)
     s.do(100 * MINUTE, "produce", topic=topic, rate=0)
     if s.rng.random() < 0.5:
         s.rolling(100 * MINUTE + s.between(1, 15) * MINUTE)
     else:
         s.scale(100 * MINUTE + s.between(1, 20) * MINUTE, s.members + 2)
     s.do(100 * MINUTE + gap, "produce", topic=topic, rate=3, at_once=3 * gap // SECOND)
+
+
+@kind(*READING, label="a job that starts in vain", fits=("commit_stall",), hours=(5, 8))
+def _starts_in_vain(s: Script) -> None:
+    """From a release on each start takes its partitions, and ends before it commits."""
+    s.style |= {"commits": "changed", "static": False}
+    s.beside(s.app(1, 2, at=30 * SECOND))
+    s.stop_all(3 * MINUTE)
+    since = s.trouble(2 * HOUR)
+    for at in s.every(15 * MINUTE, s.rng.choice((10, 15)) * MINUTE):
+        s.start_all(at, SECOND, **({"commits": "none"} if at > since else {}))
+        s.stop_all(at + s.between(60, 180) * SECOND, SECOND)
+
+
+@kind(*READING, hours=(5, 8))
+def _job_without_records(s: Script) -> None:
+    """Nothing comes for hours, and a job that looks for it again and again commits nothing."""
+    s.style |= {"commits": "changed", "static": False}
+    topic = s.app(1, 2, at=30 * SECOND)
+    s.beside(topic)
+    s.stop_all(3 * MINUTE)
+    s.do(2 * HOUR, "produce", topic=topic, rate=0)
+    for at in s.every(15 * MINUTE, s.rng.choice((10, 15)) * MINUTE):
+        s.start_all(at, SECOND)
+        s.stop_all(at + s.between(60, 180) * SECOND, SECOND)
+    s.do(s.length - HOUR, "produce", topic=topic, rate=3)
 
 
 def _part(s: Script, at: float, slots: list[str]) -> float:

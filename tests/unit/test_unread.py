@@ -549,6 +549,18 @@ def test_a_pause_with_records_missing_is_no_stall(runs: int) -> None:
     assert over_a_hole(is_lost=True).told(runs, is_compacted=False) == []
 
 
+@pytest.mark.parametrize(("minutes", "is_told"), [(1, False), (9, False), (12, True)])
+def test_who_commits_first_behind_an_outage_does_not_show_that_others_hang(
+    minutes: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    """Nothing comes for an hour, to nobody."""
+    life = Life().members(0, "t").reads(0, 7, until=HOUR).reads(0, 7, until=HOUR, group="other")
+    life.reads(0, 7, since=2 * HOUR, until=3 * HOUR, group="other")
+    life.reads(0, 7, since=2 * HOUR + minutes * MINUTE, until=3 * HOUR)
+    assert bool(life.told()) == is_told
+
+
 @pytest.mark.parametrize("is_compacted", [True, False])
 @pytest.mark.parametrize("lost_at", [0.9 * HOUR, 1.2 * HOUR])
 def test_what_was_lost_behind_the_last_commit_may_be_what_goes_on(
