@@ -53,6 +53,7 @@ class GroupDetector:
             s: Track(kept.get(s, {}), limits, Findings(kept.get("episodes", {}).get(s)))
             for s in _SOURCES
         }
+        self._waiting_since = unread.waiting_since(self._tracks["unread"].memory)
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
@@ -102,6 +103,9 @@ class GroupDetector:
         if row["until"] is None:  # the commit that ends it may be lost
             is_known = row["record_offset"] >= self._lost.get(row["record_partition"], -1)
             row = {**row, "is_complete": row["is_complete"] and is_known}
+        # A run knows of the commits of others that are new.
+        since = self._waiting_since.get(unread.key(row), row["first_at"])
+        row = {**row, "first_at": min(since, row["first_at"])}
         self._open[WAIT].append(row)
         minutes.take_wait(self._tracks["minutes"].memory, row)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from detectors.model import HOUR_MS, MINUTE_MS, Row
@@ -138,6 +139,18 @@ class Memberships:
         while self._known[number - 1].members:
             number -= 1
         return self._known[number]
+
+    def starts(self, first: LogPosition, last: int | None = None) -> list[Membership]:
+        """Return since when members were there again that are gone, behind a position.
+
+        They are looked for up to the offset `last`, or the last record of the group's own.
+        """
+        end = first[0], _MOST if last is None else last
+        start = max(0, bisect_right(self._positions, first) - 1)
+        known = self._known[start : bisect_right(self._positions, end)]
+        known = [p for p in known if p.record_partition == first[0]]
+        came = [after for before, after in pairwise(known) if after.members and not before.members]
+        return came[:-1] if known and known[-1].members else came
 
     def since(self, position: LogPosition) -> list[Membership]:
         """Return what is still needed for events from a position on."""

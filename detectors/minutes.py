@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from detectors import unread
 from detectors.memberships import Membership, Memberships
@@ -13,6 +13,8 @@ _REMEMBERED_PAUSES = 20
 _REMEMBERED_ABSENCES = 5
 # A group that has committed in fewer minutes before has no rhythm.
 _LEAST_PAUSES = 5
+# A job that ended so often before it committed what waited may do so again.
+_LEAST_STARTS = 3
 # Samples of the lag that a later run may still need.
 _REMEMBERED_SAMPLES = 20
 
@@ -183,6 +185,9 @@ def _commit_stall(
     emptied = memberships.emptied(position, before)
     if emptied is None or emptied.timestamp is None:
         return _stalls(track, group, since, (until, offset))
+    starts = [s.timestamp or 0 for s in memberships.starts(emptied.position, before)]
+    if starts and _stalls(track, group, since, (until, offset), starts=starts):
+        return True
     ended = emptied.timestamp, emptied.offset
     is_found = _stalls(track, group, since, ended, is_commit=False)
     # Since they are there again, nobody has committed either.
@@ -200,8 +205,13 @@ def _stalls(
     end: tuple[int, int | None],
     *,
     is_commit: bool = True,
+    starts: Sequence[int] = (),
 ) -> bool:
-    """Find a pause of a group since a record of its own, until a time and an offset."""
+    """Find a pause of a group since a record of its own, until a time and an offset.
+
+    If it has `starts`, those of a job that has ended each time, enough of them have to be in vain:
+    others, or samples of the lag, had shown before that records wait.
+    """
     memory, limits, findings = track
     last, began, (until, offset) = memory["minute"], int(since.timestamp or 0), end
     pause, longest = until - began, max(memory.get("pauses", []), default=0)
@@ -209,9 +219,8 @@ def _stalls(
     least = group.longest_work(limit["pause_ms"])
     if pause <= max(least, limit["times_the_usual"] * longest):
         return False
-    around = [e for e in memory.get("ended", []) if e[0] <= last["last_at"] and until <= e[1]]
-    if offset is not None and around and not any(is_complete for *_, is_complete in around):
-        return False  # it may have committed what is missing
+    if offset is not None and _has_hole(memory, until):
+        return False
     # What a commit follows within a minute was read in time.
     seen_until = until - MINUTE_MS if offset is not None and is_commit else until
     samples = [s for s in memory.get("samples", []) if began < s[0] <= seen_until]
@@ -226,10 +235,18 @@ def _stalls(
     )
     if shown and not any(lags):
         label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
+    in_vain: Row = {}
+    if starts:
+        nothing = max((at for at, lag in samples if not lag), default=began)
+        waiting_since = min([at for at, *_ in (*shown, *samples) if at > nothing], default=until)
+        in_vain = {"starts": sum(at >= waiting_since for at in starts)}
+        if label != "records_wait" or in_vain["starts"] < _LEAST_STARTS:
+            return False
+        label = "starts_in_vain"
     findings.add(
         Hit(
             "commit_stall",
-            WARNING if label == "records_wait" else INFO,
+            WARNING if label in ("records_wait", "starts_in_vain") else INFO,
             *(began, until),
             since if offset is None else Position(last["record_partition"], offset, until),
             0,
@@ -239,11 +256,19 @@ def _stalls(
                 "pause_ms": pause,
                 "lag": max(lags, default=0),
                 "longest_usual_pause_ms": longest,
+                **in_vain,
             },
             lists={"others": sorted({name for s in shown for name in s[2]})} if shown else {},
         )
     )
     return True
+
+
+def _has_hole(memory: Row, until: int) -> bool:
+    """Return whether records are missing from the last minute on: a commit may be among them."""
+    since = memory["minute"]["last_at"]
+    around = [e for e in memory.get("ended", []) if e[0] <= since and until <= e[1]]
+    return bool(around) and not any(is_complete for *_, is_complete in around)
 
 
 def _label(samples: list[list[int]], until: int, least_ms: int, partitions: int) -> str | None:
@@ -280,11 +305,17 @@ def _nobody_reads(
     position = last["record_partition"], last["last_offset"]
     group = memberships.at(position)
     since, record = last["last_at"], Position(*position, last["last_at"])
-    if group is not None and group.members:
-        emptied = memberships.emptied(position, None if offset is None else offset - 1)
+    before = None if offset is None else offset - 1
+    starts = memberships.starts(position, before)
+    if starts or (group is not None and group.members):
+        emptied = memberships.emptied(starts[-1].position if starts else position, before)
         if emptied is None or emptied.timestamp is None:
             return False  # who has members hangs: that is a stall
         since, record = emptied.timestamp, Position(*emptied.position, emptied.timestamp)
+        if (back := memberships.back(emptied.position, before)) is not None:
+            if offset is None:
+                return False  # they are there
+            until = back.timestamp or until
     # At the end of the log the newest sample is a little younger: it was taken of what was read.
     samples = [[min(at, until) if offset is None else at, n] for at, n in memory.get("samples", [])]
     lags = [[at, lag] for at, lag in samples if since < at <= until]

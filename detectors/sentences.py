@@ -162,6 +162,9 @@ _SENTENCES = {
     " hang, and restart them|nothing_to_read?There was nothing to read|perhaps_markers?No more than"
     " {lag:# offset} followed, which may be markers of transactions|Whether records waited is not"
     " known].",
+    "commit_stall starts_in_vain": "{of} started {starts:# time} and committed nothing ({when}),"
+    " while {lag:# record} waited[ at least, as commits of {others:some} show]. Look in its logs"
+    " for what ends it before it commits.",
     "no_progress": "{of} committed offset {committed_offset:,} of {subject:name} {commits:# time}"
     " ({when}), while another group was at {other_offset:,}. Look in the log of its consumer for a"
     " record that fails.",

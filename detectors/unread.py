@@ -131,21 +131,21 @@ def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) 
 
     The rows, of `OWNERS_COLUMNS`, are all that go on, and those that this run ends.
     """
-    former = {_key(twice): twice for twice in track.memory.pop("twice", [])}
+    former = {key(twice): twice for twice in track.memory.pop("twice", [])}
     known = {key: twice for key, twice in former.items() if twice["until"] is not None}
     # The last of what began at one time has all owners.
-    known |= {_key(t): t for row in new for t in _owned_twice(row)}
+    known |= {key(t): t for row in new for t in _owned_twice(row)}
     by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
     for cause in _at_once(known.values()):
         generation = by_record.get(tuple(cause[0]["record"]))
         for twice in cause:
-            was = former.get(_key(twice), {}).get("is_meant", False)
+            was = former.get(key(twice), {}).get("is_meant", False)
             twice["is_meant"] = was if generation is None else _is_meant(cause, generation)
         if all(twice["until"] is not None for twice in cause):
             _tell_owners(track, cause)
             track.memory["clock"] = max(cause[0]["since"], track.memory.get("clock", 0))
             for twice in cause:
-                del known[_key(twice)]
+                del known[key(twice)]
     if known:
         track.memory["twice"] = [*known.values()]
 
@@ -245,13 +245,13 @@ def settle(
     The rows, of `WAIT_COLUMNS`, are all that go on, and those that this run ends.
     """
     memory = track.memory
-    former = {_key(wait): wait for wait in memory.pop("waits", [])}
-    waits = {_key(wait): wait for wait in former.values() if wait["until"] is not None}
+    former = {key(wait): wait for wait in memory.pop("waits", [])}
+    waits = {key(wait): wait for wait in former.values() if wait["until"] is not None}
     for row in new:
         wait = {name: row[name] for name in WAIT_COLUMNS}
         for owner in ("owner", "now_owner"):
             wait[owner] = None if row[owner] is None else host_of(row[owner])
-        if (known := former.get(_key(row))) is not None:
+        if (known := former.get(key(row))) is not None:
             _join(wait, known)
         group = memberships.last(wait["record_partition"])
         # An assignment that cannot be read may have it.
@@ -259,7 +259,7 @@ def settle(
         has_members = group is not None and bool(group.members)
         is_free = wait["owner"] is not None and not wait["is_owned"]
         wait["is_free"] = can_tell and has_members and is_free
-        waits[_key(row)] = wait
+        waits[key(row)] = wait
     going = memory.get("going", [])
     clock = going[-1][1] if going else 0
     memory["clock"] = clock
@@ -268,13 +268,18 @@ def settle(
     for cause in _by_cause(track, told):
         if all(w["until"] is not None and clock - w["until"] > HOUR_MS for w in cause):
             _tell(track, cause)
-            over |= {_key(w) for w in cause}
+            over |= {key(w) for w in cause}
     is_past = (
         k for k, w in waits.items() if w["until"] is not None and clock - w["until"] > HOUR_MS
     )
     over |= {key for key in is_past if waits[key] not in told}
     if kept := [wait for key, wait in sorted(waits.items()) if key not in over]:
         memory["waits"] = kept
+
+
+def waiting_since(memory: Row) -> dict[tuple[str, int, int], int]:
+    """Return since when others show records, as far as earlier runs know, by `key` of a pause."""
+    return {key(wait): wait["first_at"] for wait in memory.get("waits", ())}
 
 
 def look_ahead(track: Track, memberships: Memberships) -> None:
@@ -284,7 +289,8 @@ def look_ahead(track: Track, memberships: Memberships) -> None:
         _tell(track, cause)
 
 
-def _key(wait: Row) -> tuple[str, int, int]:
+def key(wait: Row) -> tuple[str, int, int]:
+    """Return the partition of a pause, and when it began."""
     return wait["topic"], wait["topic_partition"], wait["since"]
 
 

@@ -1453,6 +1453,73 @@ def wait(since: int, first_at: int, other_offset: int) -> Row:
     }
 
 
+def test_what_others_showed_in_an_earlier_run_has_waited_since_then() -> None:
+    checkpoint, found = None, []
+    for first_at, offset in ((5, 100), (55, 900)):
+        detector = GroupDetector(LIMITS.of("g"), checkpoint)
+        detector.take(OPEN_GENERATION, started().generations[-1])
+        detector.take(WAIT, wait(since=4, first_at=first_at, other_offset=offset))
+        for kind, row in () if checkpoint else (minute(n, 10 + n) for n in range(1, 5)):
+            detector.take(kind, row)
+        detector.settled()
+        found = [e.label for e in detector.still_open(HOUR) if e.kind == "commit_stall"]
+        checkpoint = detector.to_json()
+    assert found == ["records_wait"]
+
+
+def job(*starts: float, lasts: float = 1, lags: tuple[float, ...] = ()) -> list[tuple[str, str]]:
+    """Return what is told of a job that commits for 30 minutes, and then starts now and then.
+
+    Records wait at the times of samples; all times are minutes.
+    """
+    story, at = started("a"), 0.0
+    for number, start in enumerate((31, *starts)):
+        if number:
+            story.then(
+                (start - at) * 60, "new_member", joined=["a"], record_offset=100 + 2 * number
+            )
+        end = start + lasts if number else start
+        offset = 101 + 2 * number
+        story.then(
+            (end - (start if number else 0)) * 60, "member_left", left=["a"], record_offset=offset
+        )
+        at = end
+    samples = [(LAG, {"at": round(at * MINUTE_MS), "lag": 500}) for at in lags]
+    commits = [minute(n, 10 + n) for n in range(1, 31)]
+    found = story.found(*samples, *commits, lasts=60)
+    return [
+        (r["kind"], r["label"]) for r in found if r["kind"] in ("commit_stall", "unread_partition")
+    ]
+
+
+def test_a_job_that_starts_again_and_again_and_commits_nothing_is_told() -> None:
+    told = [("commit_stall", "starts_in_vain")]
+    assert job(60, 80, 100, lags=(50,)) == told
+    assert job(60, 80, lags=(50,)) == []  # two may be chance
+    # Whether records waited then is not known, or they came before the last start alone.
+    assert job(60, 80, 100) == job(60, 80, 100, lags=(95,)) == []
+    # Nobody has run it since it was there last, not since it committed last.
+    assert job(60, 80, lags=(50, 82)) == []
+
+
+def test_nobody_runs_a_group_until_its_members_are_there_again() -> None:
+    def told(*behind: tuple[str, Row]) -> list[tuple[int, int]]:
+        story = started("a").then(31 * 60, "member_left", left=["a"], record_offset=50)
+        story.then(29 * 60, "new_member", joined=["a"], record_offset=52)
+        samples = [(LAG, {"at": at * MINUTE_MS, "lag": 500}) for at in (45, 59, 64)]
+        found = story.found(
+            *samples, *(minute(n, 10 + n) for n in range(1, 31)), *behind, lasts=300
+        )
+        return [
+            (r["started_at"] // MINUTE_MS, r["ended_at"] // MINUTE_MS)
+            for r in found
+            if r["label"] == "no_members"
+        ]
+
+    assert told() == []
+    assert told(minute(64, 60), minute(65, 61)) == [(31, 59)]
+
+
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
     first, later = (started().found(*commits, lasts=hours * 3600) for hours in (1, 2))
