@@ -6,7 +6,9 @@ before its own session has ended. One restart of a slot an hour is a rolling res
 or a lost node; two, with others in between, are a deployment and its rollback, of all or of a part,
 a migration, or two deployments of which one takes over from the other. A slot that restarts again
 and again makes a storm. With members in new slots a group grows; with members that leave for good
-it shrinks; an autoscaler does both a few times an hour, with minutes in between.
+it shrinks; an autoscaler does both a few times an hour, with minutes in between. Other clients may
+take the places of those that served for long as often: what was on a node that is drained, or on
+one drained before, and previews of branches.
 
 A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
 after it ended, and starts on schedule if that comes by the clock, however long its work took.
@@ -30,6 +32,9 @@ _TAKES_OVER_MS = MINUTE_MS
 # several within a minute.
 _SCALE_OUTS = 3
 _SCALE_OUT_MS = MINUTE_MS
+# What fails starts again in its own place, or does not last. Another client that takes the place
+# of one that was there for so long was moved, scaled or deployed.
+_SERVED_MS = 10 * MINUTE_MS
 # One restart of a deployment follows the other within minutes.
 _PASS_ENDS_MS = 10 * MINUTE_MS
 # Whose slots restart for the third time without a long pause is not being deployed, however long it
@@ -64,17 +69,17 @@ def host_of(member: Row) -> str:
 class SlotChanges:
     """What a generation did to the slots of a group.
 
-    What is kept: `slots` by number, with the client that has or had it, who left it and since when
-    it is free, its restarts within the hour, how many it had in which `series`, and until when a
-    second one counts; `restarted`, which slots did so last; `series`, since when and until when
-    restarts follow each other without a pause; `scaled_at`, when a member came back late; `members`
-    with their slot and since when they are there; `came_back` by member, its returns; `gone` by
-    client, when members of that name left, and their returns up to then; `fresh` by client, its
-    last member that came into a new slot; `pass`, the slots that restarted one after the other,
-    `deployments`, when those passes ended that left no former member, and `rollbacks`, when one of
-    them was taken back; `starts`, when the group began and how long it had been empty. A client
-    that comes back goes on with those of one that left: members that share client id and host, as
-    those of one machine with a client's default id do, are told apart by that.
+    What is kept: `slots` by number, with the client that has or had it and since when, who left it
+    and since when it is free, its restarts within the hour, how many it had in which `series`, and
+    until when a second one counts; `restarted`, which slots did so last; `series`, since when and
+    until when restarts follow each other without a pause; `scaled_at`, when somebody put a member
+    into a slot; `members` with their slot and since when they are there; `came_back` by member, its
+    returns; `gone` by client, when members of that name left, and their returns up to then; `fresh`
+    by client, its last member that came into a new slot; `pass`, the slots that restarted one after
+    the other, `deployments`, when those passes ended that left no former member, and `rollbacks`,
+    when one of them was taken back; `starts`, when the group began and how long it had been empty.
+    A client that comes back goes on with those of one that left: members that share client id and
+    host, as those of one machine with a client's default id do, are told apart by that.
 
     Args:
         memory: what is kept of the group; changed.
@@ -247,7 +252,8 @@ class SlotChanges:
     def _new(self, client: str) -> str:
         name = str(self._memory.get("last_slot", 0) + 1)
         self._memory["last_slot"] = int(name)
-        self._slots[name] = {"client": client, "left": None, "restarts": []}
+        slot: Row = {"client": client, "left": None, "since": self._settled, "restarts": []}
+        self._slots[name] = slot
         return name
 
     def _was_in(self, name: str, member: Row) -> bool:
@@ -262,28 +268,49 @@ class SlotChanges:
         return max(self._free, key=lambda n: (self._slots[n]["left"], int(n)), default=None)
 
     def _restart(self, name: str, member: Row, client: str) -> None:
+        """Let a member take over a slot, and note how often the slot restarted."""
         slot = self._slots[name]
-        is_late = slot["left"] is not None and self._at - slot["left"] > _BACKOFF_MS
-        is_added = is_late and not self._was_in(name, member)
+        is_deployed = self._is_deployed(name)
+        is_chosen = self._is_added(name, member) or self._is_taken_over(slot, client)
         if slot["left"] is not None:
             self._free.remove(name)
-        slot["client"], slot["left"] = client, None
-        before = slot["restarts"][-1:]
-        is_among_others = self._restarts_among_others(name, *before)
-        insort(slot["restarts"], self._at)
-        is_second = len(slot["restarts"]) == 2  # noqa: PLR2004
-        is_normal = is_second and is_among_others and self._at >= slot.get("counts_until", self._at)
-        if is_normal:
-            slot["counts_until"] = self._at + 2 * _WINDOW_MS
-        times = len(slot["restarts"]) - (_SCALE_OUTS - 1 if is_added else is_normal)
-        passes = 0 if is_added else self._passes(slot)
-        is_deployed, is_scale_out = self._is_deployed(name), is_added and self._is_scaled_out()
-        if passes >= _PASSES:
-            times = max(times, passes - 1)
-        elif is_deployed or is_scale_out:
-            times = 1
+        slot |= {"client": client, "left": None, "since": self._settled}
+        times = self._chosen(slot) if is_chosen else self._again(name, is_deployed=is_deployed)
         self.restarts.append(max(1, times))
         self._members[member["member_id"]] = (name, self._settled)
+
+    def _is_added(self, name: str, member: Row) -> bool:
+        """Return whether the group did without for so long that a member was added to it."""
+        left = self._slots[name]["left"]
+        is_late = left is not None and self._at - left > _BACKOFF_MS
+        return is_late and not self._was_in(name, member)
+
+    def _is_taken_over(self, slot: Row, client: str) -> bool:
+        """Return whether another client takes the place of one that had served for long.
+
+        Not where all members were replaced within the hour before: they are being deployed.
+        """
+        has_served = slot["left"] is not None and slot["left"] - slot["since"] >= _SERVED_MS
+        return has_served and slot["client"] != client and not self._memory.get("deployments")
+
+    def _chosen(self, slot: Row) -> int:
+        """Return how often somebody put a member into a slot, beyond what is normal in an hour."""
+        insort(slot["restarts"], self._at)
+        return 1 if self._is_scaled_out() else len(slot["restarts"]) - _SCALE_OUTS + 1
+
+    def _again(self, name: str, *, is_deployed: bool) -> int:
+        """Return how often a slot restarted within the hour; once if it is being deployed."""
+        slot = self._slots[name]
+        is_among_others = self._restarts_among_others(name, *slot["restarts"][-1:])
+        insort(slot["restarts"], self._at)
+        times = len(slot["restarts"])
+        is_second = times == 2  # noqa: PLR2004
+        if is_second and is_among_others and self._at >= slot.get("counts_until", self._at):
+            slot["counts_until"] = self._at + 2 * _WINDOW_MS
+            times = 1
+        if (passes := self._passes(slot)) >= _PASSES:
+            return max(times, passes - 1)
+        return 1 if is_deployed else times
 
     def _passes(self, slot: Row) -> int:
         """Return how often a slot has restarted since restarts follow each other, for an hour."""
@@ -296,7 +323,7 @@ class SlotChanges:
         return int(slot["series"][1]) if self._at - since > _WINDOW_MS else 0
 
     def _is_scaled_out(self) -> bool:
-        """Return whether the last of the members that came back late did so right before this."""
+        """Return whether the last of the members that were put into slots came right before."""
         last = self._memory.get("scaled_at")
         self._memory["scaled_at"] = self._at
         return last is not None and self._at - last <= _SCALE_OUT_MS

@@ -960,3 +960,19 @@ def _source_deleted(s: Script) -> None:
     s.app(2, 3)
     s.do(s.trouble(40 * MINUTE), "drop", topic=second)
     s.rolling(55 * MINUTE)
+
+
+@kind(*READING, STREAMS, SHARE, fits=_CALLS[:1], hours=(2.5, 4))
+def _drained(s: Script) -> None:
+    """Nodes are drained one by one; what was there comes to a later one, or to a new one."""
+    s.style |= {"static": False, "moves_hosts": True}
+    s.app(4, 9)
+    on: list[list[str]] = [[] for _ in range(s.between(3, 5))]
+    for slot in s.running:
+        s.rng.choice(on).append(slot)
+    at = 20.0 * MINUTE
+    while on:
+        for slot in on.pop(0):
+            s.restart(at + s.between(0, 20) * SECOND, slot, s.between(5, 90) * SECOND)
+            s.rng.choice([*on, []]).append(slot)
+        at += s.between(11, 20) * MINUTE

@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -342,6 +343,62 @@ def test_deployments_without_an_end_are_a_storm() -> None:
     for _ in range(3):
         restarting(story.then(1800, "probing"), *"abcd", down=5, up=60)
     assert "rebalance_storm" in kinds(story.found())
+
+
+def test_nodes_that_are_drained_one_after_the_other_are_no_storm() -> None:
+    """What comes to a node that is drained later moves on, with what was on that one before."""
+    story, pods, number = started(*"abcdefgh"), [*"abcdefgh"], 0
+    for node in ("ab", "abcd", "abcef", "abeg", "acgh"):
+        story.then(660, "probing")
+        for place in node:
+            of_place, number = next(p for p in pods if p[0] == place), number + 1
+            story.then(4, "member_left", left=[of_place])
+            pods[pods.index(of_place)] = f"{place}{number}"
+        for place in node:
+            story.then(15, "new_member", joined=[next(p for p in pods if p[0] == place)])
+    assert not kinds(story.found())
+
+
+def test_a_preview_of_a_branch_that_is_pushed_now_and_then_is_no_storm() -> None:
+    story = started("a", "b", "x0")
+    for number in range(14):
+        story.then(1230, "member_left", left=[f"x{number}"])
+        story.then(30, "new_member", joined=[f"x{number + 1}"])
+    assert not kinds(story.found())
+
+
+@pytest.mark.parametrize(("lasts", "away"), [(20, 30), (240, 300), (400, 20)])
+def test_pods_that_do_not_last_are_a_storm_under_whatever_name(lasts: float, away: float) -> None:
+    story = started("a", "b", "c0")
+    for number in range(12):
+        story.then(lasts, "member_left", left=[f"c{number}"])
+        story.then(away, "new_member", joined=[f"c{number + 1}"])
+    assert "rebalance_storm" in kinds(story.found())
+
+
+@pytest.mark.parametrize("away", [-5, 5])
+def test_deployments_of_new_pods_without_an_end_are_a_storm(away: float) -> None:
+    story = started(*(f"{name}0" for name in "abcd"))
+    for number in range(6):
+        story.then(1800, "probing")
+        for name in "abcd":
+            old, new = f"{name}{number}", f"{name}{number + 1}"
+            if away > 0:
+                story.then(60, "member_left", left=[old]).then(away, "new_member", joined=[new])
+            else:
+                story.then(60, "new_member", joined=[new]).then(-away, "member_left", left=[old])
+        if number == 2:
+            assert not kinds(story.found())
+    assert "rebalance_storm" in kinds(story.found())
+
+
+def test_a_pod_that_is_replaced_again_and_again_after_a_while_is_a_storm() -> None:
+    """Whoever runs out of memory comes back in place, or four times an hour."""
+    for names in (["c"] * 13, [f"c{number}" for number in range(13)]):
+        story = started("a", "b", names[0])
+        for old, new in pairwise(names):
+            story.then(720, "member_left", left=[old]).then(60, "new_member", joined=[new])
+        assert "rebalance_storm" in kinds(story.found())
 
 
 @pytest.mark.parametrize("seconds", [30, 150])
