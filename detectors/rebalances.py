@@ -55,6 +55,8 @@ _SESSIONS, _RECENT = 50, 50
 # Members of a share group that stay for so long have read their share, and nobody waits for them.
 _SHARED_WORK_MS = 5 * MINUTE_MS
 _FEW_CLIENTS = 5
+# So many rebalances in which members of a machine came are neither threads that start nor pods.
+_PILED_UP = 10
 
 
 class _Rebalance(NamedTuple):
@@ -697,10 +699,11 @@ def _conditions(track: Track, generation: Row, now: int | None) -> None:
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
     is_apart = _are_apart(memory, limits, generation, start, end)
+    pile = _piled_up(memory, generation)
     if start is not None and end is not None:
         span = (start, max(start, end))
         hits = _conditions_of(
-            limits, generation, span, is_scaled_out=is_scaled_out, is_apart=is_apart
+            limits, generation, span, pile, is_scaled_out=is_scaled_out, is_apart=is_apart
         )
         for hit in hits:
             # What a generation of seconds has is on the way to the next: it ends nothing.
@@ -738,6 +741,40 @@ def _is_scaled_out(
     return more_since is not None and bool(end - more_since <= limit["scale_out_ms"])
 
 
+def _piled_up(memory: Row, generation: Row) -> Row | None:
+    """Return how many members came from one machine, one by one, and stay without a partition.
+
+    An application that makes a client for each request, and never closes it, has all of them on its
+    machine. Pods have one each, and threads start together.
+    """
+    came: dict[str, Row] = memory.setdefault("came", {})
+    joined, left, replaced = (
+        [member.get("client_host") or "" for member in generation.get(f"members_{what}") or ()]
+        for what in ("joined", "left", "replaced")
+    )
+    for host in (*left, *replaced):
+        came.pop(host, None)
+    at, members = memory["clock"], generation.get("member_count") or 0
+    if len(joined) == members:
+        came.clear()  # the group starts
+        return None
+    for host, number in Counter(joined).items():
+        known = came.get(host)
+        if known is None or at - known["last"] > HOUR_MS:
+            known = {"machine": host, "since": at, "came": 0, "times": 0}
+            known["record"] = list(Position.of(generation))
+        known |= {"last": at, "came": known["came"] + number, "times": known["times"] + 1}
+        came[host] = known
+    pile = max(came.values(), key=lambda known: int(known["times"]), default=None)
+    is_pile = (
+        pile is not None
+        and pile["times"] >= _PILED_UP
+        and pile["last"] - pile["since"] >= _TEN_MINUTES_MS
+        and len(generation.get("idle_members") or ()) >= _PILED_UP
+    )
+    return pile if is_pile else None
+
+
 def _are_apart(
     memory: Row, limits: Values, generation: Row, start: int | None, end: int | None
 ) -> bool:
@@ -754,10 +791,23 @@ def _are_apart(
     return end - since > limits["mixed_subscriptions"]["warning_ms"]
 
 
+def _of_pile(hit: Hit, pile: Row) -> Hit:
+    """Return idle members as those that came one by one, since when they did."""
+    return hit._replace(
+        severity=WARNING,
+        started_at=pile["since"],
+        first=Position(*pile["record"]),
+        label="never_closed",
+        maxima=hit.maxima | {"came": pile["came"], "came_ms": pile["last"] - pile["since"]},
+        last_values=hit.last_values | {"machine": pile["machine"]},
+    )
+
+
 def _conditions_of(
     limits: Values,
     generation: Row,
     span: tuple[int, int],
+    pile: Row | None,
     *,
     is_scaled_out: bool,
     is_apart: bool,
@@ -784,7 +834,7 @@ def _conditions_of(
             # Connectors come and go, and workers wait for them; who runs no more than a connector
             # and its task has nothing that another could take over.
             is_much &= (most or 0) > _CONNECTOR_AND_TASK
-        yield Hit(
+        hit = Hit(
             "idle_members",
             WARNING if is_much else INFO,
             *lasting,
@@ -793,6 +843,7 @@ def _conditions_of(
             last_values={"partitions": total, **unit},
             lists={"members": list(idle)},
         )
+        yield hit if pile is None else _of_pile(hit, pile)
     limit = limits["assignment_skew"]
     # What waits is handed out to workers that came back, and so have nothing yet.
     waiting = generation.get("waiting_tasks") or []

@@ -92,6 +92,10 @@ _SENTENCES = {
     "idle_members nothing_assigned": "No member of {of} had a [{unit}|partition] for {ms:duration}"
     " ({when}), of {member_count:# member}: there is none, or none was assigned. Look which topics"
     " match what they subscribe to.",
+    "idle_members never_closed": "{came:# member} of {of} came from {machine:name} one by one in"
+    " {came_ms:duration}, and none of them left ({when}): {idle:,.0f} of {member_count:# member}"
+    " {idle:has/have} no partition. Look there for an application that makes consumers and never"
+    " closes them.",
     "idle_members": "{idle:,.0f} of {member_count:# member} of {of} had no [{unit}|partition] for"
     " {ms:duration} ({when}). Start fewer members, or add [{unit}|partition]s.",
     "orphan_topic": "{of} subscribes to {subject:name}, but no member was assigned a partition of"

@@ -976,3 +976,14 @@ def _drained(s: Script) -> None:
             s.restart(at + s.between(0, 20) * SECOND, slot, s.between(5, 90) * SECOND)
             s.rng.choice([*on, []]).append(slot)
         at += s.between(11, 20) * MINUTE
+
+
+@kind(*READING, STREAMS, label="never closed", fits=("idle_members",), hours=(1, 3))
+def _never_closed(s: Script) -> None:
+    """A process makes one consumer after the other, and closes none."""
+    s.style["static"] = False
+    s.app(2, 3)
+    at = float(s.trouble(10 * MINUTE))
+    for number in range(40):
+        s.start(at, f"leak-{number}", host="10.200.0.1")
+        at += s.between(25, 75) * SECOND

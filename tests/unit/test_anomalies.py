@@ -980,6 +980,39 @@ def test_members_without_partitions_that_came_for_a_while_are_no_alarm() -> None
     assert told == {("idle_members", "warning")}
 
 
+@pytest.mark.parametrize("group_type", ["classic", "consumer", "streams"])
+def test_an_application_that_makes_members_and_never_closes_them_is_an_alarm(
+    group_type: str,
+) -> None:
+    def told(host: str, *, every: float = 60, partitions: int = 6, leaves: bool = False) -> Row:
+        """Return how members are told that come one by one, and stay."""
+        story, idle = started("a", "b").then(3600, "probing", group_type=group_type), 0
+        for n in range(30):
+            idle = max(0, n + 3 - partitions)
+            given = {"group_type": group_type, "idle_members": [f"m{k}" for k in range(idle)]}
+            story.then(every, "new_member", joined=[f"m{n}"], **given)
+            story.generations[-1]["members_joined"][0]["client_host"] = host.format(n=n)
+            if leaves and n % 5 == 4:
+                story.then(5, "member_left", left=[f"m{n}"], **given)
+                story.generations[-1]["members_left"][0]["client_host"] = host.format(n=n)
+        found = [row for row in story.found(lasts=300) if row["kind"] == "idle_members"]
+        return found[0] if found else {"severity": None, "label": None}
+
+    row = told("/10.0.0.9")
+    assert (row["severity"], row["label"]) == ("warning", "never_closed")
+    assert "30 members of g came from /10.0.0.9 one by one in 29 min" in row["summary"]
+    assert "26 of 32 members have no partition" in row["summary"]
+    assert told("/10.0.0.9", every=40)["label"] == "never_closed"
+    # An autoscaler's pods, threads that start, members that go, and such as all have work.
+    for other in (
+        told("/10.0.1.{n}"),
+        told("/10.0.0.9", every=1),
+        told("/10.0.0.9", leaves=True),
+        told("/10.0.0.9", partitions=40),
+    ):
+        assert (other["severity"] != "warning", other["label"]) == (True, None)
+
+
 def test_a_group_that_gets_nothing_at_all_has_no_member_too_many() -> None:
     def told(total: int, unassigned: list[str] | None) -> list[str]:
         given = {"assigned_partitions": total, "unassigned_topics": unassigned}
