@@ -89,7 +89,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             findings.add(hit, memory["clock"])
     for hit in _tasks_wait(memory, limits, generation, now):
         findings.add(hit, memory["clock"])
-    _conditions(track, generation, now)
+    _conditions(track, rebalance, now)
     memory["last"] = {
         name: generation.get(name)
         for name in (
@@ -687,9 +687,10 @@ _DETECTORS = (
 # -- conditions that last --------------------------------------------------------------------------
 
 
-def _conditions(track: Track, generation: Row, now: int | None) -> None:
+def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     """Find what is odd about an assignment, for as long as it is in force."""
     memory, limits, findings = track
+    generation = seen.generation
     start = generation.get("stable_at")
     if start is None and generation.get("member_count"):
         return  # not known yet, so open conditions stay open
@@ -698,7 +699,7 @@ def _conditions(track: Track, generation: Row, now: int | None) -> None:
         end = now if now is not None else start
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
-    is_apart = _are_apart(memory, limits, generation, start, end)
+    is_apart = _are_apart(seen, start, end)
     pile = _piled_up(memory, generation)
     if start is not None and end is not None:
         span = (start, max(start, end))
@@ -775,20 +776,24 @@ def _piled_up(memory: Row, generation: Row) -> Row | None:
     return pile if is_pile else None
 
 
-def _are_apart(
-    memory: Row, limits: Values, generation: Row, start: int | None, end: int | None
-) -> bool:
-    """Return whether members have long had no topic in common with others.
+def _are_apart(seen: _Rebalance, start: int | None, end: int | None) -> bool:
+    """Return whether members have long had no topic in common with others, as nothing moves on.
 
-    In a share group such do not disturb each other.
+    A deployment to another topic moves on as each member restarts once, and takes as long as they
+    do. In a share group such do not disturb each other.
     """
+    generation, memory, restarts = seen.generation, seen.memory, seen.changes.restarts
     if start is None or end is None:
         return False
     if (generation.get("separate_subscriptions") or 0) <= 1 or generation["group_type"] == "share":
         memory.pop("apart_since", None)
+        memory.pop("moved", None)
         return False
     since: int = memory.setdefault("apart_since", start)
-    return end - since > limits["mixed_subscriptions"]["warning_ms"]
+    moved = memory["moved"] = memory.get("moved", 0) + len(restarts)
+    if restarts and max(restarts) == 1 and moved <= (generation.get("member_count") or 0):
+        since = memory["apart_since"] = start
+    return bool(end - since > seen.limits["mixed_subscriptions"]["warning_ms"])
 
 
 def _of_pile(hit: Hit, pile: Row) -> Hit:
@@ -818,6 +823,9 @@ def _conditions_of(
     is_connect = generation.get("protocol_type") == "connect"
     unit = {"unit": "task"} if is_connect else {}
     idle = generation.get("idle_members") or []
+    is_alike = (generation.get("subscriptions") or 0) <= 1
+    # The range assignor gives each topic to the first members.
+    is_enough = generation.get("protocol") == "range" and is_alike and (total or 0) >= members
     # A worker of Connect that came back waits for its tasks, which the leader holds back for it; so
     # does a member of Kafka Streams till it is its turn to warm some up.
     awaits_tasks = bool(generation.get("delay_ms"))
@@ -840,7 +848,7 @@ def _conditions_of(
             *lasting,
             label="nothing_assigned" if total == 0 else None,
             maxima={"idle": len(idle), "member_count": members},
-            last_values={"partitions": total, **unit},
+            last_values={"partitions": total, "enough": total if is_enough else [], **unit},
             lists={"members": list(idle)},
         )
         yield hit if pile is None else _of_pile(hit, pile)
@@ -848,7 +856,6 @@ def _conditions_of(
     # What waits is handed out to workers that came back, and so have nothing yet.
     waiting = generation.get("waiting_tasks") or []
     # Who alone subscribes to a topic has all of it.
-    is_alike = (generation.get("subscriptions") or 0) <= 1
     if most and total and members > 1 and is_alike and (waiting or not awaits_tasks):
         mean = (total + len(waiting)) / members
         if most > limit["times_the_mean"] * mean and most - mean >= limit["least_difference"]:

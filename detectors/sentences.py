@@ -97,7 +97,9 @@ _SENTENCES = {
     " {idle:has/have} no partition. Look there for an application that makes consumers and never"
     " closes them.",
     "idle_members": "{idle:,.0f} of {member_count:# member} of {of} had no [{unit}|partition] for"
-    " {ms:duration} ({when}). Start fewer members, or add [{unit}|partition]s.",
+    " {ms:duration} ({when})[, though there are {enough:# partition}: range gives each topic to the"
+    " first members]. [enough?Take another assignor, unless it joins these topics|unit?Start fewer"
+    " members, or add tasks|Start fewer members, or add partitions].",
     "orphan_topic": "{of} subscribes to {subject:name}, but no member was assigned a partition of"
     " it for {ms:duration} ({when}). Look whether the topic exists, and whether its clients may"
     " describe it.",
@@ -112,9 +114,9 @@ _SENTENCES = {
     " [unit?Look in the leader's log for why it balances nothing|Take another assignor, or give its"
     " topics as many partitions each].",
     "mixed_subscriptions": "Members of {of} subscribed to {subscriptions} different sets of topics"
-    " ({when}). [nothing_in_common?Some have no topic in common with the others: give each"
-    " application a group.id of its own|Finish the deployment, or give each application a group.id"
-    " of its own].",
+    " ({when}). [nothing_in_common?Some have no topic in common with the others: finish the"
+    " deployment if one stands still, or give each application a group.id of its own|Finish the"
+    " deployment, or give each application a group.id of its own].",
     "offset_rewind": "{of} committed a smaller offset {rewinds:# time}[after_rebalance? after a"
     " rebalance] ({when}), {offsets:# offset} of {partitions:# partition} in all:"
     " {moves:some partitions}[, what {remembered:some} had committed last as its owner before]."

@@ -987,3 +987,15 @@ def _never_closed(s: Script) -> None:
     for number in range(40):
         s.start(at, f"leak-{number}", host="10.200.0.1")
         at += s.between(25, 75) * SECOND
+
+
+@kind(*READING, SHARE, fits=_CALLS[:1], hours=(2, 3))
+def _moves_on(s: Script) -> None:
+    """A slow deployment to another topic: old members have the old one, new ones the new one."""
+    s.style["static"] = False
+    new = s.topic(8, 2, "new")
+    s.app(4, 7)
+    at = 15.0 * MINUTE
+    for slot in list(s.running):
+        s.restart(at, slot, s.between(5, 60) * SECOND, topics=[new])
+        at += s.between(6, 13) * MINUTE

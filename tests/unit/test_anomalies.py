@@ -1088,6 +1088,23 @@ def test_who_is_in_reserve_of_a_single_partition_is_a_choice() -> None:
     assert told("b", "ab", 10) == told("bc", "abc", 2) == told("a", "a", 0) == {"warning"}
 
 
+def test_range_leaves_members_without_partitions_that_are_enough_for_all() -> None:
+    def told(names: str, **given: object) -> str:
+        given = {"idle_members": [*"bc"], "assigned_partitions": 6, "protocol": "range"} | given
+        story = Story().then(0, "group_created", joined=[*names], **given)
+        (row,) = [r for r in story.found(lasts=3600) if r["kind"] == "idle_members"]
+        return str(row["summary"])
+
+    assert "though there are 6 partitions: range gives each" in told("abcde", subscriptions=1)
+    fewer = "Start fewer members, or add partitions."
+    for other in (
+        told("abcdefgh"),
+        told("abcde", protocol="stream"),
+        told("abcde", subscriptions=2),  # of which some may have no partition for them
+    ):
+        assert other.endswith(f"). {fewer}")
+
+
 @pytest.mark.parametrize(("subscriptions", "is_skew"), [(1, True), (2, False)])
 def test_who_alone_subscribes_to_a_topic_has_all_of_it(subscriptions: int, is_skew: bool) -> None:  # noqa: FBT001
     given = {"assigned_partitions": 24, "most_partitions": 22, "subscriptions": subscriptions}
@@ -1392,6 +1409,31 @@ def test_two_applications_in_one_group_are_an_alarm() -> None:
     assert told(2, 1, 2, 2) == ["info"]
     assert told(1, 1, 1) == told(None, None, None) == ["info"]
     assert told(2, 2, 2, group_type="share") == ["info"]
+
+
+@pytest.mark.parametrize("apart", [2, -2])
+def test_a_deployment_to_another_topic_is_no_second_application(apart: float) -> None:
+    def told(turns: str, *, minutes: float, lasts: float = 29) -> list[str]:
+        """Return how it is told that places restart, each so many minutes behind the one before."""
+        story = started(*"abcdef")
+        for name in turns:
+            given = {"subscriptions": 2, "separate_subscriptions": 2}
+            if apart > 0:  # else a pod's successor is there before it goes
+                story.then(60 * minutes - 5, "member_left", left=[name], **given)
+                story.then(5, "subscription_changed", joined=[name], **given)
+            else:
+                story.then(60 * minutes, "new_member", joined=[f"{name}+"], **given)
+                story.then(5, "member_left", left=[name], **given)
+                story._members[name] = story._members.pop(f"{name}+")
+        story.generations[0] |= {"subscriptions": 1, "separate_subscriptions": 1}
+        found = story.found(lasts=60 * lasts)
+        return [r["severity"] for r in found if r["kind"] == "mixed_subscriptions"]
+
+    assert told("abcdef", minutes=14) == ["info"]
+    # It stands still, or one of two applications is deployed, or fails, again and again.
+    assert told("abc", minutes=14, lasts=40) == ["warning"]
+    assert told("abcdef" * 3, minutes=14) == ["warning"]
+    assert told("c" * 12, minutes=4) == ["warning"]
 
 
 def minute(number: int, offset: int, commits: int = 1, *keys: int) -> tuple[str, Row]:
