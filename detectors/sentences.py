@@ -77,9 +77,10 @@ _SENTENCES = {
     "static_member_fencing": "[{clients:both} of {of} share|Two clients of {of} on one machine,"
     " both {clients:some}, may share] group.instance.id {subject:name}: it was taken over"
     " {replacements:# time} in {ms:duration} ({when}). Give each an id of its own.",
-    "leader_rejoin_loop": "The leader of {of}[, {subject:name},] started {rejoins:# rebalance}"
-    " although no member joined or left ({when}). Look for topics whose metadata change back and"
-    " forth: regular expressions, brokers of different versions.",
+    "leader_rejoin_loop": "{of} rebalanced {rejoins:# time} although no member joined for good or"
+    " left ({when}): its leader[, {subject:name},] joined again, or a member came and went before"
+    " all had joined. Look for topics whose metadata change back and forth (regular expressions,"
+    " brokers of different versions), and for a client that gives up as it joins.",
     "leader_rejoin_loop workers": "The worker that leads {of}[, {subject:name},] started"
     " {rejoins:# rebalance} although no worker joined or left ({when}). Look at group.id and"
     " config.storage.topic of all workers: two clusters in one group never agree.",
@@ -235,7 +236,8 @@ _CAUSES = {
     "configuration_changed": "the configuration of connectors changed",
     "settings_changed": "settings of members, topology or assignor changed",
     "offsets_altered": "somebody set the group's offsets",
-    "leader_rejoined": "the leader rejoined",
+    # No record tells of a member that comes and goes within one join phase.
+    "leader_rejoined": "the leader joined again, or a member came and went meanwhile,",
     "topic_deleted": "a topic was deleted",
     "coordinator_failover_suspected": "the coordinator may have changed",
     "unknown": "for an unknown reason",

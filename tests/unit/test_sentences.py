@@ -42,9 +42,10 @@ def test_a_sentence_names_the_next_step(key: str) -> None:
         pytest.param(
             "leader_rejoin_loop",
             {"rejoins": 1, "subject": ""},
-            "The leader of g started 1 rebalance although no member joined or left (12:00:00 UTC)."
-            " Look for topics whose metadata change back and forth: regular expressions, brokers of"
-            " different versions.",
+            "g rebalanced 1 time although no member joined for good or left (12:00:00 UTC): its"
+            " leader joined again, or a member came and went before all had joined. Look for topics"
+            " whose metadata change back and forth (regular expressions, brokers of different"
+            " versions), and for a client that gives up as it joins.",
             id="without what is empty",
         ),
         pytest.param(
