@@ -271,11 +271,16 @@ class SlotChanges:
         """Let a member take over a slot, and note how often the slot restarted."""
         slot = self._slots[name]
         is_deployed = self._is_deployed(name)
+        is_among_others = self._restarts_among_others(name, *slot["restarts"][-1:])
         is_chosen = self._is_added(name, member) or self._is_taken_over(slot, client)
         if slot["left"] is not None:
             self._free.remove(name)
         slot |= {"client": client, "left": None, "since": self._settled}
-        times = self._chosen(slot) if is_chosen else self._again(name, is_deployed=is_deployed)
+        insort(slot["restarts"], self._at)
+        if is_chosen:
+            times = 1 if self._is_scaled_out() else len(slot["restarts"]) - _SCALE_OUTS + 1
+        else:
+            times = self._again(slot, is_deployed=is_deployed, is_among_others=is_among_others)
         self.restarts.append(max(1, times))
         self._members[member["member_id"]] = (name, self._settled)
 
@@ -293,16 +298,8 @@ class SlotChanges:
         has_served = slot["left"] is not None and slot["left"] - slot["since"] >= _SERVED_MS
         return has_served and slot["client"] != client and not self._memory.get("deployments")
 
-    def _chosen(self, slot: Row) -> int:
-        """Return how often somebody put a member into a slot, beyond what is normal in an hour."""
-        insort(slot["restarts"], self._at)
-        return 1 if self._is_scaled_out() else len(slot["restarts"]) - _SCALE_OUTS + 1
-
-    def _again(self, name: str, *, is_deployed: bool) -> int:
+    def _again(self, slot: Row, *, is_deployed: bool, is_among_others: bool) -> int:
         """Return how often a slot restarted within the hour; once if it is being deployed."""
-        slot = self._slots[name]
-        is_among_others = self._restarts_among_others(name, *slot["restarts"][-1:])
-        insort(slot["restarts"], self._at)
         times = len(slot["restarts"])
         is_second = times == 2  # noqa: PLR2004
         if is_second and is_among_others and self._at >= slot.get("counts_until", self._at):
