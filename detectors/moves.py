@@ -158,7 +158,7 @@ def _reset(move: Row) -> Hit:
     )
 
 
-def usual_ms(move: Row) -> float | None:
+def _usual_ms(move: Row) -> float | None:
     """Return how long the partition usually was not committed; None if that is not known."""
     before, since = move["previous_at"], move["rhythm_since"]
     return None if before is None or since is None else (before - since) / _INTERVALS
@@ -170,7 +170,7 @@ def _is_in_rhythm(move: Row, group: Membership | None) -> bool:
     Kafka takes a commit without a generation from a consumer with assign() as from an admin; the
     one goes on from where it was, the other comes once, or a few times.
     """
-    usual = usual_ms(move)
+    usual = _usual_ms(move)
     if usual is None or _is_of_members(move["rhythm_since"], group):
         return False
     return bool(move["at"] - move["previous_at"] <= usual * _INTERVALS)
@@ -195,7 +195,7 @@ def _is_set(memory: Row, limits: Values, move: Row, group: Membership | None) ->
     set_at = memory.get("set", {}).get(partition_name(move))
     if set_at is not None and at - set_at <= _EPISODE_MS:
         return True  # it has just been set, and is so again
-    largest, usual = move["largest_step_before"], usual_ms(move)
+    largest, usual = move["largest_step_before"], _usual_ms(move)
     if largest is None:
         return False
     if _is_of_members(before, group):
@@ -255,7 +255,7 @@ def _skipped(limits: Values, move: Row, label: str | None) -> Hit | None:
     tells nothing. The time is that since the commit before, or as long as usual where a broker
     that had stood still took two commits at once.
     """
-    usual, skip, limit = usual_ms(move), _skip(move), limits["offset_jump"]
+    usual, skip, limit = _usual_ms(move), _skip(move), limits["offset_jump"]
     if usual is None or move["largest_step_before"] is None or not move["is_complete"]:
         return None
     time = max(move["at"] - move["previous_at"], usual)

@@ -748,24 +748,24 @@ def _piled_up(memory: Row, generation: Row) -> Row | None:
     An application that makes a client for each request, and never closes it, has all of them on its
     machine. Pods have one each, and threads start together.
     """
-    came: dict[str, Row] = memory.setdefault("came", {})
+    at, members = memory["clock"], generation.get("member_count") or 0
+    former: dict[str, Row] = memory.get("came", {})
+    memory["came"] = came = {h: k for h, k in former.items() if at - k["last"] <= HOUR_MS}
     joined, left, replaced = (
         [member.get("client_host") or "" for member in generation.get(f"members_{what}") or ()]
         for what in ("joined", "left", "replaced")
     )
     for host in (*left, *replaced):
         came.pop(host, None)
-    at, members = memory["clock"], generation.get("member_count") or 0
     if len(joined) == members:
         came.clear()  # the group starts
         return None
     for host, number in Counter(joined).items():
-        known = came.get(host)
-        if known is None or at - known["last"] > HOUR_MS:
-            known = {"machine": host, "since": at, "came": 0, "times": 0}
-            known["record"] = list(Position.of(generation))
-        known |= {"last": at, "came": known["came"] + number, "times": known["times"] + 1}
+        if (known := came.get(host)) is None:
+            record = list(Position.of(generation))
+            known = {"machine": host, "since": at, "record": record, "came": 0, "times": 0}
         came[host] = known
+        known |= {"last": at, "came": known["came"] + number, "times": known["times"] + 1}
     pile = max(came.values(), key=lambda known: int(known["times"]), default=None)
     is_pile = (
         pile is not None

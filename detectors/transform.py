@@ -122,13 +122,18 @@ def _with_kept(moves: DataFrame, committed: DataFrame) -> DataFrame:
     kept = committed.where("NOT is_deleted").select(
         F.col("topic").alias("kept_topic"),
         F.col("group_id").alias("keeper"),
-        F.coalesce("record_timestamp", "committed_at").alias("kept_since"),
+        _when("committed_at").alias("kept_since"),
     )
     is_kept = F.expr("topic = kept_topic AND group_id <> keeper AND kept_since < at")
     moment = ("group_id", "at")
     gone = moves.where("move = 'deleted'").join(kept, is_kept, "left_semi").select(*moment)
     marked = gone.distinct().withColumn("is_kept", F.lit(True))  # noqa: FBT003
     return moves.join(F.broadcast(marked), list(moment), "left")
+
+
+def _when(claimed: str) -> Column:
+    """Return the time of a commit: its record's, or what it claims where the record has none."""
+    return F.coalesce("record_timestamp", claimed)
 
 
 def _owned(owners: DataFrame) -> DataFrame:
@@ -169,7 +174,7 @@ def _never_owned(
     of which only the first offset is committed may have no record.
     """
     least = thresholds.least(unread.KIND, "pause_ms")
-    at = F.coalesce("record_timestamp", "committed_at")
+    at = _when("committed_at")
     ever = committed.groupBy("group_id", "topic").agg(
         F.collect_set("topic_partition").alias("committed")
     )
@@ -224,7 +229,7 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
     """
     last = (
         sources.committed.where("NOT is_deleted AND committed_offset IS NOT NULL")
-        .withColumn("since", F.coalesce("record_timestamp", "committed_at"))
+        .withColumn("since", _when("committed_at"))
         .where("since IS NOT NULL")
     )
     shown = last.select(*_LOG, F.col("group_id").alias("other"), "committed_offset", "since")
@@ -268,7 +273,7 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
     )
     pauses = going_on.union(ended.where(is_long)).where("usual_ms IS NOT NULL")
     if sources.commits is not None:
-        at = F.coalesce("record_timestamp", "commit_timestamp")
+        at = _when("commit_timestamp")
         commits = sources.commits.where("NOT is_tombstone")
         commits = commits.select(*_LOG, "group_id", "committed_offset", at)
         shown = shown.union(commits)
@@ -354,7 +359,7 @@ def _at_home(rows: DataFrame, homes: DataFrame | None) -> DataFrame:
 
 def _minutes(commits: DataFrame) -> DataFrame:
     """Sum up commits by group, partition of the log and minute since the epoch."""
-    at = F.unix_millis(F.coalesce("record_timestamp", "commit_timestamp"))
+    at = F.unix_millis(_when("commit_timestamp"))
     timed = commits.where("NOT is_tombstone").withColumn("at", at).where("at IS NOT NULL")
     minute = F.floor(F.col("at") / MINUTE_MS).alias("minute")
     key = F.xxhash64("topic", "topic_partition")
@@ -374,7 +379,7 @@ def _sums(commits: DataFrame) -> DataFrame:
 
     `record_offset` is that of its first; the rest is of those that show records.
     """
-    shows, at = F.col("committed_offset") > 0, F.coalesce("record_timestamp", "commit_timestamp")
+    shows, at = F.col("committed_offset") > 0, _when("commit_timestamp")
     sums = commits.where("NOT is_tombstone").groupBy("group_id", "record_partition", *_LOG)
     return sums.agg(
         F.min("record_offset").alias("record_offset"),

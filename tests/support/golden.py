@@ -30,6 +30,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ def _of_any_moment(name: str, row: Row) -> Row:
     if name == "gold.anomalies" and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
     if name == "gold.anomaly_checkpoints" and row["group_id"] is None:
-        for finding in (finding for of_key in row["state"].values() for finding in of_key):
+        of_keys = (found for key, found in row["state"].items() if key != "lost")
+        for finding in chain.from_iterable(of_keys):
             if finding["kind"] == "coverage_gap":
                 finding |= {"started_at": None, "ended_at": None}
     if name == "gold.group_checkpoints":
