@@ -9,7 +9,9 @@ import statistics
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from detectors import unread
@@ -55,6 +57,9 @@ _SESSIONS, _RECENT = 50, 50
 # Members of a share group that stay for so long have read their share, and nobody waits for them.
 _SHARED_WORK_MS = 5 * MINUTE_MS
 _FEW_CLIENTS = 5
+_NAMES = 10_000  # of clients that are remembered
+# Of what is kept of a rebalance, see `_noted`. The rebalances of an hour may be hundreds.
+_CLOCK, _COUNTS, _MS, _CAUSE = map(itemgetter, ("clock", "counts", "ms", "cause"))
 # So many rebalances in which members of a machine came are neither threads that start nor pods.
 _PILED_UP = 10
 
@@ -152,9 +157,9 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     if number <= 1:
         return
     counted = [event for event in hour if event["counts"]]
-    times = sum(event["counts"] for event in counted)
-    short = sum(event["counts"] for event in counted if clock - event["clock"] <= _TEN_MINUTES_MS)
-    share = sum(event["ms"] for event in counted) / HOUR_MS
+    times = sum(map(_COUNTS, counted))
+    recent = counted[bisect_left(counted, clock - _TEN_MINUTES_MS, key=_CLOCK) :]
+    short, share = sum(map(_COUNTS, recent)), sum(map(_MS, counted)) / HOUR_MS
     is_long, is_dense = share > limit["share_of_time"], short >= limit["in_ten_minutes"]
     if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
@@ -166,8 +171,8 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     # The series that it is part of, in which one restart follows the other within minutes, and all
     # that count.
     series = min(hour[-1]["series"], counted[0]["clock"])
-    first = next(event for event in hour if event["clock"] >= series)
-    causes = Counter(event["cause"] for event in counted)
+    first = hour[bisect_left(hour, series, key=_CLOCK)]
+    causes = Counter(map(_CAUSE, counted))
     _, ended, record = seen.span
     yield Hit(
         "rebalance_storm",
@@ -202,7 +207,7 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
     outdated = bisect_left(sessions, clock - HOUR_MS, key=lambda session: session[0] or 0)
     del sessions[: max(len(sessions) - _SESSIONS, outdated)]
     hour: list[Row] = memory.setdefault("rebalances", [])
-    del hour[: bisect_left(hour, clock - HOUR_MS, key=lambda event: int(event["clock"]))]
+    del hour[: bisect_left(hour, clock - HOUR_MS, key=_CLOCK)]
     if number:
         # Who comes to an empty group waits for others that may come, and for nobody else; and where
         # all are new, no commits tell how long the former were waited for.
@@ -249,10 +254,12 @@ def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
     return []
 
 
+@lru_cache(_NAMES)
 def _machine_of(client: str) -> str:
     return f"*@{client.rpartition('@')[2]}"
 
 
+@lru_cache(_NAMES)
 def _id_of(client: str) -> str:
     return f"{client.rpartition('@')[0]}@*"
 
