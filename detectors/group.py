@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import orjson
 
-from detectors import minutes, moves, rebalances, samples, sessions, starts, topics, unread
+from detectors import minutes, moves, rebalances, samples, sessions, topics, unread
 from detectors.memberships import Membership, Memberships
 from detectors.model import Episode, Findings, Row, Track
 from detectors.thresholds import Values
@@ -26,7 +26,7 @@ _NONE: Mapping[int, int] = MappingProxyType({})
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS, NEVER_OWNED)
 _SOURCES = (
     *("generations", "sessions", "moves", "minutes", "topics", "unread", "owners", "samples"),
-    *("never", "starts"),
+    "never",
 )
 
 
@@ -58,7 +58,6 @@ class GroupDetector:
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
         self._sessions: list[Row] = []
-        self._commits: list[tuple[int, int]] = []  # first and last positions of minutes
         self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
@@ -97,7 +96,6 @@ class GroupDetector:
             minutes.take_move(tracks["minutes"], row)
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
-            self._commits += [(row["record_partition"], row["first_offset"]), self._last_commit]
             minutes.take_minute(tracks["minutes"], row, self._memberships_now())
             unread.take_minute(tracks["unread"], row)
 
@@ -122,8 +120,7 @@ class GroupDetector:
         tracks = self._tracks
         generations = [*self._news.generations, *self._open[OPEN_GENERATION]]
         topics.settle(tracks["topics"], self._news, self._open[OPEN_GENERATION])
-        starts.settle(tracks["starts"], self._news.generations, self._commits)
-        self._news, self._commits = topics.News(), []
+        self._news = topics.News()
         sessions.take_sessions(tracks["sessions"], self._sessions, self._open[OPEN_SESSION])
         self._sessions = []
         waits, order = self._open[WAIT], self._memberships_now()

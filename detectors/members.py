@@ -25,7 +25,7 @@ from detectors.model import HOUR_MS, MINUTE_MS, Row
 
 _WINDOW_MS = HOUR_MS
 # Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.
-BACKOFF_MS = 6 * MINUTE_MS
+_BACKOFF_MS = 6 * MINUTE_MS
 # A client that died and is back is beside itself till its session ends: 45 seconds by default.
 _TAKES_OVER_MS = MINUTE_MS
 # So often an hour an autoscaler may bring back a member that the group did without for longer, or
@@ -235,7 +235,7 @@ class SlotChanges:
         starts: list[tuple[int, int | None]] = self._memory.setdefault("starts", [])
         starts.append((self._at, idle))
         del starts[:-_STARTS]
-        if idle is None or idle > BACKOFF_MS or is_on_schedule(starts):
+        if idle is None or idle > _BACKOFF_MS or _is_on_schedule(starts):
             return 0
         since = self._at - _WINDOW_MS
         again = [t for t in self._memory.get("group_restarts", []) if t >= since]
@@ -287,7 +287,7 @@ class SlotChanges:
     def _is_added(self, name: str, member: Row) -> bool:
         """Return whether the group did without for so long that a member was added to it."""
         left = self._slots[name]["left"]
-        is_late = left is not None and self._at - left > BACKOFF_MS
+        is_late = left is not None and self._at - left > _BACKOFF_MS
         return is_late and not self._was_in(name, member)
 
     def _is_taken_over(self, slot: Row, client: str) -> bool:
@@ -373,7 +373,7 @@ class SlotChanges:
         returns = [r for r in before if r[0] >= hour]
         # Later it is a decision, as an autoscaler's. With all others it disturbs nobody: that is a
         # start of the group.
-        is_soon = is_itself or self._at - since <= BACKOFF_MS
+        is_soon = is_itself or self._at - since <= _BACKOFF_MS
         if is_soon and since > self._memory.get("emptied", since - 1):
             insort(returns, [self._at, *self._record])
             if len(returns) > len(self.returns.get(client, ())):
@@ -382,7 +382,7 @@ class SlotChanges:
             self._came_back[member["member_id"]] = returns
 
 
-def is_on_schedule(starts: list[tuple[int, int | None]]) -> bool:
+def _is_on_schedule(starts: list[tuple[int, int | None]]) -> bool:
     """Return whether the last start of a group that had been empty came by the clock.
 
     The times from start to start are then all alike, and those without members fill up what the

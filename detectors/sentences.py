@@ -28,10 +28,6 @@ _SENTENCES = {
     "crash_loop?Look in their logs and exit statuses for why they die|short_lived_members?Find out"
     " what starts and stops them|reconfigured?Find out what changes its topics, subscriptions or"
     " connectors so often|Look in its members' logs for what starts each].",
-    "rebalance_storm never_commits": "{of} started {starts:# time} in {ms:duration} ({when}), each"
-    " more than six minutes after it had ended and not by a clock, and committed nothing in any."
-    " Look in the logs of its members for why they end; if it keeps its offsets elsewhere, look"
-    " what starts it.",
     "aborted_rebalances": "{of} started {aborted:# rebalance} again before all members had finished"
     " ({when})[, most of them as {clients:some} came and went. Read its logs at those times|. Look"
     " for members that come and go meanwhile].",

@@ -9,9 +9,6 @@ ADVICE = {
     "rebalance_storm crash_loop": (
         "find out why members die (their logs, exit status, memory, probes)."
     ),
-    "rebalance_storm never_commits": (
-        "find out why its members end; if it keeps its offsets elsewhere, what starts it."
-    ),
     "aborted_rebalances": (
         "look for members that come and go during rebalances;"
         " raise `group.initial.rebalance.delay.ms` for starts."
@@ -29,7 +26,7 @@ ADVICE = {
     "static_member_fencing": "give each client an id of its own: two have the same.",
     "leader_rejoin_loop": (
         "find out why its topics' metadata change back and forth:"
-        " regular expressions, brokers of different versions; or which client gives up as it joins."
+        " regular expressions, brokers of different versions."
     ),
     "leader_rejoin_loop workers": (
         "look at `group.id` and `config.storage.topic` of all workers:"
@@ -42,7 +39,6 @@ ADVICE = {
         "expected in a migration; more than one an hour: two deployments disagree."
     ),
     "idle_members": "start fewer members, or add partitions.",
-    "idle_members never_closed": "close consumers, or make one for all requests.",
     "orphan_topic": (
         "check that the topic exists, and that the client has the ACL `DESCRIBE` on it."
     ),

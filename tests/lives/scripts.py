@@ -999,16 +999,3 @@ def _moves_on(s: Script) -> None:
     for slot in list(s.running):
         s.restart(at, slot, s.between(5, 60) * SECOND, topics=[new])
         at += s.between(6, 13) * MINUTE
-
-
-@kind(*READING, label="fails before it commits", fits=_STORM[:1], hours=(4, 6))
-def _never_commits(s: Script) -> None:
-    """A job fails after minutes, and is started again long after that."""
-    s.style |= {"static": False, "commits": "none"}
-    s.app(1, 1)
-    at = float(s.trouble(5 * MINUTE))
-    while at < s.length:
-        s.end(at, "0", s.rng.choice(("stop", "crash")))
-        down = s.between(8, 12) * MINUTE
-        s.start(at + down, "0")
-        at += down + s.between(60, 300) * SECOND
