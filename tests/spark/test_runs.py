@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import DONE, PLANNED
+from lakehouse.local import quickest
+from lakehouse.queries import by_spark
+from lakehouse.runs import DONE, PLANNED, newest
 from schemas.errors import LakehouseError
 from schemas.ledger import RunId
 from schemas.tables import RUNS
@@ -52,6 +54,27 @@ def test_a_stage_takes_what_is_new(lakehouse: Lakehouse) -> None:
     assert last.details == {"as_of": 5, "quarantined": 1}
     assert [row.run for row in lakehouse.runs.done("decode", -1, 1)] == [0, 1]
     assert [row.run for row in lakehouse.runs.done("decode", 0, 1)] == [1]
+
+
+def test_the_ledger_says_the_same_with_spark_and_without(lakehouse: Lakehouse) -> None:
+    for stage, to in (("decode", 1), ("history", 0), ("decode", 4)):
+        with lakehouse.runs.incremental(stage, to=to, plan={"as_of": to}) as run:
+            assert run is not None
+            run.rows["silver.offset_commits"] = to
+    lakehouse.runs.write()
+    with reopened(lakehouse, "other").runs.incremental("decode", to=7):
+        pass
+    told = [
+        {(row.stage, row.state): row for row in newest(lakehouse.root, ask)}
+        for ask in (by_spark(lakehouse), quickest(lakehouse))
+    ]
+    assert told[0] == told[1]
+    assert {key: row.run for key, row in told[0].items()} == {
+        ("decode", PLANNED): 1,
+        ("decode", DONE): 1,
+        ("history", PLANNED): 0,
+        ("history", DONE): 0,
+    }
 
 
 def test_a_run_that_was_killed_is_resumed_with_its_range(lakehouse: Lakehouse) -> None:
