@@ -53,7 +53,7 @@ class GroupDetector:
             s: Track(kept.get(s, {}), limits, Findings(kept.get("episodes", {}).get(s)))
             for s in _SOURCES
         }
-        self._waiting_since = unread.waiting_since(self._tracks["unread"].memory)
+        self._first_shown = unread.first_shown(self._tracks["unread"].memory)
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
@@ -104,8 +104,9 @@ class GroupDetector:
             is_known = row["record_offset"] >= self._lost.get(row["record_partition"], -1)
             row = {**row, "is_complete": row["is_complete"] and is_known}
         # A run knows of the commits of others that are new.
-        since = self._waiting_since.get(unread.key(row), row["first_at"])
-        row = {**row, "first_at": min(since, row["first_at"])}
+        first = self._first_shown.get(unread.key(row), row)
+        if first["first_at"] < row["first_at"]:
+            row = row | first
         self._open[WAIT].append(row)
         minutes.take_wait(self._tracks["minutes"].memory, row)
 
@@ -162,7 +163,8 @@ class GroupDetector:
         lasting = [s for s in self._open[OPEN_SESSION] if s["left_at"] is None]
         sessions.take_sessions(tracks["sessions"], over, lasting)
         for row in self._open[WAIT]:
-            minutes.take_wait(tracks["minutes"].memory, row)
+            if row["until"] is None:  # the others are kept
+                minutes.take_wait(tracks["minutes"].memory, row)
         minutes.take_end(tracks["minutes"], self._memberships_now(), now, self._lost)
         unread.look_ahead(tracks["unread"], self._memberships_now())
         unread.look_ahead_owners(tracks["owners"], now)

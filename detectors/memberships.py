@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 from detectors.model import HOUR_MS, MINUTE_MS, Row
@@ -140,17 +139,30 @@ class Memberships:
             number -= 1
         return self._known[number]
 
-    def starts(self, first: LogPosition, last: int | None = None) -> list[Membership]:
-        """Return since when members were there again that are gone, behind a position.
+    def absences(
+        self, first: LogPosition, last: int | None = None
+    ) -> list[tuple[Membership, Membership | None]]:
+        """Return since when the group had no members, and since when it has again; None if not.
 
-        They are looked for up to the offset `last`, or the last record of the group's own.
+        They are looked for from a position up to the offset `last`, or the last record of its own.
         """
         end = first[0], _MOST if last is None else last
         start = max(0, bisect_right(self._positions, first) - 1)
-        known = self._known[start : bisect_right(self._positions, end)]
-        known = [p for p in known if p.record_partition == first[0]]
-        came = [after for before, after in pairwise(known) if after.members and not before.members]
-        return came[:-1] if known and known[-1].members else came
+        found: list[tuple[Membership, Membership | None]] = []
+        for known in self._known[start : bisect_right(self._positions, end)]:
+            is_away = bool(found) and found[-1][1] is None
+            if known.record_partition != first[0] or is_away == (not known.members):
+                continue
+            if is_away:
+                found[-1] = found[-1][0], known
+            else:
+                found.append((known, None))
+        return found
+
+    def starts(self, first: LogPosition, last: int | None = None) -> list[Membership]:
+        """Return since when members were there again that are gone; see `absences`."""
+        known = self.absences(first, last)
+        return [back for _, back in known[:-1] if back is not None]
 
     def since(self, position: LogPosition) -> list[Membership]:
         """Return what is still needed for events from a position on."""

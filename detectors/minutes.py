@@ -80,7 +80,12 @@ def take_wait(memory: Row, wait: Row) -> None:
     """Take what others show beyond the group's commits, by `unread.WAIT_COLUMNS`, in this run."""
     if unread.is_shown(wait):
         memory.setdefault("shown", []).append(
-            [wait["first_at"], wait["other_offset"] - wait["committed_offset"], wait["others"]]
+            [
+                wait["first_at"],
+                wait["other_offset"] - wait["committed_offset"],
+                wait["others"],
+                wait["until"],
+            ]
         )
 
 
@@ -96,8 +101,15 @@ def take_lag(memory: Row, sample: Row) -> None:
 def kept(memory: Row) -> Row:
     """Return what a later run needs."""
     lasting = {name: known for name, known in memory.items() if name != "shown"}
-    if samples := memory.get("samples"):
-        lasting["samples"] = samples[-_REMEMBERED_SAMPLES:]
+    # The commit that ended a pause is in the minute that waits, and the pause is not given again.
+    since = (memory.get("minute") or {}).get("last_at", 0)
+    if ended := [s for s in memory.get("shown", []) if s[3] is not None and s[3] > since]:
+        lasting["shown"] = ended
+    if samples := [s for s in memory.get("samples", []) if s[0] > since]:
+        # Since when records wait is known by the first behind the last that shows none.
+        waits = max((n + 1 for n, (_, lag) in enumerate(samples) if not lag), default=0)
+        recent = samples[-_REMEMBERED_SAMPLES:]
+        lasting["samples"] = [s for s in samples[waits : waits + 1] if s not in recent] + recent
     return lasting
 
 
@@ -178,18 +190,19 @@ def _commit_stall(
     last = track.memory["minute"]
     position = last["record_partition"], last["last_offset"]
     group = memberships.at(position)
-    if group is None or not group.members:
+    if group is None:
         return False
     since = Position(*position, last["last_at"])
     before = None if offset is None else offset - 1
-    emptied = memberships.emptied(position, before)
+    # Offsets may have been set while it was empty.
+    emptied = memberships.emptied(position, before) if group.members else group
     if emptied is None or emptied.timestamp is None:
         return _stalls(track, group, since, (until, offset))
     starts = [s.timestamp or 0 for s in memberships.starts(emptied.position, before)]
     if starts and _stalls(track, group, since, (until, offset), starts=starts):
         return True
     ended = emptied.timestamp, emptied.offset
-    is_found = _stalls(track, group, since, ended, is_commit=False)
+    is_found = bool(group.members) and _stalls(track, group, since, ended, is_commit=False)
     # Since they are there again, nobody has committed either.
     back = memberships.back(emptied.position, before)
     if back is not None and back.timestamp is not None:
@@ -234,7 +247,7 @@ def _stalls(
         max(group.partitions or 0, last["partitions"]),
     )
     if shown and not any(lags):
-        label, lags = "records_wait", [sum(waiting for _, waiting, _ in shown)]
+        label, lags = "records_wait", [sum(waiting for _, waiting, *_ in shown)]
     in_vain: Row = {}
     if starts:
         nothing = max((at for at, lag in samples if not lag), default=began)
@@ -300,27 +313,38 @@ def _nobody_reads(
     It begins with the last commit, or when the last member was gone; of a group that never had
     members, consumers with assign() alone, the commits show that somebody runs it.
     """
-    memory, limits, findings = track
-    last, pauses = memory["minute"], memory.get("pauses", [])
+    last = track.memory["minute"]
     position = last["record_partition"], last["last_offset"]
-    group = memberships.at(position)
-    since, record = last["last_at"], Position(*position, last["last_at"])
+    committed = Position(*position, last["last_at"])
     before = None if offset is None else offset - 1
-    starts = memberships.starts(position, before)
-    if starts or (group is not None and group.members):
-        emptied = memberships.emptied(starts[-1].position if starts else position, before)
-        if emptied is None or emptied.timestamp is None:
-            return False  # who has members hangs: that is a stall
-        since, record = emptied.timestamp, Position(*emptied.position, emptied.timestamp)
-        if (back := memberships.back(emptied.position, before)) is not None:
-            if offset is None:
-                return False  # they are there
-            until = back.timestamp or until
+    if memberships.last(*position[:1], before) is None:
+        return _is_left(track, committed, until, offset)
+    is_found, known = False, list[int]()
+    for gone, back in memberships.absences(position, before):
+        if gone.timestamp is None:
+            continue
+        since = max(committed, Position(*gone.position, gone.timestamp))
+        end = until if back is None else back.timestamp or until
+        if back is None or offset is not None:  # else they are there
+            is_found |= _is_left(track, since, end, offset, known)
+        known.append(end - int(since.timestamp or 0))
+    return is_found
+
+
+def _is_left(
+    track: Track, record: Position, until: int, offset: int | None, known: Sequence[int] = ()
+) -> bool:
+    """Find whether records waited since a record, behind which nobody ran the group.
+
+    `known` is for how long nobody did each time before, since the last commit.
+    """
+    memory, limits, findings = track
+    pauses, since = memory.get("pauses", []), int(record.timestamp or 0)
     # At the end of the log the newest sample is a little younger: it was taken of what was read.
     samples = [[min(at, until) if offset is None else at, n] for at, n in memory.get("samples", [])]
     lags = [[at, lag] for at, lag in samples if since < at <= until]
     limit = limits[unread.KIND]
-    usual = max([*pauses, *memory.get("absences", [])], default=0)
+    usual = max([*pauses, *memory.get("absences", []), *known], default=0)
     if len(pauses) < _LEAST_PAUSES or not lags or not lags[-1][1]:
         return False
     if lags[-1][0] - since <= max(limit["pause_ms"], limit["times_the_usual"] * usual):

@@ -698,6 +698,8 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     """Find what is odd about an assignment, for as long as it is in force."""
     memory, limits, findings = track
     generation = seen.generation
+    is_connect = generation.get("protocol_type") == "connect"
+    pile = None if is_connect else _piled_up(memory, generation)
     start = generation.get("stable_at")
     if start is None and generation.get("member_count"):
         return  # not known yet, so open conditions stay open
@@ -707,7 +709,6 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
     is_apart = _are_apart(seen, start, end)
-    pile = _piled_up(memory, generation)
     if start is not None and end is not None:
         span = (start, max(start, end))
         hits = _conditions_of(
@@ -809,9 +810,9 @@ def _of_pile(hit: Hit, pile: Row) -> Hit:
         severity=WARNING,
         started_at=pile["since"],
         first=Position(*pile["record"]),
+        subject=pile["machine"],
         label="never_closed",
         maxima=hit.maxima | {"came": pile["came"], "came_ms": pile["last"] - pile["since"]},
-        last_values=hit.last_values | {"machine": pile["machine"]},
     )
 
 

@@ -81,9 +81,10 @@ _SENTENCES = {
     " left ({when}): its leader[, {subject:name},] joined again, or a member came and went before"
     " all had joined. Look for topics whose metadata change back and forth (regular expressions,"
     " brokers of different versions), and for a client that gives up as it joins.",
-    "leader_rejoin_loop workers": "The worker that leads {of}[, {subject:name},] started"
-    " {rejoins:# rebalance} although no worker joined or left ({when}). Look at group.id and"
-    " config.storage.topic of all workers: two clusters in one group never agree.",
+    "leader_rejoin_loop workers": "{of} rebalanced {rejoins:# time} although no worker joined for"
+    " good or left ({when}): its leader[, {subject:name},] asked again, or a worker came and went"
+    " before all had joined. Look at group.id and config.storage.topic of all workers (two"
+    " clusters in one group never agree), and for a worker that gives up as it joins.",
     "group_recreated": "{of} was deleted or expired at generation {last_generation}, and was"
     " created again[ with the {group_type:unlike last_group_type} protocol instead of the"
     " {last_group_type} protocol] ({when}). Find out who deletes it: it has lost its offsets.",
@@ -93,7 +94,7 @@ _SENTENCES = {
     "idle_members nothing_assigned": "No member of {of} had a [{unit}|partition] for {ms:duration}"
     " ({when}), of {member_count:# member}: there is none, or none was assigned. Look which topics"
     " match what they subscribe to.",
-    "idle_members never_closed": "{came:# member} of {of} came from {machine:name} one by one in"
+    "idle_members never_closed": "{came:# member} of {of} came from {subject:name} one by one in"
     " {came_ms:duration}, and none of them left ({when}): {idle:,.0f} of {member_count:# member}"
     " {idle:has/have} no partition. Look there for an application that makes consumers and never"
     " closes them.",
@@ -133,8 +134,8 @@ _SENTENCES = {
     " log's end shows].[ No member owns {no_owner:some} now.| {partitions:It/They}"
     " {partitions:is/are} assigned to {now_owners:some}, and nobody has committed"
     " {partitions:it/them} since.] Restart [no_owner?the group, so that all is assigned anew,|"
-    "now_owners?that owner|its owner, {owners:some},|the consumer of {partitions:it/them}] and look"
-    " in its log for why it reads nothing there.",
+    "now_owners?who has {partitions:it/them}|its owner, {owners:some},|the consumer of"
+    " {partitions:it/them}] and look in its log for why it reads nothing there.",
     "unread_partition no_owner": "No member of {of} owns {unread:some partitions} for {ms:duration}"
     " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
     " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"

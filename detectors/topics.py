@@ -241,9 +241,15 @@ class _Follower:
             return  # the coordinator's record of the empty new group, which the first join follows
         if last["record_partition"] != generation.get("record_partition"):
             return  # the log has grown, and another coordinator knows nothing of the group
-        had_offsets = any(known["held"] or known["gone"] for known in self._topics.values())
+        topics = [*self._topics.values()]
+        holds = any(known["held"] for known in topics)
+        had_offsets = holds or any(known["gone"] for known in topics)
+        for known in topics:
+            known["gone"].clear()  # what another life loses
         if last["protocol_type"] == "connect" or not (had_offsets or last["group_type"] == "share"):
             return
+        if holds and last["group_type"] != generation["group_type"]:
+            return  # one that is Empty goes over to another protocol with its offsets
         at = _first_of(generation, "join_started_at", "record_timestamp")
         if at is None:
             return

@@ -277,9 +277,10 @@ def settle(
         memory["waits"] = kept
 
 
-def waiting_since(memory: Row) -> dict[tuple[str, int, int], int]:
-    """Return since when others show records, as far as earlier runs know, by `key` of a pause."""
-    return {key(wait): wait["first_at"] for wait in memory.get("waits", ())}
+def first_shown(memory: Row) -> dict[tuple[str, int, int], Row]:
+    """Return the first that others show, as far as earlier runs know, by `key` of a pause."""
+    first = ("first_at", "first_offset")
+    return {key(wait): {n: wait[n] for n in first} for wait in memory.get("waits", ())}
 
 
 def look_ahead(track: Track, memberships: Memberships) -> None:
@@ -296,8 +297,6 @@ def key(wait: Row) -> tuple[str, int, int]:
 
 def _join(wait: Row, former: Row) -> None:
     """Add what an earlier run knew of a pause."""
-    if former["first_at"] < wait["first_at"]:
-        wait["first_at"], wait["first_offset"] = former["first_at"], former["first_offset"]
     wait["other_offset"] = max(wait["other_offset"], former["other_offset"])
     wait["others"] = sorted({*wait["others"], *former["others"]})[:_LISTED]
     wait["owner"] = former["owner"] or wait["owner"]
@@ -356,6 +355,9 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
     record = Position(first["record_partition"], first["record_offset"], first["since"])
     waiting = [w["other_offset"] - w["committed_offset"] for w in cause]
     going_on = [(name, w) for name, w in zip(named, cause, strict=True) if w["until"] is None]
+    owners_now = {w["now_owner"] for _, w in going_on}
+    # The sentence is about all of them.
+    is_told = len(going_on) == len(cause) and None not in owners_now
     rows = [
         {
             "partition": partition,
@@ -379,7 +381,7 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
             maxima={"partitions": len(cause), "waiting": sum(waiting)},
             last_values={
                 "by_partition": rows[:_LISTED],
-                "now_owners": sorted({w["now_owner"] for _, w in going_on if w["now_owner"]}),
+                "now_owners": sorted(owners_now) if is_told else [],
                 "no_owner": [name for name, w in going_on if w["is_free"]][:_LISTED],
             },
             lists={

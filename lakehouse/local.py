@@ -29,6 +29,7 @@ _MOST_MEMORY = "500MB"
 # What regular expressions of Java mean, and RE2, which DuckDB has, takes for something else: flags,
 # sets within sets, and what Java has other letters and spaces for. What else RE2 lacks it refuses.
 _OF_JAVA_ALONE = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:|s\))|\\[bBsS]|[^\x00-\x7f]")
+_ESCAPED = re.compile("%[0-9A-Fa-f]{2}")
 _QUOTED = re.compile(r"\\Q.*?\\E", re.DOTALL)
 
 
@@ -137,6 +138,9 @@ def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec:
     name, folder = view_of(spec.name), str(root / spec.name.replace(".", "/"))
     connection.register(f"{name}_declared", arrow_schema(spec.columns).empty_table())
     rows = f"FROM {name}_declared"
+    # What looks like an escape in a path delta-rs takes for one, and reads another folder's log.
+    if _ESCAPED.search(folder):
+        raise NeedsSparkError(folder)
     if DeltaTable.is_deltatable(folder):
         table = DeltaTable(folder)
         if table.protocol().min_reader_version > _READER_VERSION:

@@ -29,8 +29,8 @@ ADVICE = {
         " regular expressions, brokers of different versions."
     ),
     "leader_rejoin_loop workers": (
-        "look at `group.id` and `config.storage.topic` of all workers:"
-        " two clusters in one group never agree."
+        "look at `group.id` and `config.storage.topic` of all workers (two clusters in one group"
+        " never agree), and for a worker that gives up as it joins."
     ),
     "group_recreated": (
         "find out who deletes it; it has lost its offsets, and starts by `auto.offset.reset`."

@@ -211,7 +211,7 @@ def test_a_leader_that_never_assigns_is_a_loop() -> None:
     assert found.keys() == {"leader_rejoin_loop", "rebalance_storm"}
     loop = found["leader_rejoin_loop"]
     assert loop["label"] == "workers"
-    assert "started 597 rebalances although no worker joined or left" in loop["summary"]
+    assert "rebalanced 597 times although no worker joined for good or left" in loop["summary"]
     assert "two clusters in one group never agree" in loop["summary"]
     # It is told while it goes on, after seconds.
     assert [a["kind"] for a in failing(two_workers(), 6).alarms()] == ["leader_rejoin_loop"]
