@@ -149,8 +149,8 @@ GROUP_GENERATIONS = (
     column(
         "separate_subscriptions",
         "int",
-        "Parts that members fall into if those with a topic in common are of one; null if that is"
-        " not known.",
+        "Parts that members fall into if those with a topic in common are of one, and the consumers"
+        " of a process, whose client ids differ by their number; null if that is not known.",
     ),
     Column(
         "subscribed_topics",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator
 
 from timeline import streams
 from timeline.members import Changes, brief, owners_by_partition
@@ -75,7 +75,7 @@ def fill_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["session_timeout_ms"] = _longest(session for _, session in timeouts)
     subscriptions = {m.subscription for m in members.values()} - {None}
     row["subscriptions"] = len(subscriptions) or None
-    row["separate_subscriptions"] = _separate({m.subscription for m in members.values()})
+    row["separate_subscriptions"] = _separate(members.values())
     # Members of a streams group name none: its topology has its topics.
     row["subscribed_topics"] = subscribed_topics(members) or None
     row["members_joined"] = [brief(m) for m in changes.joined]
@@ -83,16 +83,40 @@ def fill_members(row: Row, changes: Changes, members: dict[str, Member]) -> None
     row["members_replaced"] = replacements(changes)
 
 
-def _separate(subscriptions: set[tuple[str, ...] | None]) -> int | None:
-    """Return how many parts are left when subscriptions with a common topic are put together."""
+def _separate(members: Collection[Member]) -> int | None:
+    """Return how many parts are left when those with a common topic or process are put together."""
+    subscriptions = {m.subscription for m in members}
     if None in subscriptions:
         return None
-    parts: list[set[str]] = []
-    for topics in subscriptions - {()}:
-        related = [part for part in parts if not part.isdisjoint(topics or ())]
-        parts = [part for part in parts if part not in related]
-        parts.append(set(topics or ()).union(*related))
+    parts = _joined(subscriptions)
+    if len(parts) > 1:
+        parts = _joined([*parts, *_of_processes(members)])
     return len(parts) or None
+
+
+def _joined(topics: Iterable[Iterable[str] | None]) -> list[set[str]]:
+    """Put sets together that have a topic in common."""
+    parts: list[set[str]] = []
+    for of_one in (set(t) for t in topics if t):
+        related = [part for part in parts if not part.isdisjoint(of_one)]
+        parts = [part for part in parts if part not in related]
+        parts.append(of_one.union(*related))
+    return parts
+
+
+def _of_processes(members: Iterable[Member]) -> Iterator[set[str]]:
+    """Yield the topics of each process, which may have a consumer for each of them.
+
+    Clients number the consumers of a process (KafkaConsumer: consumer-GROUP-1, consumer-GROUP-2;
+    Spring: PREFIX-0, PREFIX-1). Two processes of a machine would both have the first number.
+    """
+    processes: dict[tuple[str | None, str], list[Member]] = {}
+    for member in members:
+        name = (member.client_id or "").rstrip("0123456789")
+        processes.setdefault((member.client_host, name), []).append(member)
+    for of_one in processes.values():
+        if len({m.client_id for m in of_one}) == len(of_one):
+            yield {topic for m in of_one for topic in m.subscription or ()}
 
 
 def _longest(timeouts: Iterable[int | None]) -> int | None:

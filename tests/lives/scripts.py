@@ -999,3 +999,35 @@ def _moves_on(s: Script) -> None:
     for slot in list(s.running):
         s.restart(at, slot, s.between(5, 60) * SECOND, topics=[new])
         at += s.between(6, 13) * MINUTE
+
+
+def _two_topics(s: Script, *, one_process: bool) -> None:
+    """Let machines have a consumer for each of two topics, and be deployed an hour later."""
+    s.style["static"] = False
+    topics = s.style["topics"] = [s.topic(6, 2, "orders"), s.topic(6, 2, "payments")]
+    machines = s.between(2, 3)
+    for since, network in ((SECOND, 1), (100 * MINUTE, 2)):
+        for machine in range(machines):
+            at = since + machine * 40 * SECOND
+            for number, topic in enumerate(topics, 1):
+                slot = f"{machine}-{number}"
+                s.end(at, slot)
+                s.start(
+                    at + 8 * SECOND, slot, topics=[topic], host=f"10.9.{network}.{machine + 1}",
+                    client_id=f"consumer-{s.name}-{number if one_process else 1}",
+                )  # fmt: skip
+
+
+@kind(*READING, SHARE, hours=(2.5, 6))
+def _listeners(s: Script) -> None:
+    """One application has a listener for each topic, as Spring's do with one group id."""
+    _two_topics(s, one_process=True)
+
+
+@kind(
+    *READING, label="two applications in one group", fits=("mixed_subscriptions",), hours=(2.5, 6)
+)
+def _two_applications(s: Script) -> None:
+    """Two applications on the same machines have one group id."""
+    s.trouble(MINUTE)
+    _two_topics(s, one_process=False)

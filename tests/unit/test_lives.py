@@ -557,6 +557,31 @@ def test_members_fall_into_parts_that_have_no_topic_in_common(
     assert row["separate_subscriptions"] == parts
 
 
+@pytest.mark.parametrize(
+    ("clients", "parts"),
+    [
+        ("g-1@a/t g-2@a/u", 1),
+        ("g-1@a/t g-2@a/u g-1@b/t g-2@b/u", 1),
+        ("g-1@a/t g-2@a/u g-1@b/v", 2),
+        ("g-1@a/t g-2@a/ g-1@b/u", 2),
+        # Two processes on a machine, two names, two machines.
+        ("g-1@a/t g-1@a/u", 2),
+        ("g-1@a/t g-2@a/t g-1@a/u", 2),
+        ("orders-1@a/t payments-2@a/u", 2),
+        ("g-1@a/t g-2@b/u", 2),
+    ],
+)
+def test_consumers_of_a_process_are_of_one_application(clients: str, parts: int) -> None:
+    log = Records()
+    for number, client in enumerate(clients.split(" ")):
+        place, topics = client.split("/")
+        name, host = place.split("@")
+        payload = {"client_id": name, "client_host": host, "subscribed_topic_names": [*topics]}
+        log.record("consumer_group_member_metadata", payload, f"m{number}")
+    (row,) = generations(whole_and_cut(log.epoch(2).target(2).log()))
+    assert row["separate_subscriptions"] == parts
+
+
 def by_expression(*regexes: str | None, **matches: list[str]) -> Records:
     """Let members join that subscribe by an expression each, or by name, and resolve these."""
     log = Records()
