@@ -21,6 +21,8 @@ _SECOND_MS = 1_000
 _INTERVALS = RHYTHM_COMMITS - 1
 # So many rewinds that nothing explains are a habit.
 _AGAIN, _REMEMBERED = 3, 50
+# What is kept of offsets that went away, by the reason.
+_GONE = ("deleted", "expired")
 # Kinds of which an episode tells the number of partitions.
 _MOVED = ("offset_rewind", "offset_jump", "offset_reset")
 
@@ -102,6 +104,9 @@ def _is_of_former_topic(memory: Row, move: Row) -> bool:
         return False
     if move["move"] == "returned" and known is not None:
         is_other = move.get("topic_id") not in (None, known["id"])
+        if is_other:  # the offsets went with their topic, so that the group has lost none by it
+            for gone in _GONE:
+                memory.get(gone, {}).pop(partition, None)
         goes_on = move["committed_offset"] is not None and (known["offset"] or 0) > 0
         if is_other and goes_on and move["committed_offset"] >= known["offset"]:
             known["foreign"] = move["committed_offset"]
@@ -330,7 +335,7 @@ def _deleted_soon(move: Row, idle: int) -> Hit:
 def _returned(memory: Row, move: Row) -> Hit | None:
     """Find groups that came back after their offsets had gone."""
     name = partition_name(move)
-    gone = next((k for k in ("deleted", "expired") if name in memory.get(k, {})), None)
+    gone = next((k for k in _GONE if name in memory.get(k, {})), None)
     if gone is None:
         return None
     text = f"{name}: {memory[gone].pop(name)}, then {move['committed_offset']}"

@@ -1031,3 +1031,14 @@ def _two_applications(s: Script) -> None:
     """Two applications on the same machines have one group id."""
     s.trouble(MINUTE)
     _two_topics(s, one_process=False)
+
+
+@kind(*READING, SHARE, hours=(2, 4))
+def _topic_made_anew(s: Script) -> None:
+    """A topic of test data is dropped and made again while nobody reads it."""
+    s.style["commits"] = "changed"
+    topic = s.app(1, 3)
+    s.stop_all(HOUR)
+    s.do(HOUR + s.between(60, 600) * SECOND, "drop", topic=topic)
+    s.topic(s.topics[topic], 3, at=HOUR + 11 * MINUTE)
+    s.start_all(HOUR + s.between(12, 40) * MINUTE)

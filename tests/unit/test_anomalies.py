@@ -1710,6 +1710,22 @@ def test_offsets_that_expire_and_are_needed_again() -> None:
     assert "expire" not in again["summary"]
 
 
+@pytest.mark.parametrize("soon", [30 * SECOND, HOUR], ids=["at once", "later"])
+@pytest.mark.parametrize("offset", [0, 10], ids=["from the start", "as it was"])
+def test_offsets_of_a_topic_that_is_made_again_are_not_needed(soon: int, offset: int) -> None:
+    def told(before: str | None, after: str | None) -> list[str]:
+        story = started("a").then(10, "member_left", left=["a"])
+        gone = move("deleted", soon, previous_topic_id=before)
+        given = {"committed_offset": offset, "topic_id": after, "record_offset": 101}
+        found = story.found(gone, move("returned", soon + HOUR, **given))
+        return [row["severity"] for row in found if row["kind"] == "offsets_expired"]
+
+    assert "warning" not in told("id", "another")
+    # The topic is the same, or records do not say: somebody deleted the offsets, or they expired.
+    for before, after in (("id", "id"), (None, "id"), ("id", None), (None, None)):
+        assert "warning" in told(before, after)
+
+
 def test_how_old_an_offset_was_is_not_known_without_its_commit() -> None:
     (deleted,) = simple(move("deleted", HOUR, previous_at=HOUR - 10 * SECOND))
     assert (deleted["label"], deleted["severity"]) == ("deleted", "info")
