@@ -209,6 +209,8 @@ class _Follower:
             return self.pass_by(events, following)  # not known yet: what is open stays open
         orphans = self._going_on if is_unsettled else self._begin
         self._orphans = orphans(generation, _start(generation)) if members else {}
+        # What is assigned again is over: if the topic goes once more, that is another episode.
+        self._findings.end_others({KIND: self._orphans})
         during, rest = self._split(events, following)
         for event in during:
             tombstones = self._note(event)

@@ -1216,6 +1216,22 @@ def test_a_deleted_topic_that_comes_back_is_an_orphan_until_then() -> None:
     ]
 
 
+def test_a_topic_that_is_deleted_made_again_and_deleted_was_no_orphan_in_between() -> None:
+    story = started("a")
+    story.generations[0] |= reading("gone", "kept")
+    story.then(110, "topic_deleted", **reading("gone", "kept", assigned=("kept",)))
+    story.then(30, "partitions_changed", **reading("gone", "kept"))
+    back = [offset_move("returned", "gone", p, 3.1 + p / 10, 300) for p in (0, 1)]
+    again = [offset_move("deleted", "gone", p, 3.5 + p / 10, 400) for p in (0, 1)]
+    first, second = orphans(story.found(*GONE, *DELETED, *back, *again))
+    assert (first[3:], second[3]) == ((100 * SECOND, 140 * SECOND, False), 400 * SECOND)
+    assert second[5]
+    # It is one that goes on as long as nobody is assigned the topic.
+    story.generations[2] |= reading("gone", "kept", assigned=("kept",))
+    (row,) = orphans(story.found(*GONE, *DELETED))
+    assert (row[3], row[5]) == (100 * SECOND, True)
+
+
 def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_left() -> None:
     def told(*others: tuple[str, Row], **given: object) -> list[tuple[str, list[str]]]:
         story = started("a").then(60, "member_left", left=["a"])
