@@ -71,11 +71,12 @@ _SENTENCES = {
     " {waiting:has/have} had no worker for {waited_ms:duration} since one was lost ({when}); the"
     " leader was to hand them out after {delay_ms:duration}, and puts them off again. Restart the"
     " leader[, {leader:name}].",
-    "member_flapping": "Member {subject:name} of {of} [restarted?({clients:some}) was restarted in"
+    "member_flapping": "Member {subject:name} of {of} [restarted?({clients:some}) was replaced in"
     " its own place|left and rejoined] {returns:# time} in {ms:duration} ({when}). Read its logs at"
-    " those times.",
-    "static_member_fencing": "[{clients:both} of {of} share|Two clients of {of} on one machine,"
-    " both {clients:some}, may share] group.instance.id {subject:name}: it was taken over"
+    " those times[restarted?, and look for a second client with this group.instance.id, which the"
+    " log may not name].",
+    "static_member_fencing": "[{clients:both} of {of} share|Two clients of {of}, of which the log"
+    " names {clients:some}, may share] group.instance.id {subject:name}: it was taken over"
     " {replacements:# time} in {ms:duration} ({when}). Give each an id of its own.",
     "leader_rejoin_loop": "{of} rebalanced {rejoins:# time} although no member joined for good or"
     " left ({when}): its leader[, {subject:name},] joined again, or a member came and went before"

@@ -76,8 +76,9 @@ def _replaced(
     seen = [*(t["client"] for t in lately), *map(host_of, after[:1])]
     clients = [client for client, _ in groupby(seen)]
     takes_turns = len(clients) > len(set(clients))
-    # On a machine with others, client id and host may be of two clients. A second takeover does
-    # not tell; a third by the same client does.
+    # Who takes a static member's place in a classic group is told under client id and host of the
+    # one before (ClassicGroup.replaceStaticMember): both may be of two clients, on one machine or
+    # not. So often on one with others, two are as likely as one; more often, one that fails is.
     is_open = is_shared and len(clients) == 1 and len(lately) == fencing["replacements"]
     if is_open or (takes_turns and len(lately) >= fencing["replacements"]):
         hit = Hit(
