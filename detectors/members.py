@@ -172,22 +172,33 @@ class SlotChanges:
             self._memory.pop(name, None)
 
     def _leave(self, member: Row) -> None:
-        """Note that a member left; its slot is free, or its successor's that is there already."""
+        """Note that a member left; its slot is free, or its successor's that is there already.
+
+        That is the client itself, or, of one that has not just come, too, the first of others that
+        have: a pod that takes over has another name.
+        """
+        _, since = self._members.get(member["member_id"], (None, self._at))
         slot, client = self._ended(member["member_id"], member), client_of(member)
-        fresh = self._fresh.pop(client, {"slot": slot})
+        successor = client
+        if client not in self._fresh and self._at - since > _TAKES_OVER_MS:
+            successor = min(self._fresh, key=lambda c: (self._fresh[c]["at"], c), default=client)
+        fresh = self._fresh.pop(successor, {"slot": slot, "member_id": None})
         returns = self._came_back.pop(member["member_id"], [])
-        if slot is not None and fresh["slot"] != slot and fresh["member_id"] in self._members:
-            former, joined = self._members[fresh["member_id"]]
-            del self._slots[former]
-            self._restart(slot, fresh, client)
-            self._members[fresh["member_id"]] = (slot, joined)
-            self._returns({**member, "member_id": fresh["member_id"]}, returns, since=self._at)
-            return
-        if slot is not None:
+        is_taken = fresh["slot"] != slot and fresh["member_id"] in self._members
+        is_itself = is_taken and slot is not None and successor == client
+        if slot is not None and not is_itself:
             if self._slots[slot]["left"] is None:
                 self._free.append(slot)
             self._slots[slot] |= {"left": self._at, "member_id": member["member_id"]}
-        self._gone.setdefault(client, []).append((self._at, returns))
+        if slot is not None and is_taken:
+            former, joined = self._members[fresh["member_id"]]
+            del self._slots[former]
+            self._restart(slot, fresh, successor)
+            self._members[fresh["member_id"]] = (slot, joined)
+        if is_itself:
+            self._returns({**member, "member_id": fresh["member_id"]}, returns, since=self._at)
+        else:
+            self._gone.setdefault(client, []).append((self._at, returns))
 
     def _replace(self, member: Row) -> None:
         """Give a member the slot of the one it replaces."""

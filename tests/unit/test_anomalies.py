@@ -563,6 +563,33 @@ def test_who_is_gone_before_its_former_self_takes_no_place(host: str) -> None:
     assert memory["emptied"] == story.generations[-1]["join_started_at"]
 
 
+@pytest.mark.parametrize(
+    ("every", "times", "is_storm"),
+    [(840, 9, True), (1_500, 9, False), (2_400, 2, False), (4_000, 9, False)],
+)
+def test_pods_that_are_back_under_other_names_before_their_sessions_end_take_their_places(
+    every: int,
+    times: int,
+    is_storm: bool,  # noqa: FBT001
+) -> None:
+    """They crash together; deployments look the same, and come no more than twice an hour."""
+    pods = [[f"pod-{turn}-{n}" for n in range(4)] for turn in range(times + 1)]
+    story = started(*pods[0])
+    for before, after in pairwise(pods):
+        story.then(every - 40, "new_member", joined=after[:2])
+        story.then(5, "new_member", joined=after[2:])
+        story.then(30, "member_left", left=before[:3]).then(5, "member_left", left=before[3:])
+    assert ("rebalance_storm" in kinds(story.found())) == is_storm
+
+
+def test_who_comes_as_another_that_has_just_come_goes_takes_no_place() -> None:
+    story = started("a", "b", "c")
+    for n in range(9):
+        story.then(700, "new_member", joined=[f"x-{n}"]).then(5, "new_member", joined=[f"y-{n}"])
+        story.then(5, "member_left", left=[f"x-{n}"])
+    assert not [r for r in story.found() if r["severity"] == "critical"]
+
+
 def test_members_of_one_name_that_are_started_and_stopped_have_not_restarted() -> None:
     story = started("a#1", "a#2")
     for n in range(3, 12):
