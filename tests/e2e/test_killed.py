@@ -32,7 +32,7 @@ OF_INGEST = {
     "bronze committed, coverage not": "bronze/records/_delta_log/*0.json",
 }
 OF_PIPELINE = {
-    "decode run planned": "bronze/runs/_delta_log/*1.json",
+    "decode run planned": "bronze/runs/_delta_log/*0.json",
     "first data file of silver": "silver/*/cluster=default/*.parquet",
     "one silver table committed": "silver/offset_commits/_delta_log/*.json",
     "one gold table committed": "gold/group_states/_delta_log/*0.json",

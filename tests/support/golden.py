@@ -30,7 +30,6 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from schemas.silver import silver_tables
-from tests.support.jobs import run
+from tests.support.jobs import run, without_moments
 from tests.support.parts import parts_of
 
 Row = dict[str, Any]
@@ -146,10 +145,7 @@ def _of_any_moment(name: str, row: Row) -> Row:
     if name == "gold.anomalies" and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
     if name == "gold.anomaly_checkpoints" and row["group_id"] is None:
-        of_keys = (found for key, found in row["state"].items() if key != "lost")
-        for finding in chain.from_iterable(of_keys):
-            if finding["kind"] == "coverage_gap":
-                finding |= {"started_at": None, "ended_at": None}
+        return row | {"state": without_moments(row["state"])}
     if name == "gold.group_checkpoints":
         return row | {"state": _without_extras(row["state"])}
     return row

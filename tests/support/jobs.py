@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -217,12 +218,16 @@ def _of_any_moment(spec: TableSpec, row: dict[str, Any]) -> dict[str, Any]:
     if spec is ANOMALIES and row["kind"] == "coverage_gap":
         return row | dict.fromkeys(("anomaly_id", "started_at", "ended_at"))
     if spec is ANOMALY_CHECKPOINTS and row["group_id"] is None:
-        kept = json.loads(row["state"])
-        for finding in (finding for of_key in kept.values() for finding in of_key):
-            if finding["kind"] == "coverage_gap":
-                finding |= {"started_at": None, "ended_at": None}
-        return row | {"state": json.dumps(kept)}
+        return row | {"state": json.dumps(without_moments(json.loads(row["state"])))}
     return row
+
+
+def without_moments(of_log: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of what detectors keep of the log when its gaps were found, which no record tells."""
+    for finding in chain.from_iterable(found for key, found in of_log.items() if key != "lost"):
+        if finding["kind"] == "coverage_gap":
+            finding |= {"started_at": None, "ended_at": None}
+    return of_log
 
 
 def differences(
