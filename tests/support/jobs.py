@@ -223,7 +223,7 @@ def _of_any_moment(spec: TableSpec, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_moments(of_log: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of what detectors keep of the log when its gaps were found, which no record tells."""
+    """Leave out when gaps of the log were found, which no record tells, of what is kept of it."""
     for finding in chain.from_iterable(found for key, found in of_log.items() if key != "lost"):
         if finding["kind"] == "coverage_gap":
             finding |= {"started_at": None, "ended_at": None}
