@@ -149,7 +149,7 @@ def _detect(
     lost: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Row]:
     """Have `detectors.detection` read what each run learns: the columns that Spark passes, too."""
-    checkpoint, (now, runs), seen = None, now_and_runs, -1
+    checkpoint, (now, runs), seen, read = None, now_and_runs, -1, -1
     rows: list[Row] = []
     generations, moves, done = by_kind[GENERATION], _moves(commits, holes), -1
     _mark_kept(group, moves, every)
@@ -173,7 +173,8 @@ def _detect(
         known |= {MINUTE: _minutes(new), TOPIC: _topics(new)}
         time = now if until is None else max((c["at"] for c in new), default=0)
         of_run = _between(commits, -1, until)
-        known[WAIT] = _waits(group, of_run, known[MOVE], every, time)
+        known[WAIT] = _waits(group, of_run, known[MOVE], every, (read, time))
+        read = max(read, time)
         _name_owners(known[WAIT], known[OWNER])
         if checkpoint is not None:
             known[CHECKPOINT] = [{"state": checkpoint}]
@@ -265,13 +266,24 @@ class Commits:
         return min((at for g, at in self._kept[topic].items() if g != group), default=None)
 
     def beyond(
-        self, of: tuple[str, int], offset: int, group: str, since: int, until: int
+        self,
+        of: tuple[str, int],
+        offset: int,
+        group: str,
+        span: tuple[int, int],
+        run: tuple[int, int],
     ) -> list[tuple[int, int, str]]:
-        """Return when other groups committed more than an offset, how much, and which they are."""
-        known = self._by_time[of]
-        first = bisect_right(known, since, key=lambda c: c[0])
-        end = bisect_right(known, until, key=lambda c: c[0])
-        return [c for c in known[first:end] if c[2] != group and c[1] > offset]
+        """Return when other groups committed more than an offset, how much, and which they are.
+
+        A run that reads what came between two times knows of that, and of the last of each group.
+        """
+        known, (read, now) = self._by_time[of], run
+        first, end = (bisect_right(known, at, key=lambda c: c[0]) for at in span)
+        found = [c for c in known[first:end] if c[2] != group and c[1] > offset]
+        if not found or found[0][0] > read:
+            return found
+        last = {c[2]: c for c in known[first : bisect_right(known, now, key=lambda c: c[0])]}
+        return [c for c in found if c[0] > read or c == last[c[2]]]
 
 
 @cache
@@ -347,9 +359,9 @@ def _minutes(commits: list[Row]) -> list[Row]:
 
 
 def _waits(
-    group: str, commits: list[Row], moves: list[Row], every: Commits, time: int
+    group: str, commits: list[Row], moves: list[Row], every: Commits, run: tuple[int, int]
 ) -> list[Row]:
-    """Do what `detectors.transform.waits_of` does."""
+    """Do what `detectors.transform.waits_of` does, of what a run reads between two times."""
     of_partition: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for c in commits:
         recent = of_partition[c["topic"], c["topic_partition"]]
@@ -386,9 +398,9 @@ def _waits(
     ]
     waits = []
     for pause in pauses:
-        until = time if pause["until"] is None else min(pause["until"], time)
+        until = run[1] if pause["until"] is None else min(pause["until"], run[1])
         of, offset = (pause["topic"], pause["topic_partition"]), pause["committed_offset"]
-        seen = every.beyond(of, offset, group, pause["since"], until)
+        seen = every.beyond(of, offset, group, (pause["since"], until), run)
         if seen:
             pause["usual_ms"] = (pause["since"] - pause["rhythm_since"]) // 4
             pause["first_at"], pause["first_offset"], _ = seen[0]

@@ -439,6 +439,20 @@ def test_a_partition_that_others_read_stands_still(topics: tuple[str, ...], runs
     assert "108,000 records" in row["summary"]
 
 
+@pytest.mark.parametrize("runs", [1, 3, 5])
+@pytest.mark.parametrize("read_until", [HOUR + 10, 2 * HOUR], ids=["one commit beyond", "read on"])
+def test_what_an_earlier_run_knows_of_others_the_next_ones_know(
+    read_until: float, runs: int
+) -> None:
+    """A later run has the last commit alone of a group that stands still itself since then."""
+    life = Life().reads(7, until=HOUR).reads(0, until=4 * HOUR)
+    life.reads(7, until=read_until, group="other")
+    for at in (0, HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR - 20):
+        life.members(at, "t")
+    told = [(row["subject"], row["is_open"]) for row in life.told(runs)]
+    assert told == [("t/7", True)] * (read_until > HOUR + 10)
+
+
 @pytest.mark.parametrize("runs", [1, 3])
 def test_who_owns_the_partition_now_is_named(runs: int) -> None:
     """The one that owned it when it was committed last may be long gone."""
@@ -463,25 +477,15 @@ def test_that_nobody_owns_the_partition_now_is_told(runs: int) -> None:
     assert "No member of g owns t/7 for 3 h" in row["summary"]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({}, "No member owns t/7 now. Restart the group"),
-        ({"is_owned": True}, "Restart its owner, a@h, and look"),  # not known by whom
-        ({"owner": None}, "Restart the consumer of it"),
-        ({"group_type": "classic"}, "Restart its owner, a@h"),  # an assignment cannot be read
-        ({"member_count": 0}, "Restart its owner, a@h"),
-    ],
-)
-def test_a_partition_has_no_owner_if_records_show_it(given: Row, said: str) -> None:
+def said_of(*given: Row, **of_group: object) -> str:
+    """Return what is told of partitions, 7 and on, that have not been committed for long."""
     detector = GroupDetector(LIMITS.values)
     group = {"group_type": "consumer", "generation": 7, "member_count": 2, "cause": "new_member"}
-    of_group = {n: v for n, v in given.items() if n in group}
     record = {"record_partition": 0, "record_offset": 9, "assigned_partitions": 8}
     detector.take(
         OPEN_GENERATION, dict.fromkeys(COLUMNS[OPEN_GENERATION]) | record | group | of_group
     )
-    waits = {"topic": "t", "topic_partition": 7, "since": 60_000, "until": None, "usual_ms": 60_000}
+    waits = {"topic": "t", "since": 60_000, "until": None, "usual_ms": 60_000}
     offsets = {
         "committed_offset": 10,
         "first_offset": 11,
@@ -490,13 +494,55 @@ def test_a_partition_has_no_owner_if_records_show_it(given: Row, said: str) -> N
     }
     known = {"owner": {"client_id": "a", "client_host": "h"}, "now_owner": None, "is_owned": None}
     shown = {"first_at": 120_000, "others": ["b"], "is_complete": True} | record
-    own = {n: v for n, v in given.items() if n not in group}
-    detector.take(WAIT, waits | offsets | known | shown | own)
+    for partition, own in enumerate(given, 7):
+        of = {"topic_partition": partition}
+        detector.take(WAIT, waits | offsets | known | shown | of | own)
     for row in minutes(*range(1, 45)):
         detector.take(*row)
     (told,) = (e for e in detector.settled() + detector.still_open(45 * 60_000) if e.kind == KIND)
     (row,) = anomaly_rows([], [told], "c", "g", LIMITS.values, now=45 * 60_000)
-    assert said in row["summary"]
+    return str(row["summary"])
+
+
+@pytest.mark.parametrize(
+    ("of_wait", "of_group", "said"),
+    [
+        ({}, {}, "No member owns t/7 now. Restart the group"),
+        ({"is_owned": True}, {}, "Restart its owner, a@h, and look"),  # not known by whom
+        ({"owner": None}, {}, "Restart the consumer of it"),
+        ({}, {"group_type": "classic"}, "Restart its owner, a@h"),  # an assignment cannot be read
+        ({}, {"member_count": 0}, "Restart its owner, a@h"),
+    ],
+)
+def test_a_partition_has_no_owner_if_records_show_it(
+    of_wait: Row, of_group: Row, said: str
+) -> None:
+    assert said in said_of(of_wait, **of_group)
+
+
+def owned_now(client: str | None, **given: object) -> Row:
+    owner = None if client is None else {"client_id": client, "client_host": "h"}
+    return {"now_owner": owner, "is_owned": True, **given}
+
+
+@pytest.mark.parametrize(
+    ("seventh", "eighth", "said"),
+    [
+        (owned_now("b"), owned_now("b"), "They are assigned to b@h, and nobody has"),
+        (owned_now("b"), owned_now("c"), "assigned to b@h, c@h, and nobody has committed them"),
+        (owned_now("b"), owned_now("c"), "Restart who has them and look"),
+        (owned_now("b"), owned_now(None), "Restart its owner, a@h, and look"),
+        (owned_now("b", until=2_400_000, until_offset=50), owned_now("c"), "its owner, a@h, and"),
+        (owned_now(None, is_owned=False), owned_now("c"), "No member owns t/7 now. Restart the gr"),
+    ],
+    ids=["one", "both", "of both", "not known", "over", "no owner"],
+)
+def test_who_owns_partitions_now_is_named_if_it_is_true_of_all(
+    seventh: Row, eighth: Row, said: str
+) -> None:
+    summary = said_of(seventh, eighth)
+    assert said in summary
+    assert ("assigned to" in summary) == ("assigned to" in said or "who has them" in said)
 
 
 @pytest.mark.parametrize(("minutes", "is_told"), [(50, False), (70, True)])
