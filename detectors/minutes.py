@@ -106,10 +106,10 @@ def kept(memory: Row) -> Row:
     if ended := [s for s in memory.get("shown", []) if s[3] is not None and s[3] > since]:
         lasting["shown"] = ended
     if samples := [s for s in memory.get("samples", []) if s[0] > since]:
-        # Since when records wait is known by the first behind the last that shows none.
-        waits = max((n + 1 for n, (_, lag) in enumerate(samples) if not lag), default=0)
+        # Since when records wait is known by the last that shows none, and the first behind it.
+        nothing = max((n for n, (_, lag) in enumerate(samples) if not lag), default=0)
         recent = samples[-_REMEMBERED_SAMPLES:]
-        lasting["samples"] = [s for s in samples[waits : waits + 1] if s not in recent] + recent
+        lasting["samples"] = [s for s in samples[nothing : nothing + 2] if s not in recent] + recent
     return lasting
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Iterable
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
@@ -143,16 +144,29 @@ class Story:
         self._members[name] = member
         return {**member, "group_instance_id": None, "rebalance_timeout_ms": 300_000}
 
-    def found(self, *others: tuple[str, Row], lasts: float = 3600) -> list[Row]:
-        """Return what is found, so many seconds after the last generation."""
-        detector = GroupDetector(LIMITS.of("g"))
-        detector.take(OPEN_GENERATION, self.generations[-1])
-        for row in self.generations[:-1]:
-            detector.take(GENERATION, row)
-        for kind, row in others:
-            detector.take(kind, row)
-        now = self._at + round(lasts * SECOND)
-        episodes = [*detector.settled(), *detector.still_open(now)]
+    def found(
+        self, *others: tuple[str, Row], lasts: float = 3600, cut: float | None = None
+    ) -> list[Row]:
+        """Return what is found, so many seconds after the last generation.
+
+        A first run knows what was there up to the time of the `cut`, in seconds.
+        """
+        now, checkpoint, settled, read = self._at + round(lasts * SECOND), None, [], -1
+        for until in (now,) if cut is None else (round(cut * SECOND), now):
+            detector = GroupDetector(LIMITS.of("g"), checkpoint)
+            known = [row for row in self.generations if row["join_started_at"] <= until]
+            goes_on = {} if until == now else {"ended_at": None}
+            detector.take(OPEN_GENERATION, known[-1] | goes_on)
+            for row in known[:-1]:
+                if row["ended_at"] > read:
+                    detector.take(GENERATION, row)
+            for kind, row in others:
+                if cut is None or read < row.get("at", row.get("first_at")) <= until:
+                    detector.take(kind, row)
+            settled += detector.settled()
+            going_on, read = detector.still_open(until), until
+            checkpoint = detector.to_json()
+        episodes = [*settled, *going_on]
         return list(anomaly_rows([], episodes, "c", "g", LIMITS.of("g"), now=now))
 
 
@@ -840,6 +854,25 @@ def test_who_loses_offsets_is_told_that_its_group_was_made_anew(given: Row) -> N
     assert told(group_type="share")  # whose offsets are not in this log
 
 
+def test_a_group_that_changes_its_protocol_keeps_its_offsets() -> None:
+    def told(*others: tuple[str, Row], group_type: str, lives: int = 2) -> int:
+        story = started("a").then(600, "member_left", left=["a"])
+        for _ in range(lives - 1):
+            story.then(600, "group_created", joined=["b"], generation=1, group_type=group_type)
+            story.then(600, "member_left", left=["b"], group_type=group_type)
+        rows = [row for row in story.found(*others) if row["kind"] == "group_recreated"]
+        return sum(json.loads(row["evidence"])["times"] for row in rows)
+
+    commits, gone = first_commits("t", 0, at=1.5), offset_move("deleted", "t", 0, 2.5, 1100)
+    again = first_commits("t", 0, at=3.5)
+    assert told(commits, group_type="consumer") == 0
+    assert told(commits, group_type="classic") == 1
+    assert told(commits, gone, group_type="consumer") == 1
+    # Another life has no offsets to lose unless it has committed.
+    assert told(commits, gone, group_type="classic", lives=3) == 1
+    assert told(commits, gone, again, group_type="classic", lives=3) == 2
+
+
 def test_an_hour_later_it_is_another_storm() -> None:
     story = started()
     for _ in range(2):
@@ -908,7 +941,7 @@ def taken(*clients: str, every: float = 30, others: tuple[str, ...] = ()) -> lis
         detector.take(OPEN_SESSION, row)
     for row in rows[:-1]:
         detector.take(SESSION, row)
-    episodes = [*detector.settled(), *detector.still_open(HOUR)]
+    episodes = [*detector.settled(), *detector.still_open(2 * HOUR)]
     return list(anomaly_rows([], episodes, "c", "g", LIMITS.of("g"), now=HOUR))
 
 
@@ -1017,17 +1050,26 @@ def test_members_without_partitions_that_came_for_a_while_are_no_alarm() -> None
 def test_an_application_that_makes_members_and_never_closes_them_is_an_alarm(
     group_type: str,
 ) -> None:
-    def told(host: str, *, every: float = 60, partitions: int = 6, leaves: bool = False) -> Row:
-        """Return how members are told that come one by one, and stay."""
-        story, idle = started("a", "b").then(3600, "probing", group_type=group_type), 0
+    def told(
+        host: str, *, every: float = 60, partitions: int = 6, leave: str = "", of: str = "consumer"
+    ) -> Row:
+        """Return how members are told that come one by one, and stay unless some, or all, leave."""
+        kind = {"group_type": group_type, "protocol_type": of}
+        story, idle = started("a", "b").then(3600, "probing", **kind), 0
         for n in range(30):
             idle = max(0, n + 3 - partitions)
-            given = {"group_type": group_type, "idle_members": [f"m{k}" for k in range(idle)]}
+            given = kind | {"idle_members": [f"m{k}" for k in range(idle)]}
             story.then(every, "new_member", joined=[f"m{n}"], **given)
             story.generations[-1]["members_joined"][0]["client_host"] = host.format(n=n)
-            if leaves and n % 5 == 4:
-                story.then(5, "member_left", left=[f"m{n}"], **given)
+            if leave.startswith("some") and n % 5 == 4:
+                reached = {} if leave == "some" else {"stable_at": None}
+                story.then(5, "member_left", left=[f"m{n}"], **given | reached)
                 story.generations[-1]["members_left"][0]["client_host"] = host.format(n=n)
+        if leave == "all":  # who was there before stays, and has no partition either
+            left = [f"m{n}" for n in range(30)]
+            story.then(60, "member_left", left=left, **kind | {"idle_members": ["b"]})
+            for member in story.generations[-1]["members_left"]:
+                member["client_host"] = host
         found = [row for row in story.found(lasts=300) if row["kind"] == "idle_members"]
         return found[0] if found else {"severity": None, "label": None}
 
@@ -1040,10 +1082,14 @@ def test_an_application_that_makes_members_and_never_closes_them_is_an_alarm(
     for other in (
         told("/10.0.1.{n}"),
         told("/10.0.0.9", every=1),
-        told("/10.0.0.9", leaves=True),
+        told("/10.0.0.9", leave="some"),
+        told("/10.0.0.9", leave="some, and others come before all have learnt of it"),
         told("/10.0.0.9", partitions=40),
     ):
         assert (other["severity"] != "warning", other["label"]) == (True, None)
+    assert told("/10.0.0.9", of="connect")["label"] is None
+    # It is over when the application is stopped, or restarted.
+    assert not told("/10.0.0.9", leave="all")["is_open"]
 
 
 def test_a_group_that_gets_nothing_at_all_has_no_member_too_many() -> None:
@@ -1516,10 +1562,12 @@ def test_a_stall_needs_members_and_a_pause_that_is_unusual() -> None:
 def test_a_stall_matters_if_records_wait() -> None:
     commits = [minute(n, 10 + n) for n in range(1, 5)]
 
-    def judged(*lags: tuple[float, int], then: int | None = None) -> tuple[str, str | None]:
+    def judged(
+        *lags: tuple[float, int], then: int | None = None, cut: float | None = None
+    ) -> tuple[str, str | None]:
         samples = [(LAG, {"at": round(at * MINUTE_MS), "lag": lag}) for at, lag in lags]
         following = [] if then is None else [minute(then, 20), minute(then + 1, 21)]
-        row = started().found(*samples, *commits, *following)[0]
+        row = started().found(*samples, *commits, *following, cut=cut)[0]
         return row["severity"], row["label"]
 
     assert judged() == ("info", None)
@@ -1529,6 +1577,8 @@ def test_a_stall_matters_if_records_wait() -> None:
     assert judged((20, 0), (25, 7), then=40) == ("warning", "records_wait")
     # They came just now.
     assert judged((20, 0), (55, 0), (59.9, 7)) == ("info", None)
+    often = [(54 + n / 10, 7 * (n > 0)) for n in range(60)]
+    assert judged(*often) == judged(*often, cut=3590) == ("info", None)
     assert judged((20, 0), (39.9, 7), then=40) == ("info", "nothing_to_read")
     assert judged((30, 7), (39.9, 7), then=40) == ("warning", "records_wait")
 
@@ -1634,24 +1684,47 @@ def wait(since: int, first_at: int, other_offset: int) -> Row:
     }
 
 
-def test_what_others_showed_in_an_earlier_run_has_waited_since_then() -> None:
-    checkpoint, found = None, []
-    for first_at, offset in ((5, 100), (55, 900)):
+def stalls(*runs: list[tuple[str, Row]]) -> list[tuple[object, ...]]:
+    """Return the stalls that are told of what each of some runs takes, and how much waited."""
+    checkpoint, found, told = None, [], []
+    for rows in runs:
         detector = GroupDetector(LIMITS.of("g"), checkpoint)
         detector.take(OPEN_GENERATION, started().generations[-1])
-        detector.take(WAIT, wait(since=4, first_at=first_at, other_offset=offset))
-        for kind, row in () if checkpoint else (minute(n, 10 + n) for n in range(1, 5)):
+        for kind, row in rows:
             detector.take(kind, row)
-        detector.settled()
-        found = [e.label for e in detector.still_open(HOUR) if e.kind == "commit_stall"]
+        found += detector.settled()
+        told = [*found, *detector.still_open(2 * HOUR)]
         checkpoint = detector.to_json()
-    assert found == ["records_wait"]
+    return [(e.severity, e.label, e.evidence["lag"]) for e in told if e.kind == "commit_stall"]
 
 
-def job(*starts: float, lasts: float = 1, lags: tuple[float, ...] = ()) -> list[tuple[str, str]]:
+def test_what_others_showed_in_an_earlier_run_has_waited_since_then() -> None:
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+    first, later = (
+        (WAIT, wait(since=4, first_at=at, other_offset=offset))
+        for at, offset in ((5, 100), (55, 900))
+    )
+    assert stalls([first, *commits], [later]) == [("warning", "records_wait", 890)]
+
+
+def test_a_stall_is_told_alike_whether_a_run_ends_right_behind_it_or_not() -> None:
+    commits = [*(minute(n, 10 + n) for n in range(1, 5)), minute(17, 20)]
+    kind, shown = WAIT, wait(since=4, first_at=5, other_offset=500)
+    known = [(kind, shown | {"until": 17 * MINUTE_MS, "until_offset": 20}), *commits]
+    after = [minute(18, 21), minute(19, 22)]
+    # What was shown in the first tells nothing of the second.
+    told = [("warning", "records_wait", 490), ("info", None, 0)]
+    assert stalls([*known, *after]) == stalls(known, after) == stalls(known, [], after) == told
+    assert stalls([*known, *after[:1]], after[1:]) == stalls(known) == told
+    assert stalls(commits, after) == [("info", None, 0)] * 2
+
+
+def job(
+    *starts: float, lasts: float = 1, lags: Iterable[float] = (), cut: float | None = None
+) -> list[tuple[str, str]]:
     """Return what is told of a job that commits for 30 minutes, and then starts now and then.
 
-    Records wait at the times of samples; all times are minutes.
+    Records wait at the times of samples; all times are minutes. A first run ends at the `cut`.
     """
     story, at = started("a"), 0.0
     for number, start in enumerate((31, *starts)):
@@ -1667,7 +1740,7 @@ def job(*starts: float, lasts: float = 1, lags: tuple[float, ...] = ()) -> list[
         at = end
     samples = [(LAG, {"at": round(at * MINUTE_MS), "lag": 500}) for at in lags]
     commits = [minute(n, 10 + n) for n in range(1, 31)]
-    found = story.found(*samples, *commits, lasts=60)
+    found = story.found(*samples, *commits, lasts=60, cut=None if cut is None else 60 * cut)
     return [
         (r["kind"], r["label"]) for r in found if r["kind"] in ("commit_stall", "unread_partition")
     ]
@@ -1681,12 +1754,22 @@ def test_a_job_that_starts_again_and_again_and_commits_nothing_is_told() -> None
     assert job(60, 80, 100) == job(60, 80, 100, lags=(95,)) == []
     # Nobody has run it since it was there last, not since it committed last.
     assert job(60, 80, lags=(50, 82)) == []
+    # However often the lag is sampled, a later run knows since when records wait.
+    for cut in (None, 90, 111):
+        assert job(60, 80, 100, lags=range(50, 112), cut=cut) == told
+        assert job(80, 100, lags=range(50, 102), cut=cut) == []
+        assert job(60, 80, 100, lags=range(62, 102), cut=cut) == []
 
 
 def test_nobody_runs_a_group_until_its_members_are_there_again() -> None:
-    def told(*behind: tuple[str, Row]) -> list[tuple[int, int]]:
+    def told(*behind: tuple[str, Row], in_vain: Iterable[int] = ()) -> list[tuple[int, int]]:
         story = started("a").then(31 * 60, "member_left", left=["a"], record_offset=50)
-        story.then(29 * 60, "new_member", joined=["a"], record_offset=52)
+        gone = 31
+        for at in in_vain:
+            story.then((at - gone) * 60, "new_member", joined=["a"], record_offset=50 + at / 60)
+            gone = at + 1
+            story.then(60, "member_left", left=["a"], record_offset=50 + gone / 60)
+        story.then((60 - gone) * 60, "new_member", joined=["a"], record_offset=52)
         samples = [(LAG, {"at": at * MINUTE_MS, "lag": 500}) for at in (45, 59, 64)]
         found = story.found(
             *samples, *(minute(n, 10 + n) for n in range(1, 31)), *behind, lasts=300
@@ -1699,6 +1782,24 @@ def test_nobody_runs_a_group_until_its_members_are_there_again() -> None:
 
     assert told() == []
     assert told(minute(64, 60), minute(65, 61)) == [(31, 59)]
+    # A start that commits nothing ends it, and another one begins, which may be too short.
+    assert told(in_vain=[57]) == []
+    assert told(minute(64, 60), minute(65, 61), in_vain=[57]) == [(31, 45)]
+    assert told(minute(64, 60), minute(65, 61), in_vain=[33]) == [(34, 59)]
+
+
+def test_members_hang_that_come_behind_offsets_that_were_set_while_nobody_was_there() -> None:
+    def told(*comes: float) -> list[tuple[str, str, int]]:
+        story = started("a").then(31 * 60, "member_left", left=["a"], record_offset=50)
+        for at in comes:
+            story.then((at - 31) * 60, "new_member", joined=["a"], record_offset=70)
+        commits = [*(minute(n, 10 + n) for n in range(1, 31)), minute(35, 60)]
+        samples = [(LAG, {"at": at * MINUTE_MS, "lag": 500}) for at in range(45, 120, 15)]
+        found = story.found(*samples, *commits, lasts=60 * (120 - max(comes, default=31)))
+        return [(r["kind"], r["label"], r["started_at"] // MINUTE_MS) for r in found]
+
+    assert told(40) == [("commit_stall", "records_wait", 40)]
+    assert told() == [("unread_partition", "no_members", 35)]
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
@@ -1877,7 +1978,7 @@ def simple(*others: tuple[str, Row]) -> list[Row]:
     detector = GroupDetector(LIMITS.of("g"))
     for kind, row in others:
         detector.take(kind, row)
-    episodes = [*detector.settled(), *detector.still_open(HOUR)]
+    episodes = [*detector.settled(), *detector.still_open(2 * HOUR)]
     return list(anomaly_rows([], episodes, "c", "g", LIMITS.of("g"), now=HOUR))
 
 
