@@ -217,6 +217,18 @@ def test_a_leader_that_never_assigns_is_a_loop() -> None:
     assert [a["kind"] for a in failing(two_workers(), 6).alarms()] == ["leader_rejoin_loop"]
 
 
+def test_a_worker_that_is_gone_before_all_have_joined_may_be_why_workers_join_again() -> None:
+    """No record has such a worker, and no assignment fails."""
+    cluster = two_workers()
+    for _ in range(12):
+        cluster.generation({"w1": {}, "w2": {}}, 3 * MINUTE)
+    (said,) = (a["summary"] for a in cluster.alarms() if a["kind"] == "leader_rejoin_loop")
+    assert "rebalanced 12 times although no worker joined for good or left" in said
+    assert "asked again, or a worker came and went before all had joined. Look at" in said
+    assert "and for a worker that gives up as it joins" in said
+    assert two_workers().generation({"w1": {}, "w2": {}}, 3 * MINUTE).alarms() == []
+
+
 def test_a_leader_that_catches_up_is_no_loop() -> None:
     cluster = two_workers()
     for _ in range(20):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -56,6 +57,18 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     root = tmp_path / "o'brien's \"50%\""
     write(root, CLUSTER, observed_at=AT)
     assert asked_here(root, CLUSTER)(READ, {"at": AT})["rows"].num_rows == 1
+
+
+@pytest.mark.parametrize(("name", "other"), [("a%20b", "a b"), ("50%25", "50%"), ("%c3%A9", "é")])
+def test_a_folder_whose_name_looks_escaped_is_left_to_spark(
+    tmp_path: Path, name: str, other: str
+) -> None:
+    """For delta-rs its log is that of another folder, which is read as it is."""
+    write(tmp_path / other, CLUSTER, observed_at=AT)
+    shutil.copytree(tmp_path / other, tmp_path / name)
+    with pytest.raises(NeedsSparkError, match=name):
+        asked_here(tmp_path / name, CLUSTER)(READ, {"at": AT})
+    assert asked_here(tmp_path / other, CLUSTER)(READ, {"at": AT})["rows"].num_rows == 1
 
 
 def test_what_folders_say_has_the_type_of_its_column(tmp_path: Path) -> None:
