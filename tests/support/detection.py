@@ -168,17 +168,18 @@ def _detect(
             known[TWO_OWNERS] = _twice_as_of(known[TWO_OWNERS], following[:1])
             seen = max((row["record_timestamp"] for row in following[:1]), default=seen)
             until = sum(r["record_offset"] for r in (*following[:1], *following[-1:])) // 2
+            until = max(done, until)  # what a run has read the next one has, too
         new = _between(commits, done, until)
         known |= {OWNER: by_kind[OWNER], MOVE: _between(moves, done, until)}
         known |= {MINUTE: _minutes(new), TOPIC: _topics(new)}
-        time = now if until is None else max((c["at"] for c in new), default=0)
+        time = now if until is None else max((c["at"] for c in new), default=read)
         of_run = _between(commits, -1, until)
         known[WAIT] = _waits(group, of_run, known[MOVE], every, (read, time))
-        read = max(read, time)
+        read = time
         _name_owners(known[WAIT], known[OWNER])
         if checkpoint is not None:
             known[CHECKPOINT] = [{"state": checkpoint}]
-        done = done if until is None else max(done, until)
+        done = done if until is None else until
         batches = _table(group, known).to_batches()
         for batch in detection.detected(batches, limits, CLUSTER, now, known_until={}, lost=lost):
             for row in map(in_millis, batch.to_pylist()):
