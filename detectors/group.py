@@ -187,7 +187,7 @@ class GroupDetector:
         kept: Row = {s: track.memory for s, track in self._tracks.items() if track.memory}
         by_minute = self._tracks["minutes"].memory
         if by_minute:
-            kept["minutes"] = minutes.kept(by_minute)
+            kept["minutes"] = minutes.kept(by_minute, self._memberships_now().times)
         findings = {s: track.findings for s, track in self._tracks.items()}
         kept["episodes"] = {s: found.to_json() for s, found in findings.items() if found.current}
         position = self._last_commit

@@ -118,6 +118,11 @@ class Memberships:
                 seen.append(p.timestamp)
         return {partition: min(known, default=None) for partition, known in times.items()}
 
+    @property
+    def times(self) -> list[int]:
+        """The times of the records, in order."""
+        return sorted(p.timestamp for p in self._known if p.timestamp is not None)
+
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""
         number = bisect_right(self._empty, first, key=_position)

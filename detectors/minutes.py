@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from detectors import unread
 from detectors.memberships import Membership, Memberships
@@ -98,18 +100,21 @@ def take_lag(memory: Row, sample: Row) -> None:
         memory["lagging"] = [partition_name(p) for p in lagging]
 
 
-def kept(memory: Row) -> Row:
-    """Return what a later run needs."""
+def kept(memory: Row, changes: Sequence[int]) -> Row:
+    """Return what a later run needs, which may ask for what was between `changes` of members."""
     lasting = {name: known for name, known in memory.items() if name != "shown"}
     # The commit that ended a pause is in the minute that waits, and the pause is not given again.
     since = (memory.get("minute") or {}).get("last_at", 0)
     if ended := [s for s in memory.get("shown", []) if s[3] is not None and s[3] > since]:
         lasting["shown"] = ended
     if samples := [s for s in memory.get("samples", []) if s[0] > since]:
-        # Since when records wait is known by the last that shows none, and the first behind it.
-        nothing = max((n for n, (_, lag) in enumerate(samples) if not lag), default=0)
-        recent = samples[-_REMEMBERED_SAMPLES:]
-        lasting["samples"] = [s for s in samples[nothing : nothing + 2] if s not in recent] + recent
+        # Three of those alike tell since when and until when records waited, and how many.
+        end = (memory.get("next") or {}).get("first_at", 0)
+        times, needed = sorted([*changes, end - MINUTE_MS, end]), samples[-_REMEMBERED_SAMPLES:]
+        for _, of_time in groupby(samples, lambda s: (bisect_left(times, s[0]), s[1] > 0)):
+            alike = [*of_time]
+            needed += [alike[0], max(alike, key=lambda s: s[1]), alike[-1]]
+        lasting["samples"] = [sample for sample, _ in groupby(sorted(needed))]
     return lasting
 
 

@@ -1661,6 +1661,30 @@ def test_a_stall_that_a_restart_ends_is_told() -> None:
     assert row["ended_at"] == 40 * MINUTE_MS
 
 
+@pytest.mark.parametrize("cut", [None, 39, 60, 89, 114, 115.5])
+@pytest.mark.parametrize("every", [1, 10])
+def test_however_often_the_lag_is_sampled_a_pause_is_told_alike(
+    every: int, cut: float | None
+) -> None:
+    story = started("a").then(2400, "member_left", left=["a"], record_offset=20)
+    story.then(3000, "new_member", joined=["a"], record_offset=22)
+    # Three may be markers.
+    waits = {30: 500, 100: 500}
+    lags = [(LAG, {"at": at * MINUTE_MS, "lag": waits.get(at, 3)}) for at in range(20, 145, every)]
+    commits = [*(minute(n, 10 + n) for n in range(1, 7)), minute(115, 30), minute(116, 31)]
+    found = story.found(*lags, *commits, cut=None if cut is None else 60 * cut)
+    told = [
+        (r["label"], r["severity"], r["started_at"] // MINUTE_MS, r["ended_at"] // MINUTE_MS)
+        for r in found
+        if not r["is_open"]
+    ]
+    assert told == [
+        ("records_wait", "warning", 6, 40),
+        ("records_wait", "warning", 90, 115),
+        ("no_members", "warning", 40, 90),
+    ]
+
+
 def wait(since: int, first_at: int, other_offset: int) -> Row:
     """Return that others went on in a partition, times in minutes."""
     return {
@@ -1789,17 +1813,25 @@ def test_nobody_runs_a_group_until_its_members_are_there_again() -> None:
 
 
 def test_members_hang_that_come_behind_offsets_that_were_set_while_nobody_was_there() -> None:
-    def told(*comes: float) -> list[tuple[str, str, int]]:
+    def told(
+        *comes: float, at: int = 35, every: int = 15, cut: float | None = None
+    ) -> list[tuple[str, int, int]]:
         story = started("a").then(31 * 60, "member_left", left=["a"], record_offset=50)
-        for at in comes:
-            story.then((at - 31) * 60, "new_member", joined=["a"], record_offset=70)
-        commits = [*(minute(n, 10 + n) for n in range(1, 31)), minute(35, 60)]
-        samples = [(LAG, {"at": at * MINUTE_MS, "lag": 500}) for at in range(45, 120, 15)]
-        found = story.found(*samples, *commits, lasts=60 * (120 - max(comes, default=31)))
-        return [(r["kind"], r["label"], r["started_at"] // MINUTE_MS) for r in found]
+        for back in comes:
+            story.then((back - 31) * 60, "new_member", joined=["a"], record_offset=70)
+        commits = [*(minute(n, 10 + n) for n in range(1, 31)), minute(at, 60)]
+        samples = [(LAG, {"at": n * MINUTE_MS, "lag": 500}) for n in range(45, 120, every)]
+        lasts = 60 * (120 - max(comes, default=31))
+        found = story.found(*samples, *commits, lasts=lasts, cut=cut)
+        return [
+            (r["label"], r["started_at"] // MINUTE_MS, r["ended_at"] // MINUTE_MS) for r in found
+        ]
 
-    assert told(40) == [("commit_stall", "records_wait", 40)]
-    assert told() == [("unread_partition", "no_members", 35)]
+    assert told(40) == [("records_wait", 40, 120)]
+    assert told() == [("no_members", 35, 105)]
+    # Until then nobody ran it.
+    for cut in (None, 6_000):
+        assert told(at=60, every=1, cut=cut) == [("no_members", 31, 60)]
 
 
 def test_a_stall_that_goes_on_keeps_its_name() -> None:
