@@ -136,7 +136,7 @@ _SENTENCES = {
     " {partitions:is/are} assigned to {now_owners:some}, and nobody has committed"
     " {partitions:it/them} since.] Restart [no_owner?the group, so that all is assigned anew,|"
     "now_owners?who has {partitions:it/them}|its owner, {owners:some},|the consumer of"
-    " {partitions:it/them}] and look in its log for why it reads nothing there.",
+    " {partitions:it/them}] and look in the log there for why nothing is read.",
     "unread_partition no_owner": "No member of {of} owns {unread:some partitions} for {ms:duration}"
     " ({when}), though its {member_count:# member} subscribe to the topic and own other partitions"
     " of it: what comes in there is not read. Restart the member that owned {partitions:it/them},"
