@@ -120,8 +120,8 @@ class Memberships:
 
     @property
     def times(self) -> list[int]:
-        """The times of the records, in order."""
-        return sorted(p.timestamp for p in self._known if p.timestamp is not None)
+        """The times of the records."""
+        return [p.timestamp for p in self._known if p.timestamp is not None]
 
     def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
         """Return the first record behind a position that shows the group empty."""

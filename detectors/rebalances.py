@@ -104,7 +104,6 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "rebalance_timeout_ms",
             "stable_at",
             "leader_client_id",
-            "record_partition",
         )
     }
 
@@ -698,8 +697,7 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     """Find what is odd about an assignment, for as long as it is in force."""
     memory, limits, findings = track
     generation = seen.generation
-    is_connect = generation.get("protocol_type") == "connect"
-    pile = None if is_connect else _piled_up(memory, generation)
+    pile = _piled_up(memory, generation)
     start = generation.get("stable_at")
     if start is None and generation.get("member_count"):
         return  # not known yet, so open conditions stay open
@@ -754,8 +752,10 @@ def _piled_up(memory: Row, generation: Row) -> Row | None:
     """Return how many members came from one machine, one by one, and stay without a partition.
 
     An application that makes a client for each request, and never closes it, has all of them on its
-    machine. Pods have one each, and threads start together.
+    machine. Pods have one each, and threads start together; workers of Connect make no clients so.
     """
+    if generation.get("protocol_type") == "connect":
+        return None
     at, members = memory["clock"], generation.get("member_count") or 0
     former: dict[str, Row] = memory.get("came", {})
     memory["came"] = came = {h: k for h, k in former.items() if at - k["last"] <= HOUR_MS}

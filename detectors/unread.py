@@ -132,7 +132,7 @@ def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) 
     The rows, of `OWNERS_COLUMNS`, are all that go on, and those that this run ends.
     """
     former = {key(twice): twice for twice in track.memory.pop("twice", [])}
-    known = {key: twice for key, twice in former.items() if twice["until"] is not None}
+    known = {k: twice for k, twice in former.items() if twice["until"] is not None}
     # The last of what began at one time has all owners.
     known |= {key(t): t for row in new for t in _owned_twice(row)}
     by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
