@@ -42,7 +42,7 @@ JOBS = ("ingest", "decode", "history", "anomalies", "validate", "report", "maint
 # A process takes so long to start, and its first work so many times what it takes in a session
 # that has worked before. Too little kills before the work, too much comes too late: the test says
 # what it hit.
-START_S = 6.0
+START_S = dict.fromkeys(JOBS, 6.0) | {"report": 1.0}  # which starts no JVM
 COLD = 2.0
 
 
@@ -142,7 +142,7 @@ def test_thirty_kills_at_any_moment_of_any_job_lose_and_double_nothing(
                 if step:
                     process.await_step(steps[step - 1])
                 else:
-                    delay += START_S
+                    delay += START_S[job]
                 if process.kill_after(delay):
                     reached = next((s for s in reversed(steps) if process.has_done(s)), None)
                     at = 0 if reached is None else steps.index(reached) + 1

@@ -691,12 +691,21 @@ def test_the_number_of_a_lost_ledger_is_not_given_again(
 ) -> None:
     """Delta would pass over results of a run whose number the table has already.
 
-    So has one that was killed behind its results.
+    So has one that was killed behind its results. What says the same is there once.
     """
     root = str(tmp_path / "lakehouse")
     shutil.copytree(clean[0], root)
     lakehouse = Lakehouse(spark, root, "default")
     known = table(spark, root, RESULTS.name).count()
-    spark.sql(f"DELETE FROM delta.`{lakehouse.path(RUNS)}` WHERE stage = 'validate'")
+    lose = f"DELETE FROM delta.`{lakehouse.path(RUNS)}` WHERE stage = 'validate'"
+    spark.sql(lose)
     assert succeed("validate", "--lakehouse", root)["expectations"] == known
-    assert table(spark, root, RESULTS.name).count() == 2 * known
+    assert table(spark, root, RESULTS.name).count() == known
+    spark.sql(lose)
+    states = lakehouse.path(all_tables()["gold.group_states"])
+    spark.sql(f"DELETE FROM delta.`{states}` WHERE sequence = 1")
+    assert run("validate", "--lakehouse", root).status == 3
+    results = table(spark, root, RESULTS.name)
+    assert (results.count(), results.where("NOT success").count()) == (2 * known, 1)
+    of_stage = table(spark, root, RUNS.name).where("stage = 'validate' AND state = 'done'")
+    assert [row.run for row in of_stage.collect()] == [1]
