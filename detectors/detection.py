@@ -43,7 +43,7 @@ _RECORD = ("record_partition", "record_offset", "record_timestamp")
 _GENERATION = (
     *("group_type", "generation", "aborted_generations", "aborted_evidence"),
     *("join_started_at", "join_started_at_max", "join_completed_at", "join_completed_at_min"),
-    *("stable_at", "ended_at", "join_ms", "sync_ms", "rebalance_ms"),
+    *("stable_at", "ended_at", "known_until", "join_ms", "sync_ms", "rebalance_ms"),
     *("protocol_type", "protocol", "leader_client_id", "member_count", "cause"),
     *("rebalance_timeout_ms", "session_timeout_ms", "subscriptions", "separate_subscriptions"),
     *("subscribed_topics", "members_joined", "members_left", "members_replaced"),

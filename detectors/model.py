@@ -38,6 +38,12 @@ class Position(NamedTuple):
         return cls(row["record_partition"], row["record_offset"], row["record_timestamp"])
 
 
+def in_force_until(generation: Row) -> int | None:
+    """Return until when a generation was in force for certain; None if nothing has ended it."""
+    known, ended = generation.get("known_until"), generation.get("ended_at")
+    return ended if known is None else int(known)
+
+
 class Hit(NamedTuple):
     """One finding; findings of a kind and subject that lie close together are one episode."""
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from detectors import unread
 from detectors.members import SlotChanges, host_of
-from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position, Row, Track
+from detectors.model import HOUR_MS, MINUTE_MS, Hit, Position, Row, Track, in_force_until
 from detectors.thresholds import Values
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -701,7 +701,7 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     start = generation.get("stable_at")
     if start is None and generation.get("member_count"):
         return  # not known yet, so open conditions stay open
-    end = generation.get("ended_at")
+    end = in_force_until(generation)
     if end is None:
         end = now if now is not None else start
     found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}

@@ -23,7 +23,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from detectors.memberships import keeps_offsets
-from detectors.model import MINUTE_MS, Hit, Position, Row, Track
+from detectors.model import MINUTE_MS, Hit, Position, Row, Track, in_force_until
 from schemas.gold import INFO, WARNING
 
 KIND = "orphan_topic"
@@ -41,7 +41,10 @@ _EVENT_COLUMNS = (
     "is_kept",
 )
 # What is kept of a generation till the next one.
-_LAST = ("generation", "group_type", "member_count", "protocol_type", "record_partition")
+_LAST = (
+    *("generation", "group_type", "member_count", "protocol_type"),
+    *("record_partition", "record_timestamp", "known_until"),
+)
 
 
 def events_of(move: Row) -> list[Row]:
@@ -92,7 +95,7 @@ def settle(track: Track, news: News, changing: list[Row]) -> None:
     followers = [*news.generations[1:], next(iter(changing), None)]
     for generation, following in zip(news.generations, followers, strict=False):
         waiting = follower.pass_by(waiting, generation)
-        waiting = follower.take(generation, generation["ended_at"], waiting, following)
+        waiting = follower.take(generation, in_force_until(generation), waiting, following)
         memory["clock"] = max(generation["ended_at"] or 0, memory.get("clock", 0))
     waiting = follower.pass_by(waiting, next(iter(changing), None))
     if waiting:
@@ -104,7 +107,8 @@ def look_ahead(track: Track, changing: list[Row], now: int) -> None:
     """Take the generations that may still change, as of the log's time; call it after `settle`."""
     follower, waiting = _Follower(track), track.memory.pop("pending", [])
     for generation, following in zip_longest(changing, changing[1:]):
-        end = now if generation["ended_at"] is None else generation["ended_at"]
+        until = in_force_until(generation)
+        end = now if until is None else until
         waiting = follower.take(generation, end, waiting, following)
 
 
@@ -205,6 +209,7 @@ class _Follower:
         self._made_anew(generation, last)
         self._memory["last"] = {name: generation.get(name) for name in _LAST}
         is_unsettled = bool(members) and generation.get("stable_at") is None
+        is_doubted = generation.get("known_until") is not None  # members may be gone behind it
         if members and (end is None or (is_unsettled and subscribed is None)):
             return self.pass_by(events, following)  # not known yet: what is open stays open
         orphans = self._going_on if is_unsettled else self._begin
@@ -213,8 +218,8 @@ class _Follower:
         self._findings.end_others({KIND: self._orphans})
         during, rest = self._split(events, following)
         for event in during:
-            tombstones = self._note(event)
-            if members and event.get("at") is not None:
+            tombstones, at = self._note(event), event.get("at")
+            if members and at is not None and not (is_doubted and at > (end or 0)):
                 self._take_event(event, generation, tombstones)
         if end is not None:
             self._samples_until(end)
@@ -274,7 +279,8 @@ class _Follower:
         Only a group that was gone counts its generations from the start, and it is gone only when
         its last offset is; one that is Empty goes over to another protocol with its offsets
         (GroupMetadataManager.maybeDeleteEmptyClassicGroup). The tombstones may have been cleaned
-        before they could be read.
+        before they could be read. What a group lost within a day did not expire, and may have gone
+        with its topic.
         """
         memory, number = self._memory, generation.get("generation")
         # In another partition of the log another coordinator counts, from the start.
@@ -290,10 +296,13 @@ class _Follower:
         at = generation.get("record_timestamp")
         if not generation.get("member_count") or not (lost := memory.pop("lost", [])) or at is None:
             return
+        known = last or {}
+        since = max(known.get("record_timestamp") or 0, known.get("known_until") or 0)
+        is_soon = at - since < self._limits["offsets_expired"]["in_use_idle_ms"]
         self._findings.add(
             Hit(
                 "offsets_expired",
-                WARNING,
+                INFO if is_soon else WARNING,
                 *(at, at, Position.of(generation), 0),
                 label="still_needed",
                 sums={"partitions": len(lost)},

@@ -72,6 +72,16 @@ GROUP_STATES = (
     _SETTLED,
 )
 
+
+def _known_until(what: str, end: str) -> Column:
+    return column(
+        "known_until",
+        "timestamp",
+        "Null where the log bears the whole row out; else the time of the last record that does:"
+        f" from then until {end} it is not known whether {what}, since records are missing.",
+    )
+
+
 GROUP_GENERATIONS = (
     _GROUP,
     _TYPE,
@@ -216,16 +226,8 @@ GROUP_GENERATIONS = (
     ),
     column("cost_member_ms_min", "bigint", "It cost no less; null if nothing bounds it."),
     column("cost_member_ms_max", "bigint", "It cost no more; null if nothing bounds it."),
+    _known_until("it was in force", "ended_at"),
 )
-
-
-def _known_until(what: str, end: str) -> Column:
-    return column(
-        "known_until",
-        "timestamp",
-        "Null where the log bears the whole row out; else the time of the last record that does:"
-        f" from then until {end} it is not known whether {what}, since records are missing.",
-    )
 
 
 MEMBER_SESSIONS = (

@@ -23,6 +23,15 @@ def doubt(
     until = began(state) if until is None else until
     _doubt(state.sessions, "joined_at", member_ids, until)
     doubt_owners(state, member_ids, until)
+    if member_ids is None:
+        _doubt_generation(state, until)
+
+
+def _doubt_generation(state: GroupState, until: int | None) -> None:
+    """Note that records are missing which may tell of generations behind the open one."""
+    row = state.generation
+    if row is not None and row.get("known_until") is None:
+        row["known_until"] = not_before(row["record_timestamp"], until)
 
 
 def doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:
@@ -95,6 +104,7 @@ def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     # Who has moved on to the very next epoch has missed none.
     if has_others or _newest(state) - (state.gap.epoch or 0) > 1:
         doubt_owners(state, None, began(state))
+        _doubt_generation(state, began(state))
     state.gap.absent |= {k: state.members.pop(k) for k in state.gap.unnamed if k in state.members}
     state.gap.absent_since, state.gap.epoch, state.gap.at, state.gap.unnamed = at, None, None, []
 

@@ -1273,6 +1273,23 @@ def test_offsets_that_go_with_their_group_are_no_topic_that_members_read() -> No
     assert orphans(story.found(*GONE, *DELETED)) == []
 
 
+def test_a_topic_that_goes_while_nobody_knows_of_members_was_not_theirs() -> None:
+    story = started("a").then(3600, "new_member", joined=["b"], generation=5)
+    story.generations[0] |= reading("gone", "kept") | {"known_until": 90 * SECOND}
+    assert orphans(story.found(*GONE, *DELETED)) == []
+    story.generations[0] |= {"known_until": 100 * SECOND}
+    assert len(orphans(story.found(*GONE, *DELETED))) == 1
+
+
+def test_what_is_odd_about_an_assignment_is_told_as_long_as_that_is_known() -> None:
+    apart = {"subscriptions": 2, "separate_subscriptions": 2}
+    story = started("a", "b").then(3600, "new_member", joined=["c"], generation=5)
+    for until, severity in ((None, "warning"), (600 * SECOND, "info")):
+        story.generations[0] |= apart | {"known_until": until}
+        (row,) = (r for r in story.found() if r["kind"] == "mixed_subscriptions")
+        assert (row["severity"], row["ended_at"]) == (severity, until or 3600 * SECOND)
+
+
 def test_members_that_join_without_a_deleted_topic_at_once_were_orphans_for_a_moment() -> None:
     for joined in (100.4, 99.8):  # before and after the coordinator deletes its offsets
         story = started("a")
@@ -1312,9 +1329,11 @@ def test_a_topic_that_is_deleted_made_again_and_deleted_was_no_orphan_in_between
 
 
 def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_left() -> None:
-    def told(*others: tuple[str, Row], **given: object) -> list[tuple[str, list[str]]]:
+    def told(
+        *others: tuple[str, Row], after: int = 8 * 86_400, **given: object
+    ) -> list[tuple[str, list[str]]]:
         story = started("a").then(60, "member_left", left=["a"])
-        story.then(8 * 86_400, "group_created", **{"joined": ["b"], "generation": 1, **given})
+        story.then(after, "group_created", **{"joined": ["b"], "generation": 1, **given})
         found = [r for r in story.found(*others) if r["kind"] == "offsets_expired"]
         return [(r["severity"], json.loads(r["evidence"])["began_again"]) for r in found]
 
@@ -1325,6 +1344,8 @@ def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_l
     assert not told(*GONE, generation=3)
     assert not told(*GONE, group_type="consumer")  # an Empty group that was converted
     assert not told(*GONE, joined=[], member_count=0)
+    # What goes so soon has not expired, and may have gone with its topics.
+    assert told(*GONE, after=3600) == [("info", lost)]
     # The coordinator's record of the empty new group comes first.
     story = started("a").then(60, "member_left", left=["a"])
     story.then(8 * 86_400, "group_created", generation=0)

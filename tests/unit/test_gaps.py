@@ -63,6 +63,7 @@ def test_a_member_that_left_unseen_is_not_waited_for() -> None:
     tables = whole_and_cut(log.log())
     assert timeline(tables)[-2:] == [("Reconciling", 60), ("Stable", 60)]
     assert not detected_history(tables, log.clock + DAY)
+    assert [row["known_until"] for row in generations(tables)] == [seen, None, None]
     known = sessions(tables)
     assert known["a"]["known_until"] == seen
     assert known["a"]["left_at"] is not None
@@ -751,12 +752,25 @@ def test_generations_that_are_missing_leave_members_and_owners_unknown() -> None
     assert known["a"]["known_until"] == seen
     assert [known[m]["known_until"] for m in ("b", "c")] == [None, None]
     assert owners(tables) == AROUND_A_GAP
+    assert [row["known_until"] for row in generations(tables)] == [seen, None]
 
 
 def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None:
     log = Records().classic(1, {"a": [0], "b": [1]}).wait(DAY, hole=True)
     tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
-    assert all(row["known_until"] is None for row in tables[SESSIONS] + tables[OWNERS])
+    every = tables[SESSIONS] + tables[OWNERS] + tables[GENERATIONS]
+    assert all(row["known_until"] is None for row in every)
+
+
+@pytest.mark.parametrize("is_classic", [True, False])
+def test_a_group_that_is_deleted_behind_a_gap_had_its_members_until_the_gap(
+    is_classic: bool,  # noqa: FBT001
+) -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).commit() if is_classic else two_members()
+    seen = log.clock
+    log.wait(DAY, hole=True)
+    tables = whole_and_cut((log.deleted() if is_classic else log.target(None).epoch(None)).log())
+    assert generations(tables)[0]["known_until"] == seen
 
 
 def test_a_group_that_was_deleted_unseen_is_told_as_it_was_until_it_comes_back() -> None:
