@@ -287,11 +287,11 @@ def _released(state: GroupState, step: _Step) -> dict[str, str]:
 
 def _was_recreated(state: GroupState, record: Record, number: int, *, has_members: bool) -> bool:
     """Return whether the group was recreated without a record of its end, and end it then."""
-    # Only a recreated group counts its generations from the start, or becomes empty in the one in
-    # which it is empty: what comes next has another number (ClassicGroup.initNextGeneration).
+    # Only a recreated group counts its generations from the start, or has one again, with others in
+    # it: what comes next has another number (ClassicGroup.initNextGeneration).
     known = state.interval["generation"] if state.interval is not None else None
-    is_emptied_again = number == known and current(state) == EMPTY and not has_members
-    if known is None or (number >= known and not is_emptied_again and (number > 0 or has_members)):
+    is_again = number == known and current(state) in (EMPTY, STABLE)
+    if known is None or (number >= known and not is_again and (number > 0 or has_members)):
         return False
     lives.end_without_tombstone(state, record)
     return number > 0

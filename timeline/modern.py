@@ -64,6 +64,8 @@ _OWNED = (
     *("active_tasks", "active_tasks_pending_revocation"),
 )
 _FIRST_EPOCH = 2
+# To leave, to come back under the same id, and to leave again takes an epoch each (KIP-1082).
+_AWAY_EPOCHS = 3
 _OVER = "over before it was assigned"
 _MOST_LATE = 20
 
@@ -237,11 +239,15 @@ def _end_stays(
 def _bear_out(state: GroupState, batch: list[Record], epoch: int | None, until: int | None) -> None:
     """Let members that records name have been there, if not all that they owned beyond a time."""
     gaps.bear_out(state, _named(batch))
-    # Between two epochs nobody gives anything up, once all have got to the first.
-    is_next = current(state) == STABLE and (state.epochs.group or 0) - (epoch or 0) == 1
-    if until is not None and not is_next:
-        # Who leaves may have given up before, by a record that is missing, what it had.
-        left = _named([r for r in batch if _is_member(r) and r.payload is None])
+    if until is None:
+        return
+    left = _named([r for r in batch if _is_member(r) and r.payload is None])
+    later = (state.epochs.group or 0) - (epoch or 0)
+    if later >= _AWAY_EPOCHS:
+        doubt(state, left, until)
+    elif current(state) != STABLE or later != 1:
+        # Between two epochs nobody gives anything up, once all have got to the first. Else who
+        # leaves may have given up before, by a record that is missing, what it had.
         gaps.doubt_owners(state, left, until)
 
 
@@ -282,7 +288,7 @@ def _writes(batch: list[Record]) -> list[list[Record]]:
 def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     """Take records of one epoch; see `read`."""
     batch, is_complete, is_cut, may_lack_a_leave, _ = whole
-    if is_complete:
+    if is_complete and not _refutes_empty(state, batch):
         _tell(state)  # nothing that the last state follows from comes any more
     _revive(state)
     begins, batch = _entered(
@@ -497,6 +503,13 @@ def _tell_emptied(state: GroupState) -> None:
     offset, at, earliest = state.gap.emptied
     record, number = Record(offset or 0, at, "", None, None), state.epochs.group
     enter(state, EMPTY, Moment(at, earliest, at), record, generation=number, member_count=0)
+
+
+def _refutes_empty(state: GroupState, batch: list[Record]) -> bool:
+    """Return whether records go on with an epoch in which no member is known, as members do."""
+    if state.members or not state.gap.absent:
+        return False
+    return not any(map(is_metadata, batch))
 
 
 def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, Moment]:

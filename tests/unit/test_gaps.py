@@ -456,7 +456,7 @@ def test_who_was_set_aside_left_no_later_than_it_is_borne_out() -> None:
     assert assigned == [(57, 2), (59, None), (60, None), (61, 2)]
 
 
-@pytest.mark.parametrize("epoch", [None, 58, 59])
+@pytest.mark.parametrize("epoch", [None, 58, 59, 60])
 def test_who_leaves_behind_a_hole_may_have_given_up_its_partitions_before(
     epoch: int | None,
 ) -> None:
@@ -469,7 +469,8 @@ def test_who_leaves_behind_a_hole_may_have_given_up_its_partitions_before(
     (former,) = (r for r in tables[OWNERS] if r["member_id"] == "a")
     # Between two epochs that follow each other nothing was given up.
     assert former["known_until"] == (None if epoch == 58 else seen)
-    assert sessions(tables)["a"]["known_until"] is None  # its tombstone shows that it was there
+    # Its tombstone shows that it was there, unless it may have left and come back in between.
+    assert sessions(tables)["a"]["known_until"] == (seen if epoch == 60 else None)
 
 
 def test_who_was_set_aside_and_leaves_later_was_there_until_then() -> None:
@@ -760,6 +761,23 @@ def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None
     tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
     every = tables[SESSIONS] + tables[OWNERS] + tables[GENERATIONS]
     assert all(row["known_until"] is None for row in every)
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_a_generation_of_that_number_with_others_is_of_another_group(instance: str | None) -> None:
+    log = Records().classic(1, {"a": [0]}, instance=instance).wait(HOUR, hole=True)
+    log.classic(1, {"b": [0]}, instance=instance)
+    tables = whole_and_cut(log.log())
+    assert (("classic", "Dead") in states(tables)) == (instance is None)
+
+
+def test_a_group_whose_next_record_is_of_its_epoch_was_not_empty() -> None:
+    log = two_members().wait(HOUR, hole=True).current("a", None)
+    log.record("consumer_group_target_assignment_member", None, "a").member("a", gone=True)
+    log.epoch(70).wait(3 * SECOND).target(70, b=[0, 1]).current("b", 70, [0, 1])
+    tables = whole_and_cut(log.log())
+    assert ("consumer", "Empty") not in states(tables)
+    assert timeline(tables)[-1] == ("Stable", 70)
 
 
 @pytest.mark.parametrize("is_classic", [True, False])
