@@ -110,13 +110,12 @@ def rejoin(
     waited_for = remaining if joined or left or missing else remaining - 1
     events = max(waited_for, joined + left) if members else remaining
     lasted = heartbeat * events // (events + 1) + heartbeat * missing
-    if members and is_complete:
-        farewell = _farewell(state, end, members, heartbeat)
-        if farewell is not None and not missing:
-            # Where somebody joined as well, either may have come first.
-            lasted = max(lasted, farewell) if joined else farewell
+    if members and is_complete and not missing:
+        lasted = _since_farewell(state, end, members, heartbeat, lasted)
     if members or missing:
         lasted = max(lasted, silence)
+    if is_complete and not missing:
+        lasted = _since_poll_was_due(state, end, members, heartbeat) or lasted
     if missing and left and not joined:
         # A leader that never assigned: its session ended the generation that was given up.
         lasted = max(lasted, _session_of_gone(state, end, members, heartbeat))
@@ -176,15 +175,34 @@ def _wait(state: GroupState) -> int:
     return max(timeouts, default=0)
 
 
-def _farewell(
-    state: GroupState, end: int, members: dict[str, Member], heartbeat: int
-) -> int | None:
-    """Return how long ago a member that is gone had committed, if it did so as it left."""
+def _since_farewell(
+    state: GroupState, end: int, members: dict[str, Member], heartbeat: int, lasted: int
+) -> int:
+    """Return how long a rebalance lasted if a member that is gone began it; else what is given."""
     # Clients commit once more before they leave, and the leaving starts the rebalance.
     last = [at for m, (at, *_) in state.commits.by_member.items() if m not in members]
     if not last or end - min(last) > heartbeat * _UNUSUAL_PAUSE:
-        return None
-    return end - min(last)
+        return lasted
+    # Where somebody joined as well, either may have come first.
+    joined = members.keys() - state.members.keys()
+    return max(lasted if joined else 0, end - min(last))
+
+
+def _since_poll_was_due(
+    state: GroupState, end: int, members: dict[str, Member], heartbeat: int
+) -> int:
+    """Return how long ago the time of a member to poll was over, if it left then; 0 if none did.
+
+    Clients that commit what they have read as they poll have polled last by their last commit, or
+    as they got their assignment. That timeout of a worker of Connect is another.
+    """
+    since = end if state.interval is None else state.interval["started_at"] or end
+    due = (
+        state.commits.by_member.get(member_id, [since])[0] + member.rebalance_timeout_ms
+        for member_id, member in state.members.items()
+        if member_id not in members and member.rebalance_timeout_ms and member.worker is None
+    )
+    return max(end - min((at for at in due if end - heartbeat <= at <= end), default=end), 0)
 
 
 def _session_of_gone(
@@ -215,7 +233,7 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
         return 0
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
     stay = {m: r for m, r in rhythms.items() if m in members or missing}
-    quiet = [(last, usual) for _, last, usual in _quiet(state, end, stay)]
+    quiet = [(last, usual, member_id) for member_id, last, usual in _quiet(state, end, stay)]
     if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
         first = min((last for last, *_ in stay.values()), default=end)
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
@@ -223,13 +241,25 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
         return min(lasted, _longest_batch(stay, end))
     if not quiet:
         return _since_one_left(state, end, members)[0]
-    first, usual = min(quiet)
+    first, usual, member_id = min(quiet)
     if missing or (len(quiet) == len(stay) and _waited(state, end - first, members)):
-        return end - first
+        return end - first - _on_the_way(state, end, members, member_id)
     # Who has committed nothing at all may have had nothing to commit.
-    first, usual = min((q for q in quiet if q[0] > since), default=(end, 0))
+    first, usual, _ = min((q for q in quiet if q[0] > since), default=(end, 0, ""))
     goes_on = max(last for last, *_ in rhythms.values()) - first > _unusual(usual)
     return max(end - first if goes_on else 0, _since_one_left(state, end, members)[0])
+
+
+def _on_the_way(state: GroupState, end: int, members: dict[str, Member], member_id: str) -> int:
+    """Return how long after its last commit a rebalance began that kept a member from the next.
+
+    Who commits at equal distances, and not once more as it re-joins, learns of the rebalance by a
+    heartbeat, at any time between the two.
+    """
+    beat = _beat_of(state, member_id)
+    if member_id not in members or member_id in _rejoined(state, end, members):
+        return 0
+    return max(0, beat - _heartbeat(state, members.values())) // 2
 
 
 def _longest_batch(rhythms: dict[str, list[int]], end: int) -> int:

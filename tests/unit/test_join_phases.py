@@ -333,3 +333,32 @@ def test_who_commits_all_the_time_is_not_waited_for_as_long_as_others_were_there
         log.classic(number + 1, {"a": [0], f"b{number}": [1], f"c{number}": [2]}).wait(SECOND)
     rows = generations(whole_and_cut(log.log()))
     assert all(row["join_ms"] <= 10 * SECOND for row in rows[1:])
+
+
+@pytest.mark.parametrize(
+    ("since", "missing", "is_due"),
+    [(301, False, True), (310, False, False), (200, False, False), (301, True, False)],
+    ids=["due", "long due", "not due", "hole"],
+)
+def test_who_left_when_its_time_to_poll_was_over_began_the_rebalance_then(
+    since: int,
+    missing: bool,  # noqa: FBT001
+    is_due: bool,  # noqa: FBT001
+) -> None:
+    log = three()
+    polled = log.clock
+    working(log, 195 * SECOND, 0, 1)
+    if since > 300:
+        working(log, 105 * SECOND, 0, 1)
+    log.wait(polled + since * SECOND - log.clock, hole=missing)
+    row = generations(whole_and_cut(log.classic(2, {"a": [0], "b": [1]}, took=0).log()))[-1]
+    assert (row["join_started_at"] == polled + 5 * MINUTE) == is_due
+
+
+def test_who_commits_at_equal_distances_learns_of_a_rebalance_between_two_commits() -> None:
+    """`c` died, and Kafka waits for its session; the others learn of `d` by a heartbeat."""
+    log = three()
+    silent = log.clock
+    log.wait(46 * SECOND).classic(2, {"a": [0], "b": [1], "d": [2]})
+    row = generations(whole_and_cut(working(log, MINUTE, 0, 1, 2).log()))[-1]
+    assert row["join_started_at"] == silent + (EVERY - 3 * SECOND) // 2
