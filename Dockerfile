@@ -14,10 +14,9 @@ WORKDIR /opt/groupledger
 ENV GROUPLEDGER_CACHE=/opt/groupledger/.cache
 COPY requirements.lock ./
 COPY conf/bootstrap.sh conf/ivysettings.xml conf/jars.xml conf/
-COPY jobs/__init__.py jobs/
-COPY jobs/launch/__init__.py jobs/launch/jars.py jobs/launch/
+COPY launch/__init__.py launch/jars.py launch/signals.py launch/
 RUN bash -c '. conf/bootstrap.sh && ensure_venv "$PWD/.venv" "$PWD/requirements.lock" "about 670 MB"' \
- && .venv/bin/python -c 'from jobs.launch import jars; jars.fetch(jars.spark_jars())'
+ && .venv/bin/python -c 'from launch import jars; jars.fetch(jars.spark_jars())'
 
 COPY . .
 

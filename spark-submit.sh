@@ -9,7 +9,7 @@ source "$root/conf/bootstrap.sh"
 venv=$root/.venv
 lock=$root/requirements.lock
 # -I keeps modules in the user's working directory from shadowing ours (python -m would put it first on the path).
-launch='import sys; sys.path.insert(0, sys.argv.pop(1)); from jobs.launch.submit import main; main(sys.argv[1:])'
+launch='import sys; sys.path.insert(0, sys.argv.pop(1)); from launch.submit import main; main(sys.argv[1:])'
 
 # Help, version and completion need no Java; help does not wait for the setup either: docs/options.md has all of it.
 help=no

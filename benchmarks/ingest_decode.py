@@ -37,10 +37,10 @@ from decoders.records import decode as decode_batch
 from decoders.transform import decoded, is_of_type
 from jobs.decode import decode
 from jobs.ingest import ingest
-from jobs.launch import jars, submit
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import session
 from lakehouse.tables import spark_schema
+from launch import jars, submit
 from schemas.silver import decoded_columns, silver_tables
 from sources import parquet
 

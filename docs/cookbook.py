@@ -23,13 +23,13 @@ from jobs.decode import decode
 from jobs.explain import explain
 from jobs.history import history
 from jobs.ingest import ingest
-from jobs.runtime.command_line import parse
 from jobs.runtime.page import facts_of
 from jobs.runtime.run import Run
 from jobs.runtime.summary import show_summary
 from jobs.sql import split, sql
 from jobs.validate import validate
 from lakehouse.lakehouse import Lakehouse
+from launch.command_line import parse
 from reporting.model import For
 
 ROOT = Path(__file__).parents[1]

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from docs.markdown import item, paragraph
-from jobs.runtime.command_line import EPILOGUE, application
+from launch.command_line import EPILOGUE, application
 
 PAGE = Path(__file__).with_suffix(".md")
 
 _INTRODUCTION = """\
 # Jobs and options
 
-Written by `docs/options.py` from the declarations in `jobs/runtime/options.py`;
+Written by `docs/options.py` from the declarations in `launch/options.py`;
 `tests/unit/test_docs.py` keeps it up to date.
 """
 _PROGRAM = "./spark-submit.sh"

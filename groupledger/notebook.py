@@ -185,7 +185,7 @@ def _within(
 def _moment(at: str | dt.datetime) -> Column:
     from pyspark.sql import functions as F  # noqa: PLC0415
 
-    from jobs.runtime import times  # noqa: PLC0415
+    from launch import times  # noqa: PLC0415
 
     if isinstance(at, str):
         at = times.moment(at, dt.datetime.now(dt.timezone.utc), dt.timezone.utc)

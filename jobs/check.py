@@ -26,7 +26,6 @@ from rich.text import Text
 from decoders.records import decode
 from decoders.transform import INPUT, is_of_type
 from detectors.sentences import count
-from jobs.launch import jars
 from jobs.runtime.beforehand import why_not
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
@@ -42,12 +41,13 @@ from jobs.runtime.findings import (
     some,
     warn,
 )
-from jobs.runtime.options import Options, local_path
 from jobs.runtime.paths import nearest
 from jobs.runtime.runner import run_alone
 from lakehouse import files
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import formats
+from launch import jars
+from launch.options import Options, local_path
 from reporting.text import printable
 from schemas.messages import GROUP_METADATA, record_types
 from schemas.tables import FORMAT_VERSION, RECORDS

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from jobs.runtime.options import Options
 from jobs.runtime.page import here, page_here, print_page, put, write_page
 from jobs.runtime.reset import known_log
 from jobs.runtime.run import Run, Told
 from jobs.runtime.runner import run_job
-from jobs.runtime.times import zone
 from lakehouse.local import NeedsSparkError
 from lakehouse.queries import Ask, by_spark
+from launch.options import Options
+from launch.times import zone
 from reporting.model import Log, Selection, quoted
 from reporting.one_group import log_of, rows_of_group
 from reporting.remedies import remedies

@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.text import Text
 
-from jobs.runtime.options import Options
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.state import state_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import FEW_ROWS
+from launch.options import Options
 from reporting.screen import titled
 from reporting.text import printable
 from schemas.errors import ConflictError, LakehouseError, SourceError

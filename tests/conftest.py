@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch import jars, shipping, submit
+from launch import jars, shipping, submit
 from tests.support.broker import Broker, Credentials
 from tests.support.clients import OFFSETS_TOPIC, allow, create_offsets_topic
 from tests.support.cluster import FEW_TASKS, standalone

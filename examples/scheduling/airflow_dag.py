@@ -43,7 +43,7 @@ def from_checkout(what: str) -> str:
     Args:
         what: an expression of Python: the path of a file, or a list of paths.
     """
-    line = f"from jobs.launch import jars, shipping\nprint({what})"
+    line = f"from launch import jars, shipping\nprint({what})"
     python = f"{HOME}/.venv/bin/python"
     env = {**os.environ, "PYTHONPATH": HOME}
     asked = subprocess.run([python, "-c", line], env=env, check=True, stdout=subprocess.PIPE)

@@ -1,1 +1,1 @@
-"""What every job needs: options, session, sources, tables, and the launcher."""
+"""What several jobs need: a run from start to exit status, its session, pages, summaries."""

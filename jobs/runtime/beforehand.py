@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.runtime.options import Options, local_path, report_path
 from jobs.runtime.paths import nearest
+from launch.options import Options, local_path, report_path
 from schemas.errors import GroupledgerError, LakehouseError
 from schemas.tables import RECORDS
 from sources.listeners import refuse_closed_ports

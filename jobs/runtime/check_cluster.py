@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from detectors.sentences import count, duration
 from jobs.runtime.findings import Finding, SparkOnDemand, by_spark, missing, ok, size, some, warn
-from jobs.runtime.options import Options
+from launch.options import Options
 from schemas.errors import SourceError
 from schemas.messages import OFFSETS_TOPIC
 from sources import kafka

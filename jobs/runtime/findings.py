@@ -10,9 +10,9 @@ from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 
-from jobs.runtime.options import Options
 from jobs.runtime.runner import line_of
 from jobs.runtime.session import session
+from launch.options import Options
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _SHOWN = 3

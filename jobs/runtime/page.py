@@ -15,8 +15,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from detectors.sentences import KINDS
-from jobs.launch.jars import cache_folder
-from jobs.runtime.options import Options, local_path
 from jobs.runtime.paths import write_whole
 from jobs.runtime.run import Run, Told
 from jobs.runtime.session import configured
@@ -26,6 +24,8 @@ from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
 from lakehouse.queries import Ask
 from lakehouse.runs import LastRuns, newest
+from launch.jars import cache_folder
+from launch.options import Options, local_path
 from reporting.charts import MADE_OF, javascript
 from reporting.model import EVERYTHING, Facts, For, Selection
 from reporting.page import ingredients, page

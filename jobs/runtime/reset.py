@@ -7,13 +7,13 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from jobs.runtime.options import EVERY_CLUSTER, EVERY_TOPIC
 from jobs.runtime.run import Run
-from jobs.runtime.times import zone
 from lakehouse.catalog import register
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import Ask
+from launch.options import EVERY_CLUSTER, EVERY_TOPIC
+from launch.times import zone
 from reporting.model import Log, Selection, quoted
 from reporting.one_group import log_of
 from reporting.read import time_at

@@ -17,14 +17,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from jobs import INTERRUPTED, say_ended, wait
-from jobs.launch import executors
-from jobs.runtime import command_line, writers
+from jobs.runtime import executors, writers
 from jobs.runtime.beforehand import look_ahead, no_tables
-from jobs.runtime.options import Options
 from jobs.runtime.run import Figure, Run, Told
 from jobs.runtime.session import forget, session
 from lakehouse.lakehouse import Lakehouse
+from launch import command_line
+from launch.options import Options
+from launch.signals import INTERRUPTED, say_ended, wait
 from schemas.errors import GroupledgerError, LakehouseError, SourceError, UsageError
 from schemas.ledger import Stage
 from schemas.tables import RECORDS

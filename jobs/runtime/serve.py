@@ -8,9 +8,9 @@ import socket
 import threading
 from typing import Any
 
-from jobs.runtime.options import EVERY_CLUSTER
 from jobs.runtime.run import Run
 from lakehouse.catalog import register
+from launch.options import EVERY_CLUSTER
 from schemas.errors import GroupledgerError
 
 _NEW_TABLES_S = 60

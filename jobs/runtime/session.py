@@ -13,9 +13,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from jobs import end_by_signals
 from jobs.runtime import gateway
-from jobs.runtime.options import Options
+from launch.options import Options
+from launch.signals import end_by_signals
 
 # From here on, what a query takes is more than it takes to compile it.
 _MANY_RECORDS = 100_000

@@ -7,8 +7,8 @@ from rich.table import Table
 from detectors.sentences import KINDS
 from jobs.runtime.page import facts_of
 from jobs.runtime.run import Run
-from jobs.runtime.times import zone
 from lakehouse.local import quickest
+from launch.times import zone
 from reporting import screen
 from reporting.model import Facts, For, Selection
 from reporting.read import newest_anomalies, values_of, worst_groups

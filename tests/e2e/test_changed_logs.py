@@ -10,12 +10,12 @@ import pytest
 from kafka import TopicPartition
 from pyspark.sql import SparkSession
 
-from jobs import INTERRUPTED
 from jobs import ingest as ingest_job
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
 from jobs.runtime.run import Run
 from lakehouse.lakehouse import Lakehouse
+from launch.signals import INTERRUPTED
 from schemas.placement import partition_for
 from schemas.tables import COVERAGE, RECORDS, RUNS
 from sources import kafka as kafka_source

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.demo import RECORDING as OF_DEMO
-from jobs.launch import jars
 from jobs.runtime.paths import CHECKOUT
+from launch import jars
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
 from tests.support.jobs import Outcome, contents, differences, everything, succeed

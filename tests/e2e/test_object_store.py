@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch import jars
+from launch import jars
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, differences, everything, query, succeed
 from tests.support.kills import Job

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch import packaging
+from launch import packaging
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone
 from tests.support.jobs import contents, succeed

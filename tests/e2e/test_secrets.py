@@ -9,7 +9,7 @@ import psutil
 import pytest
 from kafka import TopicPartition
 
-from jobs.runtime.options import HASH_KEY
+from launch.options import HASH_KEY
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.kills import Job

@@ -14,8 +14,7 @@ from typing import IO
 
 import pytest
 
-from jobs.launch import jars, submit
-from jobs.runtime import command_line
+from launch import command_line, jars, submit
 from tests.support.jobs import Outcome, query, run
 from tests.support.kills import BRIEF
 

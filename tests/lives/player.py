@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.launch.jars import JarSet, cache_folder, fetch
+from launch.jars import JarSet, cache_folder, fetch
 from tests.lives.scripts import Life
 from tests.support.broker import JARS
 

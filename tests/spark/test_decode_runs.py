@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from jobs import INTERRUPTED
 from jobs import decode as decode_job
-from jobs.runtime import command_line
 from jobs.runtime.run import Run
 from lakehouse import runs as ledger
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import PLANNED
+from launch import command_line
+from launch.signals import INTERRUPTED
 from schemas.ledger import RunId
 from schemas.tables import QUARANTINE, RUNS, TableSpec, decoded_table
 from tests.conftest import RECORDINGS

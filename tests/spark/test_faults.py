@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import INTERRUPTED
 from lakehouse.lakehouse import Lakehouse
+from launch.signals import INTERRUPTED
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,

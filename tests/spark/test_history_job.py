@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from detectors import transform
 from detectors.model import anomaly_id
-from jobs import INTERRUPTED
 from lakehouse.lakehouse import Lakehouse
+from launch.signals import INTERRUPTED
 from schemas.placement import partition_for
 from schemas.tables import (
     ANOMALIES,

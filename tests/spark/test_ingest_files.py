@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
-from jobs import INTERRUPTED
 from jobs import ingest as ingest_job
 from jobs.runtime import runner
 from lakehouse.lakehouse import Lakehouse
+from launch.signals import INTERRUPTED
 from schemas.ledger import RunId
 from schemas.tables import (
     COMMITTED_OFFSETS,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.runtime.command_line import parse
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import spark_schema
 from lakehouse.upkeep import Stored
+from launch.command_line import parse
 from schemas.ledger import RunId
 from schemas.tables import ANOMALY_CHECKPOINTS, GROUP_CHECKPOINTS, GROUP_STATES, LAG, RECORDS, RUNS
 from tests.spark.conftest import Thrice

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from jobs.launch.jars import pyspark_home
+from launch.jars import pyspark_home
 from schemas import toml
 
 ROOT = Path(__file__).resolve().parents[2]

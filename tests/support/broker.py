@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from jobs.launch.jars import JarSet, fetch
+from launch.jars import JarSet, fetch
 
 if TYPE_CHECKING:
     from typing_extensions import Self

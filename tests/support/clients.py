@@ -35,7 +35,7 @@ from kafka.errors import KafkaError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.structs import MemberState
 
-from jobs.launch.jars import JarSet, fetch
+from launch.jars import JarSet, fetch
 from tests.support.broker import JARS, JVM_FLAGS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.launch.jars import pyspark_home
+from launch.jars import pyspark_home
 from tests.support.broker import free_ports
 
 HOST = "127.0.0.1"

@@ -8,7 +8,7 @@ import sys
 import venv
 from pathlib import Path
 
-from jobs.launch.jars import cache_folder
+from launch.jars import cache_folder
 
 LOCKS = Path(__file__).with_name("locks")
 

@@ -284,7 +284,7 @@ def session() -> SparkSession:
     """Make the session that ./spark-submit.sh would make on two cores."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a comparison needs none
 
-    from jobs.launch import jars, submit  # noqa: PLC0415
+    from launch import jars, submit  # noqa: PLC0415
 
     os.environ |= {"GX_ANALYTICS_ENABLED": "False", "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
     os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)

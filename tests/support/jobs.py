@@ -31,13 +31,13 @@ from jobs.lag import lag
 from jobs.maintain import maintain
 from jobs.pipeline import pipeline
 from jobs.report import report, report_here
-from jobs.runtime.command_line import parse
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.sql import sql
 from jobs.validate import validate
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, tables_of, view_of
+from launch.command_line import parse
 from schemas.columns import arrow_schema
 from schemas.ledger import RunId
 from schemas.silver import silver_tables

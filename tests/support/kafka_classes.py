@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.row_decoder import DecodedRow, Rejected, decode_record
-from jobs.launch.jars import JarSet, fetch
+from launch.jars import JarSet, fetch
 from schemas.messages import Field, Message, RecordType, Struct, embedded_messages, record_types
 from tests.factories import EPOCH, FIRST_MS, LAST_MS, Pair, same
 from tests.support.broker import JARS

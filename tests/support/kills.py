@@ -28,7 +28,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallel
 BRIEF = ("--conf", f"spark.driver.extraJavaOptions={QUICK}")
 """Options of a job that ends before the JVM has warmed up, as those that come behind others do."""
 _LOOK_S = 0.002
-_LAUNCH = "import sys; from jobs.launch.submit import main; main(sys.argv[1:])"
+_LAUNCH = "import sys; from launch.submit import main; main(sys.argv[1:])"
 
 
 class Job:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema.validators import validator_for
 
-from jobs.runtime.command_line import parse
+from launch.command_line import parse
 from reporting import alerts
 from reporting.alerts import JSON, POSTED, Alert, Letterhead, Rule, due, guessed, messages, parts
 from tests.support.receivers import SCHEMAS

@@ -15,8 +15,8 @@ import pytest
 
 from jobs.runtime import beforehand
 from jobs.runtime.beforehand import TargetError, look_ahead
-from jobs.runtime.command_line import parse
 from jobs.runtime.gateway import without_usual_lines
+from launch.command_line import parse
 from schemas.errors import LakehouseError, SourceError
 from sources.listeners import refuse_closed_ports
 

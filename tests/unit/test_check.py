@@ -16,12 +16,12 @@ import pytest
 
 from jobs import check as check_module
 from jobs.check import check
-from jobs.launch import jars
 from jobs.runtime import check_cluster
 from jobs.runtime.check_cluster import ClusterCheck
-from jobs.runtime.command_line import parse
 from jobs.runtime.findings import Finding, SparkOnDemand
 from jobs.runtime.runner import run_alone
+from launch import jars
+from launch.command_line import parse
 from schemas.errors import SourceError
 from sources import log_offsets
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
@@ -76,7 +76,7 @@ class TestTheMachine:
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_no_jvm_is_started(self, tmp_path: Path, cache: Path) -> None:
-        program = "import sys; from jobs.launch.submit import main; main(sys.argv[1:])"
+        program = "import sys; from launch.submit import main; main(sys.argv[1:])"
         env = os.environ | {"GROUPLEDGER_CACHE": str(cache), "JAVA_HOME": "/nowhere", "PATH": ""}
         argv = ["check", "--lakehouse", str(tmp_path / "l")]
         done = subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.launch.jars import pyspark_home, spark_jars
+from launch.jars import pyspark_home, spark_jars
 from tests.support.cluster import FEW_TASKS
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_what_is_fetched_comes_before_the_code() -> None:
     before = {word for name, told in said[:code] if name == "COPY" for word in told.split()[:-1]}
     assert before == {
         *("requirements.lock", "conf/bootstrap.sh", "conf/ivysettings.xml", "conf/jars.xml"),
-        *("jobs/__init__.py", "jobs/launch/__init__.py", "jobs/launch/jars.py"),
+        *("launch/__init__.py", "launch/jars.py", "launch/signals.py"),
     }
 
 
@@ -65,7 +65,7 @@ def test_the_first_layers_find_what_they_fetch(tmp_path: Path) -> None:
         for file in files:
             (tmp_path / target).mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, tmp_path / target)
-    script = "from jobs.launch import jars; print(jars.spark_jars().folder_name)"
+    script = "from launch import jars; print(jars.spark_jars().folder_name)"
     line = [sys.executable, "-c", script]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)

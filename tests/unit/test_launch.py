@@ -11,8 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from jobs.launch import jars, submit
-from jobs.runtime import command_line
+from launch import command_line, jars, submit
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.launch import shipping
-from jobs.runtime import command_line, options
+from launch import command_line, options, shipping
 
 ROOT = Path(__file__).parents[2]
 
@@ -179,7 +178,7 @@ def test_words_that_are_no_options_are_not_shown(capsys: pytest.CaptureFixture[s
 
 def test_help_needs_no_spark() -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import jobs.runtime.command_line; "
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import launch.command_line; "
         "sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-I", "-c", program, str(ROOT)], check=True)
@@ -359,7 +358,7 @@ class TestCompletion:
 
     @staticmethod
     def script(shell: str) -> str:
-        program = "import sys; from jobs.runtime.command_line import parse; parse(sys.argv[1:])"
+        program = "import sys; from launch.command_line import parse; parse(sys.argv[1:])"
         command = [sys.executable, "-c", program, "completion", shell]
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 

@@ -16,8 +16,8 @@ import pytest
 
 from detectors.sentences import KINDS
 from jobs.runtime import page as page_job
-from jobs.runtime.command_line import parse
-from jobs.runtime.options import report_path
+from launch.command_line import parse
+from launch.options import report_path
 from reporting.advice import ADVICE
 from reporting.charts import charts, javascript
 from reporting.model import DAY_MS, DAY_PARTS, LISTED_GROUPS, Facts, day_of

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from jobs import ENDING
 from jobs.runtime.runner import _again, _explanation, _times
+from launch.signals import ENDING
 from schemas.errors import UsageError
 
 
@@ -115,7 +115,7 @@ def test_a_signal_while_it_waits_is_its_end_in_peace(
 ) -> None:
     code = (
         "import os, signal, sys, threading, time\n"
-        "from jobs import end_by_signals, wait\n"
+        "from launch.signals import end_by_signals, wait\n"
         f"number = {int(number)}\n"
         "signal.signal(number, signal.SIG_DFL)\n"  # whatever these tests are in the background of
         "end_by_signals()\n"

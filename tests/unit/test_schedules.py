@@ -20,11 +20,11 @@ import pytest
 import yaml
 
 from examples.scheduling.databricks import own_spark
-from jobs.launch import jars
-from jobs.launch.shipping import CONF, read_properties
-from jobs.launch.submit import choose_target
-from jobs.runtime.command_line import parse
-from jobs.runtime.options import Options
+from launch import jars
+from launch.command_line import parse
+from launch.options import Options
+from launch.shipping import CONF, read_properties
+from launch.submit import choose_target
 from schemas.errors import UsageError
 from tests.support.environments import environment
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.runtime.command_line import parse
 from lakehouse.catalog import view_texts
+from launch.command_line import parse
 from schemas.columns import ArrayOf, Column, Primitive, StructOf
 from schemas.tables import all_tables
 

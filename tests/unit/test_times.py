@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from jobs.runtime.times import moment, zone
+from launch.times import moment, zone
 
 UTC = dt.timezone.utc
 NOW = dt.datetime(2026, 11, 21, 3, 0, tzinfo=UTC)

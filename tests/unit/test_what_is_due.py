@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from jobs.runtime import notify as notify_module
-from jobs.runtime.command_line import parse
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
+from launch.command_line import parse
 from reporting import alerts
 from reporting.alerts import POSTED, Alert, Rule, due
 from schemas.ledger import RunId

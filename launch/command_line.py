@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from cyclopts import App, CycloptsError, Group, Parameter, Token, UnusedCliTokensError
 from cyclopts.config import Dict, Env
 
-from jobs.runtime.options import JOBS, Common, Options, Part
+from launch.options import JOBS, Common, Options, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,8 +154,8 @@ def _package(*, out: str = "./groupledger-cluster", lakehouse: str = "/data/grou
         out: Folder to write to.
         lakehouse: Where the tables will be; the JARs of its object store are written, too.
     """
-    from jobs.launch.jars import JarsError  # noqa: PLC0415 - only here
-    from jobs.launch.packaging import PackageError, package  # noqa: PLC0415
+    from launch.jars import JarsError  # noqa: PLC0415 - only here
+    from launch.packaging import PackageError, package  # noqa: PLC0415
 
     try:
         print(package(out, lakehouse))
@@ -181,7 +181,7 @@ def _completion(shell: Literal["bash", "zsh"], /) -> None:
 
 def _version() -> str:
     """Read the version where it is declared; a wheel has it in what pip knows of it."""
-    file = Path(__file__).parents[2] / "pyproject.toml"
+    file = Path(__file__).parents[1] / "pyproject.toml"
     if not file.is_file():
         return f"groupledger {metadata.version('groupledger')}"
     found = re.search(r'^version = "(.+)"$', file.read_text("utf-8"), re.MULTILINE)

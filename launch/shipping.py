@@ -8,7 +8,7 @@ import os
 import zipfile
 from typing import TYPE_CHECKING
 
-from jobs.launch.jars import CHECKOUT
+from launch.jars import CHECKOUT
 
 if TYPE_CHECKING:
     from pathlib import Path

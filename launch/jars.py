@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 SPARKS = "4.0, 4.1 or 4.2"
 """The versions of Spark that jobs run on: tests/e2e/test_matrix.py tries each."""

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from jobs import ENDING, HELD_BACK
-from jobs.launch import jars
-from jobs.launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
-from jobs.runtime import command_line, options
+from launch import command_line, jars, options
+from launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
+from launch.signals import ENDING, HELD_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ def main(argv: Sequence[str], *, is_installed: bool = False) -> NoReturn:
     target = choose_target(chosen.master or chosen.spark_conf.get("spark.master"), os.environ)
     try:
         command, env = job_process(target, argv, chosen)
-        if target.sees_checkout:  # until the job can answer, see `jobs`
+        if target.sees_checkout:  # until the job can answer, see `signals`
             signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             env[HELD_BACK] = "1"
         os.execve(command[0], command, env)  # noqa: S606 - the module says why

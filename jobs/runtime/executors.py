@@ -32,7 +32,7 @@ def look_at_executors(spark: SparkSession) -> None:
     Raises:
         ExecutorError: one lacks something.
     """
-    from jobs.runtime.options import is_one_process  # noqa: PLC0415 - the module says why
+    from launch.options import is_one_process  # noqa: PLC0415 - the module says why
 
     context = spark.sparkContext
     if is_one_process(context.master or ""):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Group, Parameter
 
-from jobs.runtime import times
+from launch import times
 from schemas.environment import with_environment
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from jobs.launch import jars
-from jobs.launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
+from launch import jars
+from launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
 
 ARCHIVE = "environment.tar.gz"
 _CODE = "groupledger.zip"
