@@ -26,7 +26,7 @@ from rich.text import Text
 from decoders.records import decode
 from decoders.transform import INPUT, is_of_type
 from detectors.sentences import count
-from jobs.runtime.beforehand import why_not
+from jobs.runtime.beforehand import nearest, why_not
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,
@@ -41,7 +41,6 @@ from jobs.runtime.findings import (
     some,
     warn,
 )
-from jobs.runtime.paths import nearest
 from jobs.runtime.runner import run_alone
 from lakehouse import files
 from lakehouse.lakehouse import Lakehouse

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+from pathlib import Path
 
 from jobs.pipeline import pipeline
-from jobs.runtime.paths import CHECKOUT
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 
+CHECKOUT = Path(os.environ.get("GROUPLEDGER_HOME", Path(__file__).resolve().parents[1]))
+"""The checkout; the launcher names it, since the code may run from a zip, without `examples/`."""
 RECORDING = "examples/recordings/4.3.1-storm.parquet"
 
 

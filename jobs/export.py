@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from detectors.log import pattern_of
-from jobs.runtime.paths import write_whole
 from jobs.runtime.reset import known_offsets, unused_groups
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
@@ -21,6 +20,7 @@ from jobs.runtime.serve import chosen_clusters
 from lakehouse.catalog import description, duckdb_texts, register, view_texts
 from lakehouse.local import in_quotes
 from reporting.cleanup import by_pattern, command, groups_of, plan, script
+from reporting.files import write_whole
 from reporting.text import count
 from schemas.errors import GroupledgerError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables

@@ -6,7 +6,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from jobs.runtime.page import digest, here, page_here, print_page, put, write_page
+from jobs.runtime.page import here, page_here, print_page, put, write_page
 from jobs.runtime.run import Run, Told
 from jobs.runtime.runner import run_job
 from lakehouse import files
@@ -14,6 +14,7 @@ from lakehouse.local import NeedsSparkError
 from lakehouse.runs import LastRuns
 from launch.options import local_path, report_path
 from reporting.charts import MADE_OF
+from reporting.files import digest
 from reporting.model import EVERYTHING, Facts, For, Selection
 from schemas.ledger import Stage
 

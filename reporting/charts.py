@@ -7,12 +7,16 @@ a group show the same `span` of time, so that what happened together stands belo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import altair as alt
 import pandas as pd  # noqa: F401 - altair takes it for whole while another thread imports it
 import vl_convert
+
+from reporting.files import digest, write_whole
 
 Spec: TypeAlias = dict[str, Any]
 Chart: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
@@ -56,6 +60,22 @@ def javascript() -> str:
     To put them together takes seconds.
     """
     return vl_convert.javascript_bundle(_SNIPPET)
+
+
+def libraries(cache: Path | None) -> str:
+    """Return the code that draws charts; what takes seconds to put together is kept."""
+    if cache is None:
+        return javascript()
+    name = f"charts-{digest(MADE_OF)}"
+    for path in cache.glob(f"{name}.*.js"):
+        with suppress(OSError, UnicodeDecodeError):
+            kept = path.read_text("utf-8")
+            if path.name == f"{name}.{digest(kept)}.js":  # else it is not whole
+                return kept
+    made = javascript()
+    with suppress(OSError):  # then the next run makes it again, too
+        write_whole(cache / f"{name}.{digest(made)}.js", made)
+    return made
 
 
 def licences() -> str:

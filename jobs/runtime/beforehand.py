@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.runtime.paths import nearest
 from launch.options import Options, local_path, report_path
 from schemas.errors import GroupledgerError, LakehouseError
 from schemas.tables import RECORDS
@@ -59,6 +59,11 @@ def why_not(folder: Path) -> str | None:
             return None
     except OSError as error:
         return f"{error.strerror or type(error).__name__} ({there})"
+
+
+def nearest(folder: Path) -> Path:
+    """Return the folder, or what is there of the path to it."""
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
 
 
 def _has_tables(root: Path) -> bool:

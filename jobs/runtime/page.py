@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +13,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from detectors.sentences import KINDS
-from jobs.runtime.paths import write_whole
 from jobs.runtime.run import Run, Told
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
@@ -26,7 +23,8 @@ from lakehouse.queries import Ask
 from lakehouse.runs import LastRuns, newest
 from launch.jars import cache_folder
 from launch.options import Options, local_path
-from reporting.charts import MADE_OF, javascript
+from reporting.charts import libraries
+from reporting.files import write_whole
 from reporting.model import EVERYTHING, Facts, For, Selection
 from reporting.page import ingredients, page
 from reporting.read import read_facts
@@ -143,27 +141,6 @@ def _cache() -> Path | None:
         return cache_folder()
     except RuntimeError:  # a user without a home, as a driver's on a cluster may be
         return None
-
-
-def libraries(cache: Path | None) -> str:
-    """Return the code that draws charts; what takes seconds to put together is kept."""
-    if cache is None:
-        return javascript()
-    name = f"charts-{digest(MADE_OF)}"
-    for path in cache.glob(f"{name}.*.js"):
-        with suppress(OSError, UnicodeDecodeError):
-            kept = path.read_text("utf-8")
-            if path.name == f"{name}.{digest(kept)}.js":  # else it is not whole
-                return kept
-    made = javascript()
-    with suppress(OSError):  # then the next run makes it again, too
-        write_whole(cache / f"{name}.{digest(made)}.js", made)
-    return made
-
-
-def digest(text: str) -> str:
-    """Return what tells a text from others."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def put(target: str, text: str, spark: SparkSession | None = None) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.demo import CHECKOUT
 from jobs.demo import RECORDING as OF_DEMO
-from jobs.runtime.paths import CHECKOUT
 from launch import jars
 from tests.conftest import RECORDINGS
 from tests.support.cluster import FEW_TASKS, Standalone, standalone

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pytest
 
 from detectors.sentences import KINDS
-from jobs.runtime import page as page_job
 from launch.command_line import parse
 from launch.options import report_path
 from reporting.advice import ADVICE
-from reporting.charts import charts, javascript
+from reporting.charts import charts, javascript, libraries
 from reporting.model import DAY_MS, DAY_PARTS, LISTED_GROUPS, Facts, day_of
 from reporting.page import Ingredients, embedded, ingredients, packed, page
 from tests.support.report import AS_OF, ATTACKS, facts
@@ -203,18 +202,18 @@ class TestKeptLibraries:
             made.append("code, of some length")
             return made[-1]
 
-        monkeypatch.setattr(page_job, "javascript", javascript)
+        monkeypatch.setattr("reporting.charts.javascript", javascript)
         return made
 
     def test_they_are_put_together_once(self, made: list[str], tmp_path: Path) -> None:
-        assert {page_job.libraries(tmp_path) for _ in range(3)} == set(made)
+        assert {libraries(tmp_path) for _ in range(3)} == set(made)
         assert len(made) == len(list(tmp_path.iterdir())) == 1
 
     def test_half_a_file_is_none(self, made: list[str], tmp_path: Path) -> None:
-        page_job.libraries(tmp_path)
+        libraries(tmp_path)
         (kept,) = tmp_path.iterdir()
         kept.write_text("code, of", "utf-8")
-        assert page_job.libraries(tmp_path) == made[0]
+        assert libraries(tmp_path) == made[0]
         assert kept.read_text("utf-8") == made[0]
 
     def test_a_folder_that_cannot_be_written_does_no_harm(
@@ -222,7 +221,7 @@ class TestKeptLibraries:
     ) -> None:
         no_folder = tmp_path / "file"
         no_folder.touch()
-        assert [page_job.libraries(no_folder), page_job.libraries(None)] == made
+        assert [libraries(no_folder), libraries(None)] == made
 
 
 def test_the_same_versions_give_the_same_code(parts: Ingredients) -> None:
