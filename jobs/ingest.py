@@ -7,11 +7,9 @@ lost its end, has the same offsets with other records: it is refused, with the n
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
 import sys
 import time
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -44,7 +42,7 @@ from sources.coverage import (
     record_type,
 )
 from sources.kafka import Topic
-from sources.plan import State, by_type, is_backfill, truncated
+from sources.plan import State, by_type, free_name, is_backfill, truncated
 
 _NOTE = f'{{"{Stage.INGEST}": '
 """What a commit of records has in its userMetadata begins so."""
@@ -200,15 +198,6 @@ def _own_name(lakehouse: Lakehouse) -> str:
     """Advise to keep records apart from those that a cluster has, under a name that is free."""
     name = free_name(lakehouse.cluster, lakehouse.clusters(RECORDS))
     return f"keep it under a name of its own: --cluster {name}"
-
-
-def free_name(cluster: str, taken: Collection[str]) -> str:
-    """Return the first free name of ``default.2``, ``default.3``, … behind a cluster's."""
-    base, _, number = cluster.rpartition(".")
-    if base not in taken or not number.isdecimal():
-        base, number = cluster, "1"
-    names = (f"{base}.{n}" for n in itertools.count(int(number) + 1))
-    return next(name for name in names if name not in taken)
 
 
 def _say_truncated(run: Run, ranges: list[Range]) -> None:

@@ -1,10 +1,11 @@
-"""How far a lakehouse has read a topic, and which offsets a source has beyond."""
+"""How far a lakehouse has read a topic, what a source has beyond, and a name for another log."""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -132,3 +133,12 @@ def by_type(found: Mapping[Position, Extent]) -> dict[str, int]:
     for extent in found.values():
         types.update(extent.by_kind)
     return dict(sorted(types.items()))
+
+
+def free_name(cluster: str, taken: Collection[str]) -> str:
+    """Return the first free name of ``default.2``, ``default.3``, … behind a cluster's."""
+    base, _, number = cluster.rpartition(".")
+    if base not in taken or not number.isdecimal():
+        base, number = cluster, "1"
+    names = (f"{base}.{n}" for n in itertools.count(int(number) + 1))
+    return next(name for name in names if name not in taken)

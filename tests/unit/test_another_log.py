@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.ingest import free_name
 from sources.kafka import Log, Record, Topic, another_log, other_bytes, shorter
+from sources.plan import free_name
 
 TOPIC = "__consumer_offsets"
 POSITIONS = {(TOPIC, 0): 10, (TOPIC, 1): 4}
