@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import datetime as dt
 import difflib
-import io
-import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Row
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.serve import chosen_clusters, serve
 from lakehouse.catalog import function_texts, register, view_texts
-from reporting.text import cut, printable
+from reporting.rows import WRITERS
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import all_tables
 
 _SHOWN = 1_000
-_WIDE = 1_000_000
-_WIDEST_CELL = 500
 # Of Spark: raw strings and names in backticks have no escapes. What is not closed goes to the end.
 _QUOTED = re.compile(
     r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
@@ -151,7 +141,7 @@ def _print(run: Run, rows: DataFrame) -> int:
         limit = _SHOWN
     given = (rows if limit is None else rows.limit(limit + 1)).toLocalIterator()
     shown = _Counted(islice(given, limit))
-    _WRITERS[how](run.out, rows.columns, shown)
+    WRITERS[how](run.out, rows.columns, shown)
     if limit is not None and next(given, None) is not None:
         run.say(f"only the first {limit:,} rows are shown; --limit N shows more")
     return shown.count
@@ -167,87 +157,6 @@ class _Counted:
         for row in self._rows:
             self.count += 1
             yield row
-
-
-def _write_table(out: Console, names: list[str], rows: Iterable[Row]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        table.add_column(escape(name))
-    for row in rows:
-        table.add_row(*(escape(_cell(value)) for value in row))
-    _show(out, table)
-
-
-def _write_json(_: Console, __: list[str], rows: Iterable[Row]) -> None:
-    for row in rows:
-        print(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
-
-
-def _write_csv(_: Console, names: list[str], rows: Iterable[Row]) -> None:
-    """Write by RFC 4180: nested values as JSON, bytes in hexadecimal, null as nothing."""
-    writer = csv.writer(sys.stdout)
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_text(value) for value in row])
-
-
-def _text(value: object) -> object:
-    """Return a nested value as JSON, a time by ISO 8601, any other as it is."""
-    if isinstance(value, (dict, list, tuple)):
-        return json.dumps(_plain(value), default=str, ensure_ascii=False)
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    return value.isoformat(" ") if isinstance(value, dt.datetime) else value
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Row):
-        return {name: _plain(part) for name, part in zip(value.__fields__, value, strict=True)}
-    if isinstance(value, list):
-        return [_plain(part) for part in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    return value.hex() if isinstance(value, (bytes, bytearray)) else value
-
-
-def _write_markdown(_: Console, names: list[str], rows: Iterable[Row]) -> None:
-    lines = ["| " + " | ".join(map(_in_markdown, names)) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_in_markdown(_cell(v)) for v in row) + " |" for row in rows]
-    print("\n".join(lines))
-
-
-def _in_markdown(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|")
-
-
-_WRITERS: dict[str, Callable[[Console, list[str], Iterable[Row]], None]] = {
-    "table": _write_table,
-    "json": _write_json,
-    "csv": _write_csv,
-    "markdown": _write_markdown,
-}
-
-
-def _show(out: Console, table: Table) -> None:
-    """Print a table: on a terminal so that it fits, elsewhere without a break in its lines."""
-    if out.is_terminal:
-        out.print(table)
-        return
-    whole = Console(file=io.StringIO(), width=_WIDE)
-    with whole.capture() as captured:
-        whole.print(table)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    out.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False, emoji=False)
-
-
-def _cell(value: object) -> str:
-    """Return a value as a cell: not long, and control characters of other people's text visible."""
-    if value is None:
-        return ""
-    text = str(_text(value)) if isinstance(value, (dict, list, tuple)) else str(value)
-    if isinstance(value, dt.datetime):
-        text = value.isoformat(" ", "milliseconds")
-    return cut(printable(text), _WIDEST_CELL)
 
 
 def _not_found(error: AnalysisException | ParseException) -> str:

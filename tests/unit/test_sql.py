@@ -10,9 +10,10 @@ from pyspark.sql import Row
 from rich.console import Console
 from rich.table import Table
 
-from jobs.sql import _cell, _first_lines, _show, only_reads, split
+from jobs.sql import _first_lines, only_reads, split
 from lakehouse.catalog import _named, _wanted, description, function_texts, view_texts
 from lakehouse.tables import sql_literal, sql_text
+from reporting.rows import _cell, _show
 from schemas.tables import all_tables
 
 
