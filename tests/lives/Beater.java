@@ -283,8 +283,10 @@ final class StreamsMember extends Beater {
                 active = told;
                 standby = copies;
                 var all = new HashSet<TopicPartition>();
-                told.forEach((sub, parts) -> (sub.equals("0") ? names : Set.of(repartition))
-                    .forEach(topic -> parts.forEach(p -> all.add(new TopicPartition(topic, p)))));
+                // A topic of a task may have fewer partitions than there are tasks.
+                told.forEach((sub, parts) -> (sub.equals("0") ? names : Set.of(repartition)).forEach(topic -> parts.stream()
+                    .filter(p -> broker.topics.containsKey(topic) && p < broker.topics.get(topic).partitions)
+                    .forEach(p -> all.add(new TopicPartition(topic, p)))));
                 owned.keySet().retainAll(all);
                 all.removeAll(owned.keySet());
                 take(all);
