@@ -202,7 +202,9 @@ def _since_poll_was_due(
         for member_id, member in state.members.items()
         if member_id not in members and member.rebalance_timeout_ms and member.worker is None
     )
-    return max(end - min((at for at in due if end - heartbeat <= at <= end), default=end), 0)
+    # By chance it lies within a heartbeat of the end, but not where most exceed it.
+    first = end - heartbeat if sum(state.overdue) < _OVERDUE else since
+    return max(end - min((at for at in due if first <= at <= end), default=end), 0)
 
 
 def _session_of_gone(
