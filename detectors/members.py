@@ -11,13 +11,15 @@ take the places of those that served for long as often: what was on a node that 
 one drained before, and previews of branches.
 
 A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
-after it ended, and starts on schedule if that comes by the clock, however long its work took.
+after it ended, and starts on schedule if that comes by the clock, however long its work took. It is
+scaled to nothing and back if it had run for a while, and none of its former clients starts it.
 """
 
 from __future__ import annotations
 
 import statistics
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -35,6 +37,9 @@ _SCALE_OUT_MS = MINUTE_MS
 # What fails starts again in its own place, or does not last. Another client that takes the place
 # of one that was there for so long was moved, scaled or deployed.
 _SERVED_MS = 10 * MINUTE_MS
+# An autoscaler leaves what it has started alone for five minutes (cooldownPeriod of KEDA, the
+# stabilization window of Kubernetes), and then starts other pods.
+_SCALED_DOWN_MS = 5 * MINUTE_MS
 # One restart of a deployment follows the other within minutes.
 _PASS_ENDS_MS = 10 * MINUTE_MS
 # Whose slots restart for the third time without a long pause is not being deployed, however long it
@@ -48,7 +53,7 @@ _JITTER_MS = 3_000
 # What a clock starts may take so long to be there, and no longer.
 _LATE_STARTS = 5
 _LATE_MS = MINUTE_MS
-
+_INSTANCE = "instance "
 
 Return: TypeAlias = list[Any]
 """When a client came back, and offset and time of the record that tells so."""
@@ -57,7 +62,7 @@ Return: TypeAlias = list[Any]
 def client_of(member: Row) -> str:
     """Name the client behind a member: what does not change when it restarts."""
     if member.get("group_instance_id") is not None:
-        return f"instance {member['group_instance_id']}"
+        return f"{_INSTANCE}{member['group_instance_id']}"
     return f"{member.get('client_id') or member['member_id']}@{member.get('client_host') or ''}"
 
 
@@ -77,7 +82,8 @@ class SlotChanges:
     returns; `gone` by client, when members of that name left, and their returns up to then; `fresh`
     by client, its last member that came into a new slot; `pass`, the slots that restarted one after
     the other, `deployments`, when those passes ended that left no former member, and `rollbacks`,
-    when one of them was taken back; `starts`, when the group began and how long it had been empty.
+    when one of them was taken back; `starts`, when the group began and how long it had been empty;
+    `emptied`, when it became so, and `former`, the clients that it had had in that hour.
     A client that comes back goes on with those of one that left: members that share client id and
     host, as those of one machine with a client's default id do, are told apart by that.
 
@@ -94,7 +100,8 @@ class SlotChanges:
         sessions: of each member that is gone, the length of its session and its rebalance timeout,
             in milliseconds.
         group_restart: how often within the hour the group started again after it had been empty;
-            0 if this generation did not start it, or did so on schedule.
+            0 if this generation did not start it, or did so on schedule, or as an autoscaler does.
+        starts_again: whether a client started the group that had been in it before it was empty.
     """
 
     def __init__(self, memory: Row, generation: Row, at: int) -> None:
@@ -139,6 +146,12 @@ class SlotChanges:
         memory["fresh"] = self._fresh
         self._take(generation)
 
+    @property
+    def clients(self) -> list[str]:
+        """Clients that are there, with their machines; static members are kept by another name."""
+        held = (slot["client"] for slot in self._slots.values() if slot["left"] is None)
+        return [client for client in held if not client.startswith(_INSTANCE)]
+
     def _take(self, generation: Row) -> None:
         joined, left, replaced = (
             generation.get(f"members_{what}") or () for what in ("joined", "left", "replaced")
@@ -163,7 +176,8 @@ class SlotChanges:
             if known := self._members.pop(member["replaced_member_id"], None):
                 self._members[member["member_id"]] = known
                 self._goes_on(member)
-        self.group_restart = self._count_group_restarts(was_empty=was_empty)
+        self.starts_again = False
+        self.group_restart = self._count_group_restarts(joined, was_empty=was_empty)
 
     def _clear(self) -> None:
         self._slots.clear()
@@ -233,24 +247,29 @@ class SlotChanges:
         else:
             self._restart(slot, member, client)
 
-    def _count_group_restarts(self, *, was_empty: bool) -> int:
+    def _count_group_restarts(self, joined: Sequence[Row], *, was_empty: bool) -> int:
         """Return how often the group restarted after being empty within the hour; 0 if not now."""
+        memory = self._memory
         if not self._members and not was_empty:
+            memory["emptied"] = self._at
+            memory["former"] = sorted({slot["client"] for slot in self._slots.values()})
             # Members that come later get new slots; what counts then is how often that happens.
             self._clear()
-            self._memory["emptied"] = self._at
         if not (self._members and was_empty):
             return 0
-        emptied = self._memory.get("emptied")
+        emptied, former = memory.get("emptied"), memory.pop("former", None)
+        self.starts_again = not {client_of(m) for m in joined}.isdisjoint(former or ())
         idle = None if emptied is None else self._at - emptied
-        starts: list[tuple[int, int | None]] = self._memory.setdefault("starts", [])
+        starts: list[tuple[int, int | None]] = memory.setdefault("starts", [])
+        ran = emptied - starts[-1][0] if starts and emptied is not None else 0
+        is_scaled = ran >= _SCALED_DOWN_MS and former is not None and not self.starts_again
         starts.append((self._at, idle))
         del starts[:-_STARTS]
-        if idle is None or idle > _BACKOFF_MS or _is_on_schedule(starts):
+        if idle is None or idle > _BACKOFF_MS or is_scaled or _is_on_schedule(starts):
             return 0
         since = self._at - _WINDOW_MS
-        again = [t for t in self._memory.get("group_restarts", []) if t >= since]
-        self._memory["group_restarts"] = [*again, self._at]
+        again = [t for t in memory.get("group_restarts", []) if t >= since]
+        memory["group_restarts"] = [*again, self._at]
         return len(again) + 1
 
     def _ended(self, member_id: str, member: Row) -> str | None:

@@ -188,7 +188,11 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
             "member_count": generation.get("member_count") or 0,
             "explained": len(explained) - bisect_left(explained, series),
         },
-        last_values={"clients": _by_whom(e.get("clients", ()) for e in counted[-_RECENT:])},
+        last_values={
+            "clients": _by_whom(
+                (e.get("clients", ()) for e in counted[-_RECENT:]), seen.changes.clients
+            )
+        },
     )
 
 
@@ -221,7 +225,7 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
                 "counts": 0 if number == 1 else 1 + _aborted_for_certain(generation),
                 "ms": _took(generation) or 0,
                 "join_ms": generation.get("join_ms") if was_there and stay else None,
-                "returns": len(seen.changes.returns),
+                "returns": len(seen.changes.returns) or int(seen.changes.starts_again),
                 "cause": generation["cause"],
                 "session_timeout_ms": generation.get("session_timeout_ms"),
                 "record": list(seen.span[2]),
@@ -238,17 +242,18 @@ def _come_and_gone(generation: Row) -> list[str]:
     return sorted(clients) if len(clients) <= _FEW_CLIENTS else []
 
 
-def _by_whom(clients: Iterable[Iterable[str]]) -> list[str]:
+def _by_whom(clients: Iterable[Iterable[str]], there: Iterable[str]) -> list[str]:
     """Return who had a part in most of some rebalances, by who came and went in each.
 
-    Where no client stands out, a machine may, or a client id that moves from one to the next.
+    Where no client stands out, a machine may, or a client id that moves from one to the next,
+    unless it is that of all, of those that are `there`, too.
     """
     every = [{*of_one} for of_one in clients]
     least = max(2, int(_PART * len(every)) + 1)
     for part in (str, _machine_of, _id_of):
         counted = Counter(chain.from_iterable({*map(part, of_one)} for of_one in every))
         named = sorted(client for client, n in counted.items() if n >= least)
-        if named and (part is str or len(named) < len(counted)):  # else it is that of all
+        if named and (part is str or len(named) < len({*counted, *map(part, there)})):
             return named
     return []
 
@@ -364,6 +369,7 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     times, severity = sum(n for _, n, _ in hour), INFO
     if disturbs and times >= limit["warning_an_hour"]:
         severity = CRITICAL if times >= limit["critical_an_hour"] else WARNING
+    clients = _by_whom((clients for _, _, clients in hour), seen.changes.clients)
     yield Hit(
         "aborted_rebalances",
         severity,
@@ -371,7 +377,7 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
         label="first_start" if is_start else None,
         sums={"aborted": aborted, f"causes.{generation['cause']}": 1},
         maxima={"aborted_in_an_hour": times},
-        last_values={"clients": _by_whom(clients for _, _, clients in hour) or _ghosts(generation)},
+        last_values={"clients": clients or _ghosts(generation)},
     )
 
 

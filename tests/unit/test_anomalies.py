@@ -272,6 +272,51 @@ def test_a_client_that_is_started_again_whenever_it_ends_is_a_storm() -> None:
     assert alone(*((work, 300 - work) for work in _WORK), *[(5, 10)] * 6) == {"rebalance_storm"}
 
 
+def _scaled(there: float, name: str = "pod-{n}") -> set[str]:
+    """Return what is found of a group that ran so long each time, by who came back each time."""
+    story = started("pod-0")
+    for n, away in enumerate(_WORK * 2):
+        story.then(there, "member_left", left=[name.format(n=n)])
+        story.then(away, "new_member", joined=[name.format(n=n + 1)])
+    return kinds(story.found(lasts=60))
+
+
+def test_a_group_that_is_scaled_to_nothing_and_back_is_no_storm() -> None:
+    # KEDA stops the last pod five minutes after the last record, and starts another one.
+    assert not _scaled(330)
+    # Pods that do not last fail, whatever their names; one that is back is started again.
+    assert _scaled(200) == {"rebalance_storm"}
+    assert _scaled(330, "pod-0") == {"rebalance_storm"}
+
+
+def test_of_several_that_start_a_group_again_one_that_was_there_is_enough() -> None:
+    story = started("a", "pod-0")
+    for n, away in enumerate(_WORK):
+        story.then(330, "member_left", left=["a", f"pod-{n}"])
+        story.then(away, "new_member", joined=["a", f"pod-{n + 1}"])
+    assert kinds(story.found(lasts=60)) == {"rebalance_storm"}
+
+
+@pytest.mark.parametrize(
+    ("there", "name", "label"),
+    [
+        (310, "pod-0", "slow_members"),  # as its max.poll.interval.ms is five minutes
+        (200, "pod-0", "short_lived_members"),
+        (290, "pod-{n}", "short_lived_members"),  # none of them comes back
+    ],
+)
+def test_the_only_member_is_slow_if_it_comes_back_whenever_it_has_left(
+    there: float, name: str, label: str
+) -> None:
+    story = started("pod-0")
+    for n, away in enumerate(_WORK):
+        story.then(there, "member_left", left=[name.format(n=n)])
+        for member in story.generations[-1]["members_left"]:
+            member["rebalance_timeout_ms"] = 300_000
+        story.then(away, "new_member", joined=[name.format(n=n + 1)])
+    assert storm_of(story)["label"] == label
+
+
 def test_of_a_group_that_is_deleted_and_made_again_nobody_is_remembered() -> None:
     memory: Row = {}
     for number in range(20):
@@ -532,6 +577,21 @@ def test_a_machine_or_a_client_that_moves_makes_a_storm(client: str, host: str, 
             member.update(own)
         story.then(30, "member_restarted", restarted=["a" if n % 2 else "b"])
     assert storm_of(story)["said"]["clients"] == [named]
+
+
+@pytest.mark.parametrize(("others", "named"), [("/10.0.0.1", ["*@/proxy"]), ("/proxy", None)])
+def test_a_machine_is_named_unless_all_members_are_on_it(
+    others: str, named: list[str] | None
+) -> None:
+    story = started(*"ab")
+    for member in (*story._members.values(), *story.generations[0]["members_joined"]):
+        member["client_host"] = others
+    for n in range(8):  # as the instances of a REST proxy, of which each has a name of its own
+        story.then(60, "new_member", joined=[f"c{n}"])
+        for member in (story._members[f"c{n}"], *story.generations[-1]["members_joined"]):
+            member["client_host"] = "/proxy"
+        story.then(60, "member_left", left=[f"c{n}"])
+    assert storm_of(story)["said"].get("clients") == named
 
 
 def test_deployments_of_a_part_and_one_that_takes_over_are_no_storm() -> None:
