@@ -17,14 +17,15 @@ from detectors.model import Row
 # By kind, the most important first, and by kind and label where a label has its own sentence.
 _SENTENCES = {
     "rebalance_storm": "{of} rebalanced {rebalances:# time} in {ms:duration} ({when}). Cause:"
-    " [slow_members?members that leave one to three times their max.poll.interval.ms after they"
-    " joined, as those that exceed it do ({causes:causes})|crash_loop?members that die and are"
-    " replaced ({causes:causes})|short_lived_members?members that leave soon after they joined"
-    " ({causes:causes})|{causes:causes}][, most of them of {clients:some}]. [reconfigured?No group"
-    " comes to rest like that|No deployment or scale-out explains these; {explained:# other"
-    " rebalance} had such a reason|No deployment or scale-out explains these]."
+    " [slow_members?members that leave one to three times their rebalance timeout after they"
+    " joined, as those that exceed max.poll.interval.ms do ({causes:causes})|crash_loop?members"
+    " that die and are replaced ({causes:causes})|short_lived_members?members that leave soon after"
+    " they joined ({causes:causes})|{causes:causes}][, most of them of {clients:some}]."
+    " [reconfigured?No group comes to rest like that|No deployment or scale-out explains these;"
+    " {explained:# other rebalance} had such a reason|No deployment or scale-out explains these]."
     " [slow_members?If their logs show a poll that took too long, lower max.poll.records, make"
-    " processing faster, or raise max.poll.interval.ms; else look for what ends them|"
+    " processing faster, or raise max.poll.interval.ms, or the session timeout of clients that send"
+    " no heartbeat while they work; else look for what ends them|"
     "crash_loop?Look in their logs and exit statuses for why they die|short_lived_members?Find out"
     " what starts and stops them|reconfigured?Find out what changes its topics, subscriptions or"
     " connectors so often|Look in its members' logs for what starts each].",
@@ -123,13 +124,15 @@ _SENTENCES = {
     "offset_rewind": "{of} committed a smaller offset {rewinds:# time}[after_rebalance? after a"
     " rebalance] ({when}), {offsets:# offset} of {partitions:# partition} in all:"
     " {moves:some partitions}[, what {remembered:some} had committed last as its owner before]."
-    " These records are read again: [remembered?upgrade that client|look in its logs for a seek, or"
-    " commits that failed].",
+    " These records are read again: [remembered?upgrade that client|no_members?look for a seek, a"
+    " start from an older state, a second job that commits to the group, or a tool that sets its"
+    " offsets|look in its logs for a seek, or commits that failed].",
     "offset_jump": "{of} skipped {offsets:# offset} in {jumps:# commit}[after_rebalance? right"
     " after a rebalance] ({when}): {moves:some}."
     " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
-    "offset_reset": "Somebody set offsets of {partitions:# partition} of {of} {label} while it had"
-    " no members ({when}): {resets:some partitions}. Ask who ran it: the log does not say.",
+    "offset_reset": "Offsets of {partitions:# partition} of {of} were set {label} while it had no"
+    " members ({when}): {resets:some partitions}. Ask who ran a reset, or let a job with assign()"
+    " take the group over: the log does not say.",
     "unread_partition": "{of} stopped committing {unread:some partitions} ({when}) while its other"
     " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
     " log's end shows].[ No member owns {no_owner:some} now.| {partitions:It/They}"

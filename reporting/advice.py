@@ -4,7 +4,8 @@ ADVICE = {
     "rebalance_storm": "find out what starts and stops them.",
     "rebalance_storm slow_members": (
         'look for "poll timeout" in their logs; lower `max.poll.records`, make processing faster,'
-        " or raise `max.poll.interval.ms`."
+        " or raise `max.poll.interval.ms`, or the session timeout of clients that send no heartbeat"
+        " while they work."
     ),
     "rebalance_storm crash_loop": (
         "find out why members die (their logs, exit status, memory, probes)."
@@ -53,6 +54,10 @@ ADVICE = {
     "offset_rewind": (
         "expect records to be processed twice; upgrade such a client;"
         " a large step back is usually a seek."
+    ),
+    "offset_rewind no_members": (
+        "look for a start from an older state, a second job that commits to the group, or a tool"
+        " that sets its offsets."
     ),
     "offset_jump": (
         "look for a seek, or `auto.offset.reset=latest`: the records in between were not processed."

@@ -63,6 +63,14 @@ def test_a_sentence_names_the_next_step(key: str) -> None:
             id="a part for a label",
         ),
         pytest.param(
+            "offset_rewind",
+            {"label": "no_members", "rewinds": 1, "offsets": 7, "partitions": 1, "moves": ["m"]},
+            "g committed a smaller offset 1 time (12:00:00 UTC), 7 offsets of 1 partition in all:"
+            " m. These records are read again: look for a seek, a start from an older state, a"
+            " second job that commits to the group, or a tool that sets its offsets.",
+            id="a label behind evidence that is not there",
+        ),
+        pytest.param(
             "coverage_gap",
             {"label": "truncated", "offsets": 1},
             "1 offset of partition s of the offsets topic was deleted from the log before it could"
