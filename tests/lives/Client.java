@@ -197,8 +197,8 @@ abstract class Reader extends Client {
     /** Begin where the group has committed, or where `reset` says. */
     final void take(Collection<TopicPartition> partitions) {
         if (partitions.isEmpty()) return;
-        var request = new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId(group).setMemberId(memberId())
-            .setMemberEpoch(epoch()).setTopics(byTopic(partitions).entrySet().stream().map(e ->
+        var request = new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId(group)
+            .setMemberId(memberId().isEmpty() ? null : memberId()).setMemberEpoch(epoch()).setTopics(byTopic(partitions).entrySet().stream().map(e ->
                 new OffsetFetchRequestData.OffsetFetchRequestTopics().setName(e.getKey()).setPartitionIndexes(e.getValue())).toList());
         ask(() -> broker.service.fetchOffsets(by(9), request, false), answer -> {
             if (answer.errorCode() != 0) {

@@ -1042,3 +1042,65 @@ def _topic_made_anew(s: Script) -> None:
     s.do(HOUR + s.between(60, 600) * SECOND, "drop", topic=topic)
     s.topic(s.topics[topic], 3, at=HOUR + 11 * MINUTE)
     s.start_all(HOUR + s.between(12, 40) * MINUTE)
+
+
+@kind(*READING, hours=(6, 10))
+def _scaled_to_nothing(s: Script) -> None:
+    """An autoscaler stops all members five minutes after the last record, and starts other pods."""
+    s.style |= {"commits": "changed", "static": False, "moves_hosts": True}
+    s.members = s.between(2, 4)
+    s.style["topics"] = [s.topic(s.members + 1, 2)]
+    at = 10.0 * MINUTE
+    while at < s.length - 40 * MINUTE:
+        s.scale(at, 1)
+        if s.rng.random() < 0.5:
+            s.scale(at + s.between(30, 90) * SECOND, s.members)
+        end = at + 5 * MINUTE + s.between(30, 400) * SECOND
+        s.scale(end - s.between(20, 60) * SECOND, 1)
+        s.scale(end, 0)
+        at = end + s.between(40, 330) * SECOND
+
+
+@kind(*READING, label="one failing pod after the other", fits=_STORM, hours=(3, 5))
+def _pods_fail(s: Script) -> None:
+    """The only member fails within minutes, and another pod takes its place."""
+    s.style |= {"commits": "changed", "static": False, "moves_hosts": True, "shares_id": True}
+    s.members, s.style["topics"] = 1, [s.topic(2, 2)]
+    at = float(s.trouble(10 * MINUTE))
+    while at < s.length - 30 * MINUTE:
+        s.start(at, "0")
+        at += s.between(60, 200) * SECOND
+        s.end(at, "0")
+        at += s.between(10, 100) * SECOND
+
+
+@kind(*READING, label="instances of a proxy", fits=_STORM, hours=(2, 4))
+def _proxy(s: Script) -> None:
+    """A proxy makes a consumer for each of its clients, in the group of an application."""
+    s.style["static"] = False
+    s.app(1, 2)
+    at, number = float(s.trouble(20 * MINUTE)), 0
+    while at < 90 * MINUTE:
+        s.start(at, f"proxy-{number}", host="10.200.0.1", client_id=f"proxy-{number}")
+        s.end(at + s.between(60, 150) * SECOND, f"proxy-{number}")
+        at, number = at + s.between(100, 300) * SECOND, number + 1
+
+
+@kind(*READING, fits=("offset_reset",), hours=(5, 8))
+def _job_takes_over(s: Script) -> None:
+    """A job that assigns itself its partitions goes on with an application's group."""
+    s.style |= {"static": False, "speed": s.between(300, 5_000)}
+    s.app(1, 3, s.between(2, 30))
+    s.stop_all(HOUR)
+    every = s.rng.choice((10, 60, 300)) * SECOND
+    s.start(HOUR + s.between(2, 25) * MINUTE, "job", protocol=ASSIGN, commit_ms=every)
+
+
+@kind(ASSIGN, label="two jobs in one group", fits=("offset_rewind", "offset_reset"), hours=(4, 6))
+def _two_jobs(s: Script) -> None:
+    """A job is started from the beginning in the group of another, beside which it reads."""
+    s.style["commit_ms"] = s.rng.choice((10, 60)) * SECOND
+    s.app(1, 1, s.between(10, 40))
+    at = s.trouble(100 * MINUTE)
+    s.start(at, "twin", speed=s.rng.choice((50, 60)), host="10.200.0.1")
+    s.do(at + 2 * SECOND, "seek", client=s.running["twin"], share=0)
