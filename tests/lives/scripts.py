@@ -1044,13 +1044,13 @@ def _topic_made_anew(s: Script) -> None:
     s.start_all(HOUR + s.between(12, 40) * MINUTE)
 
 
-@kind(*READING, hours=(6, 10))
+@kind(*READING, SHARE, STREAMS, hours=(6, 10))
 def _scaled_to_nothing(s: Script) -> None:
     """An autoscaler stops all members five minutes after the last record, and starts other pods."""
     s.style |= {"commits": "changed", "static": False, "moves_hosts": True}
     s.members = s.between(2, 4)
     s.style["topics"] = [s.topic(s.members + 1, 2)]
-    at = 10.0 * MINUTE
+    at = 2.0 * MINUTE
     while at < s.length - 40 * MINUTE:
         s.scale(at, 1)
         if s.rng.random() < 0.5:
@@ -1061,12 +1061,12 @@ def _scaled_to_nothing(s: Script) -> None:
         at = end + s.between(40, 330) * SECOND
 
 
-@kind(*READING, label="one failing pod after the other", fits=_STORM, hours=(3, 5))
+@kind(*READING, SHARE, STREAMS, label="one failing pod after the other", fits=_STORM, hours=(3, 5))
 def _pods_fail(s: Script) -> None:
     """The only member fails within minutes, and another pod takes its place."""
     s.style |= {"commits": "changed", "static": False, "moves_hosts": True, "shares_id": True}
     s.members, s.style["topics"] = 1, [s.topic(2, 2)]
-    at = float(s.trouble(10 * MINUTE))
+    at = float(s.trouble(2 * MINUTE))
     while at < s.length - 30 * MINUTE:
         s.start(at, "0")
         at += s.between(60, 200) * SECOND
