@@ -197,14 +197,17 @@ def _since_poll_was_due(
     as they got their assignment. That timeout of a worker of Connect is another.
     """
     since = end if state.interval is None else state.interval["started_at"] or end
-    due = (
-        state.commits.by_member.get(member_id, [since])[0] + member.rebalance_timeout_ms
-        for member_id, member in state.members.items()
-        if member_id not in members and member.rebalance_timeout_ms and member.worker is None
-    )
-    # By chance it lies within a heartbeat of the end, but not where most exceed it.
-    first = end - heartbeat if sum(state.overdue) < _OVERDUE else since
-    return max(end - min((at for at in due if first <= at <= end), default=end), 0)
+    rhythms, began = state.commits.by_member, end
+    for member_id, member in state.members.items():
+        if member_id in members or not member.rebalance_timeout_ms or member.worker is not None:
+            continue
+        at = rhythms.get(member_id, [since])[0] + member.rebalance_timeout_ms
+        # By chance it lies within a heartbeat of the end, but not where most exceed it.
+        is_usual = member_id in rhythms and sum(state.overdue) >= _OVERDUE
+        if (since if is_usual else end - heartbeat) <= at < began:
+            began = at
+    stay = {m: r for m, r in rhythms.items() if m in members}
+    return min(end - began, _longest_batch(stay, end))
 
 
 def _session_of_gone(
