@@ -94,6 +94,7 @@ class GroupDetector:
             owners = self._owners.get((row["topic"], row["topic_partition"]), ())
             moves.take_move(tracks["moves"], row, self._memberships_now(), owners)
             minutes.take_move(tracks["minutes"], row)
+            unread.take_move(tracks["unread"], row)
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
             minutes.take_minute(tracks["minutes"], row, self._memberships_now())

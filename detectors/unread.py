@@ -129,25 +129,43 @@ def _can_tell(generation: Row) -> bool:
 def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) -> None:
     """Take which partitions have, or had, two owners at a time.
 
-    The rows, of `OWNERS_COLUMNS`, are all that go on, and those that this run ends.
+    The rows, of `OWNERS_COLUMNS`, are all that go on, and those that this run ends. What begins and
+    what is over is told in the order of time, so that all that an assignor does within an hour is
+    one episode.
     """
-    former = {key(twice): twice for twice in track.memory.pop("twice", [])}
-    known = {k: twice for k, twice in former.items() if twice["until"] is not None}
+    memory = track.memory
+    former = {key(twice): twice for twice in memory.pop("twice", [])}
+    # A run may know the end of an ownership before it is settled, and the next gets it once more.
+    told = memory.get("told", [None, -1])
     # The last of what began at one time has all owners.
-    known |= {key(t): t for row in new for t in _owned_twice(row)}
+    found = {key(t): t for row in new for t in _owned_twice(row)}
+    known = {k: twice for k, twice in former.items() if twice["until"] is not None}
+    known |= {k: t for k, t in found.items() if k in former or not _is_told(t, told)}
     by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
+    events: list[tuple[int, bool, list[Row]]] = []
     for cause in _at_once(known.values()):
         generation = by_record.get(tuple(cause[0]["record"]))
         for twice in cause:
             was = former.get(key(twice), {}).get("is_meant", False)
             twice["is_meant"] = was if generation is None else _is_meant(cause, generation)
+        if key(cause[0]) not in former:
+            events.append((cause[0]["since"], True, cause))
+            memory["told"] = cause[0]["record"]
         if all(twice["until"] is not None for twice in cause):
-            _tell_owners(track, cause)
-            track.memory["clock"] = max(cause[0]["since"], track.memory.get("clock", 0))
+            events.append((max(twice["until"] for twice in cause), False, cause))
             for twice in cause:
                 del known[key(twice)]
+    for at, _, cause in sorted(events, key=lambda event: event[:2]):
+        _tell_owners(track, cause, at)
+        memory["clock"] = max(at, memory.get("clock", at))
     if known:
-        track.memory["twice"] = [*known.values()]
+        memory["twice"] = [*known.values()]
+
+
+def _is_told(twice: Row, told: Sequence[int | None]) -> bool:
+    """Return whether an earlier run told of what began with a record, or with one behind it."""
+    partition, offset = twice["record"]
+    return bool(partition == told[0] and offset <= (told[1] or 0))
 
 
 def look_ahead_owners(track: Track, now: int) -> None:
@@ -196,43 +214,57 @@ def _at_once(twice: Iterable[Row]) -> Iterator[list[Row]]:
         yield list(of_time)
 
 
-def _tell_owners(track: Track, cause: Sequence[Row], now: int | None = None) -> None:
-    first = cause[0]
+def _tell_owners(track: Track, cause: Sequence[Row], until: int) -> None:
+    """Tell what began at one time, as far as it is known until a time.
+
+    An assignor that gives a partition twice does so with one rebalance after the other, each time
+    another one: the episode is named after the first.
+    """
+    first, current = cause[0], track.findings.current
     is_meant = first["is_meant"]
     named = [partition_name(twice) for twice in cause]
-    ends = [now if twice["until"] is None else twice["until"] for twice in cause]
-    end = max((e for e in ends if e is not None), default=first["since"])
-    track.findings.add(
-        Hit(
-            KIND,
-            INFO if is_meant else CRITICAL,
-            *(first["since"], max(end, first["since"])),
-            Position(first["record"][0], first["record"][1], first["since"]),
-            subject=named[0],
-            label=BROADCAST if is_meant else TWO_OWNERS,
-            maxima={
-                "partitions": len(cause),
-                "at_once": max(len(twice["owners"]) for twice in cause),
-            },
-            last_values={
-                "by_partition": [
-                    {
-                        "partition": partition,
-                        "since": twice["since"],
-                        "until": twice["until"],
-                        "owner": " and ".join(twice["owners"]),
-                    }
-                    for partition, twice in zip(named, cause[:_LISTED], strict=False)
-                ]
-            },
-            lists={
-                "unread": named,
-                "owners": sorted({owner for twice in cause for owner in twice["owners"]}),
-            },
-        )
+    hit = Hit(
+        KIND,
+        INFO if is_meant else CRITICAL,
+        *(first["since"], max(until, first["since"])),
+        Position(first["record"][0], first["record"][1], first["since"]),
+        subject=named[0],
+        label=BROADCAST if is_meant else TWO_OWNERS,
+        maxima={
+            "partitions": len(cause),
+            "at_once": max(len(twice["owners"]) for twice in cause),
+        },
+        last_values={
+            "by_partition": [
+                {
+                    "partition": partition,
+                    "since": twice["since"],
+                    "until": twice["until"],
+                    "owner": " and ".join(twice["owners"]),
+                }
+                for partition, twice in zip(named, cause[:_LISTED], strict=False)
+            ]
+        },
+        lists={
+            "unread": named,
+            "owners": sorted({owner for twice in cause for owner in twice["owners"]}),
+        },
     )
-    is_over = all(twice["until"] is not None for twice in cause)
-    track.findings.current[KIND, named[0]].is_over = is_over
+    for episode in current.values():
+        episode.is_over |= episode.label != hit.label
+    open_ones = (e.subject for e in current.values() if e.accepts(hit, None))
+    track.findings.add(hit._replace(subject=next(open_ones, hit.subject)))
+
+
+def take_move(track: Track, move: Row) -> None:
+    """Take a row of offset_moves: it may end a pause that an earlier run told of.
+
+    A run is given a pause that is over only if others committed in its part of it.
+    """
+    for wait in track.memory.get("waits", ()):
+        if key(wait) == (move["topic"], move["topic_partition"], move["previous_at"]):
+            wait["until"], wait["until_offset"] = move["at"], move["record_offset"]
+            wait["is_complete"] = bool(wait["is_complete"] and move["is_complete"])
 
 
 def settle(
@@ -365,7 +397,8 @@ def _tell(track: Track, cause: Sequence[Row]) -> None:
             "since": wait["since"],
             "until": wait["until"],
             "owner": wait["owner"],
-            "now_owner": wait["now_owner"],
+            # Who owns it by the time of a run that looks back has nothing to do with it.
+            "now_owner": wait["now_owner"] if wait["until"] is None else None,
             "waiting": number,
             "shown_by": wait["others"],
         }

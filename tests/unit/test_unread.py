@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from detectors.detection import COLUMNS
-from detectors.group import LAG, NEVER_OWNED, OPEN_GENERATION, TWO_OWNERS, WAIT, GroupDetector
+from detectors.group import (
+    LAG,
+    MOVE,
+    NEVER_OWNED,
+    OPEN_GENERATION,
+    TWO_OWNERS,
+    WAIT,
+    GroupDetector,
+)
 from detectors.group import MINUTE as MINUTE_ROW
 from detectors.health import group_health
 from detectors.rows import anomaly_rows
@@ -100,9 +108,43 @@ def test_all_owners_of_a_partition_are_named() -> None:
     until = {"a": 500, "b": 300, "c": None}
     rows = [ownership(name, 0, end) for name, end in until.items()]
     detector.take(TWO_OWNERS, {"topic": "t", "topic_partition": 3, "ownerships": rows})
-    (told,) = detector.settled()
+    (told,) = [*detector.settled(), *detector.still_open(500_000)]
     assert (told.evidence["at_once"], told.evidence["owners"]) == (3, ["a@h", "b@h", "c@h"])
     assert (told.started_at, told.ended_at) == (0, 500_000)
+
+
+def twice(partition: int, since: int, until: int | None) -> Row:
+    """Return a row of `OWNERS_COLUMNS`: a partition that two own from a time on, in seconds."""
+    owners = [ownership("a", since - 10, until), ownership("b", since, None)]
+    return {"topic": "t", "topic_partition": partition, "ownerships": owners}
+
+
+@pytest.mark.parametrize(
+    ("apart", "told"),
+    [(7, [("t/1", 100, 121, 3)]), (3_500, [("t/1", 100, 7_107, 3)]), (3_700, None)],
+    ids=["at once", "within the hour", "later"],
+)
+@pytest.mark.parametrize("cuts", [[3], [1, 2], [1, 1, 1], [2, 0, 1]], ids=str)
+def test_partitions_given_twice_by_one_rebalance_after_the_other_are_one_episode(
+    apart: int, told: list[tuple[Any, ...]] | None, cuts: list[int]
+) -> None:
+    """Each time it is another partition, and a run may be given what the one before was."""
+    rows = [twice(n + 1, 100 + n * apart, 107 + n * apart) for n in range(3)]
+    checkpoint, found, known = None, [], 0
+    for number in cuts:
+        detector = GroupDetector(LIMITS.values, checkpoint)
+        for row in rows[max(0, known - 1) : known + number]:
+            detector.take(TWO_OWNERS, row)
+        known += number
+        found += detector.settled()
+        checkpoint = detector.to_json()
+    found += detector.still_open(12_000_000)
+    seen = [
+        (e.subject, e.started_at // 1_000, e.ended_at // 1_000, len(e.evidence["unread"]))
+        for e in found
+    ]
+    apart_ones = [(f"t/{n + 1}", 100 + n * apart, 107 + n * apart, 1) for n in range(3)]
+    assert seen == (apart_ones if told is None else told)
 
 
 def test_an_owner_that_follows_another_is_no_second_one() -> None:
@@ -451,6 +493,54 @@ def test_what_an_earlier_run_knows_of_others_the_next_ones_know(
         life.members(at, "t")
     told = [(row["subject"], row["is_open"]) for row in life.told(runs)]
     assert told == [("t/7", True)] * (read_until > HOUR + 10)
+
+
+@pytest.mark.parametrize(
+    ("is_complete", "told"), [(True, [("t/7", 40)]), (False, [])], ids=["whole", "with a hole"]
+)
+def test_a_pause_that_ends_between_two_commits_of_others_is_not_taken_back(
+    is_complete: bool,  # noqa: FBT001
+    told: list[tuple[str, int]],
+) -> None:
+    """The run in which it ends sees no commit of the others in the rest of it."""
+    wait = dict.fromkeys(COLUMNS[WAIT]) | {
+        "topic": "t",
+        "topic_partition": 7,
+        "since": 0,
+        "usual_ms": 10_000,
+        "committed_offset": 100,
+        "first_at": 60_000,
+        "first_offset": 200,
+        "other_offset": 9_000,
+        "others": ["other"],
+        "is_complete": True,
+        "record_partition": 0,
+        "record_offset": 0,
+    }
+    move = dict.fromkeys(COLUMNS[MOVE]) | {
+        "topic": "t",
+        "topic_partition": 7,
+        "move": "resumed",
+        "is_complete": is_complete,
+        "previous_at": 0,
+        "at": 40 * 60_000,
+        "record_partition": 0,
+        "record_offset": 40,
+    }
+    checkpoint, unread = None, []
+    for kind, row, minutes in ((WAIT, wait, range(40)), (MOVE, move, range(40, 60))):
+        detector, now = GroupDetector(LIMITS.values, checkpoint), minutes.stop * 60_000
+        detector.take(kind, row)
+        for minute in minutes:
+            at = {"first_at": minute * 60_000, "last_at": minute * 60_000 + 50_000}
+            offsets = {"record_partition": 0, "first_offset": minute, "last_offset": minute}
+            counts = {"minute": minute, "commits": 6, "partitions": 1, "keys": [0]}
+            detector.take(MINUTE_ROW, {**counts, **at, **offsets})
+        found = [*detector.settled(), *detector.still_open(now)]
+        unread.append([(e.subject, e.is_open(now), e.ended_at // 60_000) for e in found])
+        checkpoint = detector.to_json()
+    assert unread[0] == [("t/7", True, 39)]
+    assert unread[1] == [(subject, False, minute) for subject, minute in told]
 
 
 @pytest.mark.parametrize("runs", [1, 3])
