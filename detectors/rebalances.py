@@ -46,6 +46,8 @@ _NEARLY = 0.9
 _PART = 0.5
 _TEN_MINUTES_MS = 10 * MINUTE_MS
 _BURST_MS = MINUTE_MS
+# Of an assignment that lasts less, the next one decides what is odd.
+_REST_MS = MINUTE_MS
 # A burst that lasts is none: members of a deployment may each make a rebalance, a minute apart.
 _LONGEST_BURST_MS = _TEN_MINUTES_MS
 # Who makes topics or connectors one after the other takes longer, and is done some time.
@@ -92,8 +94,9 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
     for detector in _DETECTORS:
         for hit in detector(rebalance):
             findings.add(hit, memory["clock"])
-    for hit in _tasks_wait(memory, limits, generation, now):
-        findings.add(hit, memory["clock"])
+    # What is waited for goes on since then, whatever the clock is.
+    for hit in (*_tasks_wait(memory, limits, generation, now), *_not_ready(rebalance)):
+        findings.add(hit)
     _conditions(track, rebalance, now)
     memory["last"] = {
         name: generation.get(name)
@@ -114,18 +117,23 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
     Both are open rows, of group_states and of group_generations.
     """
     limits, last = track.limits, newest or track.memory.get("last") or {}
-    since = state.get("started_at_max")
+    since, wait = state.get("started_at_max"), track.memory.get("not_ready")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
     allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"))
     is_newest = last.get("generation") == state.get("generation")
     leader = last.get("leader_client_id") if is_newest else None
+    first, is_ready = None, state["state"] != "NotReady"
+    if not is_ready and is_newest and wait is not None:
+        since, first = wait["since"], Position(*wait["record"])
     if now - since > allowed:
         hit = Hit(
             "stuck_rebalance",
             CRITICAL,
             *(since, now, Position.of(state)),
-            label="not_ready" if state["state"] == "NotReady" else "still_rebalancing",
+            HOUR_MS if is_ready else _TEN_MINUTES_MS,
+            first,
+            label="still_rebalancing" if is_ready else "not_ready",
             maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
             last_values={
                 "state": state["state"],
@@ -163,6 +171,11 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
     label = _trigger(hour[-_SESSIONS:], memory["sessions"], generation.get("protocol_type"))
+    # Who made a storm is not forgotten where the last sessions are of no kind.
+    told_at, former = memory.get("trigger", (clock, None))
+    if label is None and former != _RECONFIGURED and clock - told_at <= HOUR_MS:
+        label = former
+    memory["trigger"] = [clock, label]
     severity = CRITICAL if times >= limit["critical_an_hour"] or is_dense else WARNING
     if label == _RECONFIGURED:  # by somebody who has a reason, as long as it takes
         severity = WARNING
@@ -525,6 +538,34 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
         )
 
 
+def _not_ready(seen: _Rebalance) -> Iterator[Hit]:
+    """Find streams groups that waited for topics, from one epoch to the next.
+
+    Nobody is waited for then: of an epoch that members did not get to, nothing else has no length.
+    Records that are missing hide it, too; so they have to be there, from a known beginning on.
+    """
+    generation, memory, (at, _, record) = seen.generation, seen.memory, seen.span
+    wait, last = memory.pop("not_ready", None), memory.get("last") or {}
+    if generation["group_type"] != "streams":
+        return
+    is_whole = _is_whole(generation)
+    allowed = _allowed_ms(seen.limits, last.get("rebalance_timeout_ms"))
+    if wait is not None and is_whole and at - wait["since"] > allowed:
+        yield Hit(
+            "stuck_rebalance",
+            CRITICAL,
+            *(wait["since"], at, record, _TEN_MINUTES_MS),
+            first=Position(*wait["record"]),
+            label="not_ready",
+            maxima={"rebalance_ms": at - wait["since"], "allowed_ms": allowed},
+            last_values={"state": "NotReady", "generation": last.get("generation")},
+        )
+    is_known = generation["cause"] == "group_created" or last.get("stable_at") is not None
+    waits = generation.get("stable_at") is None and generation.get("rebalance_ms") is None
+    if waits and generation.get("member_count") and (wait is not None or is_known) and is_whole:
+        memory["not_ready"] = wait or {"since": at, "record": list(record)}
+
+
 def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
     """Find groups of the new protocols of which each epoch begins before the last is reached."""
     generation, memory = seen.generation, seen.memory
@@ -710,7 +751,10 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     end = in_force_until(generation)
     if end is None:
         end = now if now is not None else start
-    found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
+    # What a generation of seconds lacks comes back with the next, as who restarts does; and who
+    # stops all to start again has mended nothing yet.
+    is_rest = bool(generation.get("member_count")) and (end or 0) - (start or 0) >= _REST_MS
+    found: dict[str, list[str]] = {kind: [] for kind in (_CONDITIONS if is_rest else ())}
     is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
     is_apart = _are_apart(seen, start, end)
     if start is not None and end is not None:
@@ -723,7 +767,7 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
             limit = limits[hit.kind]
             if hit.ended_at - hit.started_at >= limit.get("least_ms", limit.get("pause_ms", 0)):
                 findings.add(hit)
-            found[hit.kind].append(hit.subject)
+            found.setdefault(hit.kind, []).append(hit.subject)
     findings.end_others(found)
 
 

@@ -214,8 +214,10 @@ class _Follower:
             return self.pass_by(events, following)  # not known yet: what is open stays open
         orphans = self._going_on if is_unsettled else self._begin
         self._orphans = orphans(generation, _start(generation)) if members else {}
-        # What is assigned again is over: if the topic goes once more, that is another episode.
-        self._findings.end_others({KIND: self._orphans})
+        # What is assigned again is over: if the topic goes once more, that is another episode. Who
+        # stops to start again has not found it meanwhile.
+        if members:
+            self._findings.end_others({KIND: self._orphans})
         during, rest = self._split(events, following)
         for event in during:
             tombstones, at = self._note(event), event.get("at")
@@ -225,8 +227,11 @@ class _Follower:
             self._samples_until(end)
             for topic, orphan in self._orphans.items():
                 self._found(topic, orphan, max(orphan.since, end))
-        self._findings.end_others({KIND: self._orphans})
-        self._missing[:] = [topic for topic in self._orphans if self._label(topic) == DELETED]
+        if members:
+            self._findings.end_others({KIND: self._orphans})
+            self._missing[:] = [topic for topic in self._orphans if self._label(topic) == DELETED]
+        else:
+            self._missing[:] = self._missing_till(end)
         if is_unsettled:
             return rest
         subscribed, unassigned = subscribed or [], generation.get("unassigned_topics")
@@ -235,6 +240,15 @@ class _Follower:
             [] if unassigned is None else [t for t in subscribed if t not in unassigned]
         )
         return rest
+
+    def _missing_till(self, end: int | None) -> list[str]:
+        """Return the topics that are missing for members that come back by a time, too.
+
+        One that somebody has set offsets of meanwhile is there.
+        """
+        lacking = [topic for topic in self._missing if not self._topic(topic)["held"]]
+        known = ((topic, self._findings.current.get((KIND, topic))) for topic in lacking)
+        return [t for t, e in known if e is not None and end is not None and e.is_open(end)]
 
     def _recreated(self, generation: Row, last: Row) -> None:
         """Find a group that was deleted, or expired, and made again: its offsets are lost.

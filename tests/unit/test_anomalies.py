@@ -1065,10 +1065,25 @@ def test_threads_that_are_all_replaced_at_once_are_those_of_a_process(threads: i
     assert found == ({"static_member_fencing"} if threads == 1 else set())
 
 
+def test_who_made_a_storm_is_known_as_long_as_it_goes_on() -> None:
+    """Its advice is not to come and go with the sessions of the last hour."""
+
+    def label(story: Story, *minutes: float) -> object:
+        for number, up in enumerate(minutes):
+            story.then(60 * up, "member_restarted", restarted=["ab"[number % 2]])
+        (row,) = [r for r in story.found(lasts=60) if r["kind"] == "rebalance_storm"]
+        return row["label"]
+
+    story = started("a", "b", "c")
+    assert label(story, *[1.25] * 40) == "short_lived_members"
+    assert label(story, *[9.5] * 12) == "short_lived_members"
+    assert label(started("a", "b", "c"), *[9.5] * 12) is None  # each stays for 19 minutes
+
+
 def test_conditions_last_from_stable_till_the_next_generation() -> None:
     idle = {"idle_members": ["c-0"]}
     story = started().then(60, "new_member", joined=["d"], **idle)
-    story.then(300, "new_member", joined=["e"]).then(10, "new_member", joined=["f"], **idle)
+    story.then(300, "new_member", joined=["e"]).then(70, "new_member", joined=["f"], **idle)
     (row,) = story.found(lasts=30)
     assert (row["kind"], row["started_at"], row["ended_at"]) == (
         "idle_members",
@@ -1078,6 +1093,36 @@ def test_conditions_last_from_stable_till_the_next_generation() -> None:
     assert not row["is_open"]
     # The last generation's has not lasted a minute; now it has.
     assert [r["is_open"] for r in story.found(lasts=300)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("idle_members", {"idle_members": ["c-0"]}),
+        ("assignment_skew", {"most_partitions": 9, "assigned_partitions": 9}),
+        ("mixed_subscriptions", {"subscriptions": 2}),
+        ("unread_partition", {"unowned_partitions": ["t/1"]}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("absence", "stops", "times"),
+    [(10, False, 1), (75, False, 2), (300, True, 1), (900, True, 2)],
+    ids=["a restart", "another assignment", "all restart", "all start later"],
+)
+def test_a_condition_that_a_restart_interrupts_is_one_episode(
+    kind: str, given: dict[str, object], absence: float, times: int, *, stops: bool
+) -> None:
+    """What is not there for seconds, or while nobody is, has not been mended."""
+    story = started().then(60, "new_member", joined=["d"], **given)
+    if stops:
+        story.then(1800, "member_left", left=["a", "b", "c", "d"])
+        story.then(absence, "new_member", joined=["a", "b", "c", "d"], **given)
+    else:
+        story.then(1800, "member_left", left=["d"])
+        story.then(absence, "new_member", joined=["d"], **given)
+    told = [(r["started_at"], r["is_open"]) for r in story.found() if r["kind"] == kind]
+    again = (1861 + absence) * SECOND
+    assert told == ([(61 * SECOND, True)] if times == 1 else [(61 * SECOND, False), (again, True)])
 
 
 def idling(story: Story, minutes: float, *names: str) -> list[tuple[str, str]]:
@@ -1180,6 +1225,39 @@ def test_a_group_that_waits_for_topics_waits_for_no_member() -> None:
     assert "topics that its topology reads or needs are not there" in row["summary"]
     (row,) = [r for r in story_in("Reconciling") if r["kind"] == "stuck_rebalance"]
     assert "Look for the member that all wait for" in row["summary"]
+
+
+def waits_for_topics(*epochs: dict[str, object]) -> list[tuple[int, int, bool]]:
+    """Return since when, and till when, a streams group waits, and whether it does so now.
+
+    One epoch follows the other by half an hour; it is NotReady in the last unless that is reached.
+    """
+    waiting = {"group_type": "streams", "stable_at": None, "rebalance_ms": None}
+    story = started("a")
+    story.generations[0]["group_type"] = "streams"
+    for given in epochs:
+        story.then(1800, "settings_changed", **waiting | given)
+    last = story.generations[-1]
+    state = {"state": "NotReady", "started_at_max": last["join_started_at"]}
+    of_last = {name: last[name] for name in ("generation", "record_partition", "record_offset")}
+    now = [] if last["stable_at"] else [(OPEN_STATE, state | of_last | {"record_timestamp": 0})]
+    rows = [r for r in story.found(*now, lasts=1200) if r["label"] == "not_ready"]
+    assert all(row["severity"] == "critical" for row in rows)
+    return [(r["started_at"] // SECOND, r["ended_at"] // SECOND, r["is_open"]) for r in rows]
+
+
+def test_a_group_that_waits_for_topics_does_so_from_one_epoch_to_the_next() -> None:
+    """A run tells of it in each epoch, as one episode, which is over when the topics are there."""
+    for epochs in (1, 2, 4):
+        assert waits_for_topics(*[{}] * epochs) == [(1800, 1800 * epochs + 1200, True)]
+    assert waits_for_topics({}, {}, {"stable_at": 5401 * SECOND}) == [(1800, 5400, False)]
+    # One that members got to in between, or that they were waited for in, is none of it.
+    ready = {"stable_at": 3601 * SECOND}
+    assert waits_for_topics({}, ready, {}) == [(1800, 3600, False), (5400, 6600, True)]
+    assert waits_for_topics({"rebalance_ms": 60}, {"stable_at": 3601 * SECOND}) == []
+    # Nor is it known what was behind missing records.
+    hidden = {"aborted_evidence": "unknown"}
+    assert waits_for_topics({}, hidden, {}) == [(5400, 6600, True)]
 
 
 def story_in(state: str) -> list[Row]:
@@ -1505,6 +1583,30 @@ def test_a_topic_that_goes_while_a_streams_group_is_not_ready_is_an_orphan() -> 
     story.generations[0] |= not_ready("kept") | {"stable_at": SECOND}
     story.then(10, "partitions_changed", **not_ready("kept"))  # an admin deletes what nobody reads
     assert orphans(story.found(*GONE, *tombstones)) == []
+
+
+@pytest.mark.parametrize("group_type", ["classic", "consumer", "share"])
+@pytest.mark.parametrize(("stopped", "times"), [(60, 1), (900, 2)], ids=["a restart", "later"])
+@pytest.mark.parametrize("deleted", [(), DELETED], ids=["never there", "deleted"])
+def test_a_topic_that_is_not_there_after_a_restart_either_is_one_episode(
+    group_type: str, stopped: int, times: int, deleted: tuple[tuple[str, Row], ...]
+) -> None:
+    missing = reading("gone", "kept", assigned=("kept",)) | {"group_type": group_type}
+    story = started("a")
+    story.generations[0] |= (reading("gone", "kept") if deleted else missing) | {
+        "group_type": group_type
+    }
+    story.then(1800, "member_left", left=["a"], group_type=group_type)
+    story.then(stopped, "new_member", joined=["a"], **missing)
+    since, label = (100, "deleted") if deleted else (1, None)
+    first = ("gone", label, "warning", since * SECOND)
+    now = (5400 + stopped) * SECOND
+    later = ("gone", None, "warning", (1801 + stopped) * SECOND, now, True)
+    told = [(*first, now, True)] if times == 1 else [(*first, 1800 * SECOND, False), later]
+    assert orphans(story.found(*GONE, *deleted)) == told
+    # If it is there then, the first is over.
+    story.generations[-1] |= {"unassigned_topics": []}
+    assert orphans(story.found(*GONE, *deleted)) == [(*first, 1800 * SECOND, False)]
 
 
 def test_a_topic_that_members_never_got_is_an_orphan_while_they_get_to_no_epoch() -> None:

@@ -328,6 +328,16 @@ def test_tasks_that_are_put_off_for_ever_are_told() -> None:
     assert alarm["ended_at"] == cluster.at
 
 
+def test_tasks_that_are_put_off_for_long_each_time_are_one_alarm() -> None:
+    cluster = two_workers().generation({"w1": {}}, HOUR, delay=4 * DELAY)
+    since = cluster.at
+    for _ in range(3):
+        cluster.generation({"w1": {}}, 4 * DELAY, delay=4 * DELAY)
+    cluster.generation({"w1": {"s": [2, 3]}}, 4 * DELAY)
+    told = [a for a in cluster.alarms() if a["label"] == "tasks_wait"]
+    assert [(a["started_at"], a["ended_at"]) for a in told] == [(since, cluster.at)]
+
+
 def test_nobody_is_known_to_wait_where_generations_are_missing() -> None:
     cluster = two_workers().generation({"w1": {}}, HOUR, delay=DELAY)
     cluster.generation({"w1": {}}, HOUR, delay=DELAY, skips=5)
