@@ -9,8 +9,9 @@ told wrong, the worst first, each with what plays it again: ``--only NUMBER`` wi
 ``--only 7 --set static=true assignor=range session_ms=30000`` plays life 7 once more, with clients
 that have other settings. ``--compact`` reads the log as its cleaner leaves it, ``--gap D`` not at
 all for D days. ``--moments N`` also looks at each life as a run would have at N times, each shortly
-behind a change: who is called then hears what was known then. The exit status is 1 if an alarm is
-false or trouble is not told.
+behind a change: who is called then hears what was known then. ``--runs M`` follows each alarm
+through runs every M minutes: what is taken back, told again, told twice, or otherwise than by one
+run. The exit status is 1 if an alarm is false or trouble is not told.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from functools import partial
 from typing import Any
 
 from tests.lives.judge import Reading, Verdict, judge
-from tests.lives.player import play
-from tests.lives.scripts import DAY, KINDS, of_seed
+from tests.lives.player import Played, play
+from tests.lives.runs import followed
+from tests.lives.scripts import DAY, KINDS, MINUTE, of_seed
 from tests.support.kafka_classes import jdk
 
 _CHUNK = 20
@@ -58,6 +60,7 @@ def main() -> int:
     parser.add_argument("--compact", action="store_true", help="as the log cleaner leaves the log")
     parser.add_argument("--gap", type=float, default=0, metavar="D", help="days without a run")
     parser.add_argument("--moments", type=int, default=0, metavar="N", help="alarms as of then")
+    parser.add_argument("--runs", type=int, default=0, metavar="M", help="a run every M minutes")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="all cores if unset")
     options = parser.parse_args()
 
@@ -65,7 +68,7 @@ def main() -> int:
     numbers = list(range(options.count)) if options.only is None else [options.only]
     parts = [numbers[i : i + _CHUNK] for i in range(0, len(numbers), _CHUNK)]
     is_cut = options.compact or options.gap > 0
-    reading = Reading(is_cut, int(options.gap * DAY), options.moments)
+    reading = Reading(is_cut, int(options.gap * DAY), options.moments, options.runs * MINUTE)
     work = partial(_played, options.seed, _own(options.set), reading, jdk())
     with ProcessPoolExecutor(options.processes) as pool:
         verdicts = [v for part in pool.map(work, parts) for v in part]
@@ -88,7 +91,14 @@ def _played(
     seed: int, own: dict[str, Any], reading: Reading, java: str, numbers: list[int]
 ) -> list[Verdict]:
     lives = [of_seed(seed, number, own) for number in numbers]
-    return [judge(played, reading) for played in play(lives, seed, java)]
+    return [_judged(played, reading) for played in play(lives, seed, java)]
+
+
+def _judged(played: Played, reading: Reading) -> Verdict:
+    verdict = judge(played, reading)
+    if reading.period_ms:
+        verdict.wrong.extend(followed(played, reading.period_ms))
+    return verdict
 
 
 def _own(given: list[str]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Reading(NamedTuple):
     gap_ms: int = 0  # for so long nobody reads
     # At so many times, each shortly behind a change, a run looks at what is there then.
     moments: int = 0
+    period_ms: int = 0  # alarms are followed through runs that are so far apart, see `runs`
 
     @property
     def is_whole(self) -> bool:
