@@ -247,7 +247,9 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
     if not quiet:
         return _since_one_left(state, end, members)[0]
     first, usual, member_id = min(quiet)
-    if missing or (len(quiet) == len(stay) and _waited(state, end - first, members)):
+    if missing:
+        return end - first
+    if len(quiet) == len(stay) and _waited(state, end - first, members):
         return end - first - _on_the_way(state, end, members, member_id)
     # Who has committed nothing at all may have had nothing to commit.
     first, usual, _ = min((q for q in quiet if q[0] > since), default=(end, 0, ""))
