@@ -31,7 +31,9 @@ def _doubt_generation(state: GroupState, until: int | None) -> None:
     """Note that records are missing which may tell of generations behind the open one."""
     row = state.generation
     if row is not None and row.get("known_until") is None:
-        row["known_until"] = not_before(row["record_timestamp"], until)
+        # Its record's own time may be that of a clock that is ahead.
+        began_at = row["join_completed_at"] or row["join_started_at"]
+        row["known_until"] = not_before(began_at, until)
 
 
 def doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:

@@ -756,6 +756,27 @@ def test_generations_that_are_missing_leave_members_and_owners_unknown() -> None
     assert [row["known_until"] for row in generations(tables)] == [seen, None]
 
 
+@pytest.mark.parametrize("ahead", [0, 5 * HOUR])
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_a_clock_that_is_ahead_bears_no_generation_out(kind: str, ahead: int) -> None:
+    log = Records() if kind == "classic" else two_members()
+    log.wait(MINUTE)
+    log.clock += ahead
+    if kind == "classic":
+        log.classic(1, {"a": [0], "b": [1]})
+    else:
+        log.epoch(58).target(58).current("a", 58, [0]).current("b", 58, [1])
+    log.clock -= ahead
+    seen = log.wait(MINUTE).commit().clock
+    log.wait(DAY, hole=True)
+    if kind == "classic":
+        log.classic(5, {"c": [0]})
+    else:
+        log.member("c").epoch(61).target(61, c=[0]).current("c", 61, [0])
+    *_, former, _ = generations(whole_and_cut(log.log()))
+    assert former["known_until"] == seen
+
+
 def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None:
     log = Records().classic(1, {"a": [0], "b": [1]}).wait(DAY, hole=True)
     tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
